@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lock.h - mutexes that know their rank.
+//
+// Debug builds keep a mask of the ranks that a thread holds and abort on a step down. Each shared object has a mask
+// of its own (components have no symbols of the library), so nesting is checked within one object.
+#ifndef PINRAIL_BASE_CORE_LOCK_H
+#define PINRAIL_BASE_CORE_LOCK_H
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/core/lock_rank.h"
+#include "base/core/thread_safety.h"
+
+namespace pinrail {
+
+#ifdef PINRAIL_DEBUG
+inline thread_local uint64_t held_ranks = 0;
+
+inline void rank_enter(LockRank rank) {
+  const unsigned r = static_cast<unsigned>(rank);
+  if ((held_ranks >> r) != 0) {
+    std::fprintf(stderr, "pinrail: lock rank %u taken while one of the same or a higher rank is held\n", r);
+    std::abort();
+  }
+  held_ranks |= uint64_t{1} << r;
+}
+inline void rank_leave(LockRank rank) { held_ranks &= ~(uint64_t{1} << static_cast<unsigned>(rank)); }
+#else
+inline void rank_enter(LockRank) {}
+inline void rank_leave(LockRank) {}
+#endif
+
+class CAPABILITY("mutex") Mutex {
+ public:
+  constexpr explicit Mutex(LockRank rank) : rank_(rank) {}
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() ACQUIRE() {
+    rank_enter(rank_);
+    mutex_.lock();
+  }
+  void unlock() RELEASE() {
+    mutex_.unlock();
+    rank_leave(rank_);
+  }
+
+ private:
+  std::mutex mutex_;
+  const LockRank rank_;
+};
+
+class SCOPED_CAPABILITY Guard {
+ public:
+  explicit Guard(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Guard() RELEASE() { mutex_.unlock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+// Waits with a Mutex held; the rank is given back while it sleeps.
+class Condition {
+ public:
+  void wait(Mutex& mutex) REQUIRES(mutex) { condition_.wait(mutex); }
+  // Returns also when the time is over.
+  void wait_for(Mutex& mutex, std::chrono::microseconds time) REQUIRES(mutex) { condition_.wait_for(mutex, time); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable_any condition_;
+};
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lock_rank.h - every lock of Pinrail, in the order in which they nest. A lock that is not here does not exist.
+//
+// Take in rising order; debug builds abort on a step down and on two of one rank.
+#ifndef PINRAIL_BASE_CORE_LOCK_RANK_H
+#define PINRAIL_BASE_CORE_LOCK_RANK_H
+
+#include <cstdint>
+
+namespace pinrail {
+
+enum class LockRank : uint8_t {
+  device = 1,      // serialises one registrar. Held across its calls, so nothing may be held when it is taken; not
+                   // rank-checked, for a callback may call into another pool.
+  front = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
+  subscribe = 10,  // monitor framework: list of subscriptions. Hooks read the list without it.
+  caches = 15,     // an mpool component's caches by name. Create and destroy only.
+  cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.
+  pending = 25,    // one pool's registrations under way. Hooks may take it: from here on the hook wall stands.
+  index = 30,      // one index. Leaf; hooks may take it.
+  arena = 40,      // memory of registrations. Leaf; never taken in a hook.
+  threads = 41,    // thread indices. Leaf; never taken in a hook.
+  params = 42,     // values of settable parameters. Leaf; never taken in a hook.
+  report = 43,     // what was said already. Leaf; never taken in a hook.
+  registrar = 50,  // a registrar component's own. Leaf: no lock above is taken under it, and none of them is held.
+};
+
+}  // namespace pinrail
+
+#endif

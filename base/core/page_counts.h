@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// page_counts.h - how many registrations hold each page? For registrars that lock by address.
+//
+// Owns     the counts. Knows nothing of the pages.
+// Threads  none: the owner's lock must be held. API context only (add() allocates).
+//
+// The map has a node at each address where the count may change. A node stands exactly as long as a held span begins
+// or ends there, so that remove() finds its two nodes and never allocates, and so that there are at most two nodes
+// per held span.
+//
+// N1  A node's count is the number of held spans that cover [its address, the next node's address).
+// N2  A node's edges is the number of held spans that begin or end at its address; it is not 0.
+// N3  The last node's count is 0.
+#ifndef PINRAIL_BASE_CORE_PAGE_COUNTS_H
+#define PINRAIL_BASE_CORE_PAGE_COUNTS_H
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <new>
+
+#include "base/core/span.h"
+#include "base/core/status.h"
+
+namespace pinrail {
+
+class PageCounts {
+ public:
+  // Counts one more holder of every page of a span. OUT_OF_RESOURCE: no memory; nothing changed.
+  // BAD_PARAM: the span is empty.
+  Status add(Span span);
+
+  // Counts one holder less, and calls visit(Span) for each piece that nobody holds any more, in rising order.
+  // BAD_PARAM: no held span begins and none ends there (a caller's mistake); nothing changed.
+  template <typename Visit>
+  Status remove(Span span, Visit visit);
+
+  // Calls visit(Span) for each piece of a span that nobody holds, in rising order.
+  template <typename Visit>
+  void for_each_unheld(Span span, Visit visit) const;
+
+  size_t held_bytes() const;  // bytes that somebody holds
+  size_t nodes() const { return nodes_.size(); }
+  // N1 as far as it can be seen here, N2, N3.
+  bool check_invariants() const;
+
+ private:
+  struct Node {
+    size_t count = 0;
+    size_t edges = 0;
+  };
+  using Map = std::map<uintptr_t, Node>;
+
+  Map::iterator need_node(uintptr_t at);
+  void drop_edge(Map::iterator node);
+
+  Map nodes_;
+};
+
+inline PageCounts::Map::iterator PageCounts::need_node(uintptr_t at) {
+  const auto next = nodes_.upper_bound(at);
+  const auto before = next == nodes_.begin() ? nodes_.end() : std::prev(next);
+  if (before != nodes_.end() && before->first == at) return before;
+  const size_t count = before == nodes_.end() ? 0 : before->second.count;
+  return nodes_.emplace_hint(next, at, Node{count, 0});
+}
+
+inline void PageCounts::drop_edge(Map::iterator node) {
+  if (--node->second.edges == 0) nodes_.erase(node);
+}
+
+inline Status PageCounts::add(Span span) {
+  if (span.base >= span.end) return PINRAIL_ERR_BAD_PARAM;
+  auto first = nodes_.end();
+  try {
+    first = need_node(span.base);
+    const auto last = need_node(span.end);
+    ++first->second.edges;
+    ++last->second.edges;
+    for (auto node = first; node != last; ++node) ++node->second.count;
+  } catch (const std::bad_alloc&) {
+    if (first != nodes_.end() && first->second.edges == 0) nodes_.erase(first);
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  return success();
+}
+
+inline size_t PageCounts::held_bytes() const {
+  size_t bytes = 0;
+  for (auto node = nodes_.begin(); node != nodes_.end(); ++node) {
+    if (node->second.count != 0) bytes += std::next(node)->first - node->first;
+  }
+  return bytes;
+}
+
+inline bool PageCounts::check_invariants() const {
+  size_t before = 0;
+  for (const auto& entry : nodes_) {
+    const size_t count = entry.second.count;
+    const size_t change = count > before ? count - before : before - count;
+    // Each edge is one up or one down.
+    if (entry.second.edges == 0 || change > entry.second.edges || (entry.second.edges - change) % 2 != 0) return false;
+    before = count;
+  }
+  return before == 0;
+}
+
+template <typename Visit>
+Status PageCounts::remove(Span span, Visit visit) {
+  const auto first = nodes_.find(span.base);
+  const auto last = nodes_.find(span.end);
+  if (span.base >= span.end || first == nodes_.end() || last == nodes_.end()) return PINRAIL_ERR_BAD_PARAM;
+  for (auto node = first; node != last; ++node) {
+    if (node->second.count == 0) return PINRAIL_ERR_BAD_PARAM;
+  }
+  for (auto node = first; node != last;) {
+    const auto here = node++;
+    if (--here->second.count == 0) visit(Span{here->first, node->first});
+  }
+  drop_edge(first);
+  drop_edge(last);
+  return success();
+}
+
+template <typename Visit>
+void PageCounts::for_each_unheld(Span span, Visit visit) const {
+  auto next = nodes_.upper_bound(span.base);
+  size_t count = next == nodes_.begin() ? 0 : std::prev(next)->second.count;
+  for (uintptr_t at = span.base; at < span.end;) {
+    const uintptr_t end = next == nodes_.end() ? span.end : std::min(span.end, next->first);
+    if (count == 0) visit(Span{at, end});
+    if (next == nodes_.end()) return;
+    count = next->second.count;
+    at = end;
+    ++next;
+  }
+}
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// span.h - half-open ranges of addresses.
+#ifndef PINRAIL_BASE_CORE_SPAN_H
+#define PINRAIL_BASE_CORE_SPAN_H
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pinrail {
+
+struct Span {
+  uintptr_t base = 0;
+  uintptr_t end = 0;  // first address behind it
+
+  static constexpr Span of(uintptr_t base, size_t length) { return {base, base + length}; }
+  static Span of(const void* base, size_t length) { return of(reinterpret_cast<uintptr_t>(base), length); }
+
+  constexpr size_t length() const { return end - base; }
+  constexpr bool contains(const Span& other) const { return base <= other.base && other.end <= end; }
+  constexpr bool overlaps(const Span& other) const { return base < other.end && other.base < end; }
+};
+
+// Whether base + length stays within the address space.
+constexpr bool fits(uintptr_t base, size_t length) { return length <= UINTPTR_MAX - base; }
+
+// Rounds out to a power of two. False if the end would overflow.
+constexpr bool round_out(Span* span, size_t granularity) {
+  const uintptr_t mask = granularity - 1;
+  if (span->end > UINTPTR_MAX - mask) return false;
+  span->base &= ~mask;
+  span->end = (span->end + mask) & ~mask;
+  return true;
+}
+
+// Bytes that at least one of the spans covers. Sorts them.
+inline size_t union_length(std::vector<Span>* spans) {
+  std::sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) { return a.base < b.base; });
+  size_t total = 0;
+  uintptr_t covered_to = 0;
+  for (const Span& span : *spans) {
+    if (span.end <= covered_to) continue;
+    total += span.end - std::max(span.base, covered_to);
+    covered_to = span.end;
+  }
+  return total;
+}
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// thread.h - the one thread-local of Pinrail: what is known of the calling thread.
+//
+// Threads  current() anywhere but in a hook. An ending thread gives its index back.
+#ifndef PINRAIL_BASE_CORE_THREAD_H
+#define PINRAIL_BASE_CORE_THREAD_H
+
+#include <pinrail/component.h>
+
+namespace pinrail::thread {
+
+// The record of the calling thread, made on first use; NULL if there is no memory for it.
+pinrail_thread_t* current_slow();
+
+// Initial-exec: this library is loaded at start or takes a few bytes of the static TLS reserve; one load per call.
+extern thread_local pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec")));
+
+inline pinrail_thread_t* current() { return current_thread != nullptr ? current_thread : current_slow(); }
+
+}  // namespace pinrail::thread
+
+#endif

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// dlopen maps what a file's headers promise and touches it: where the file is shorter that is a SIGBUS, not an error.
+#include <elf.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/loader/loader.h"
+
+namespace pinrail::loader {
+namespace {
+
+using Header = ElfW(Ehdr);
+using Segment = ElfW(Phdr);
+
+constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
+constexpr unsigned char kByteOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
+constexpr const char* kCutOff = "is cut off: ";
+
+// More segments than any linker makes; the file's word must not decide how much memory is taken.
+constexpr unsigned kMostSegments = 1024;
+
+#if defined(__x86_64__)
+constexpr unsigned kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr unsigned kMachine = EM_AARCH64;
+#elif defined(__powerpc64__)
+constexpr unsigned kMachine = EM_PPC64;
+#elif defined(__riscv)
+constexpr unsigned kMachine = EM_RISCV;
+#elif defined(__s390x__)
+constexpr unsigned kMachine = EM_S390;
+#else
+#error "the ELF machine number of this processor is not known here"
+#endif
+
+class File {
+ public:
+  explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  // Reason, or "".
+  std::string measure() {
+    struct stat about {};
+    if (fd_ < 0 || fstat(fd_, &about) != 0) return "cannot be read: " + std::generic_category().message(errno);
+    if (S_ISDIR(about.st_mode)) return "is a folder";
+    if (!S_ISREG(about.st_mode)) return "is not a regular file";
+    length_ = static_cast<uint64_t>(about.st_size);
+    return "";
+  }
+
+  // Whether the range lies inside the file.
+  bool holds(uint64_t offset, uint64_t length) const { return offset <= length_ && length <= length_ - offset; }
+
+  bool read_at(uint64_t offset, void* into, size_t length) const {
+    return holds(offset, length) &&
+           pread(fd_, into, length, static_cast<off_t>(offset)) == static_cast<ssize_t>(length);
+  }
+
+ private:
+  const int fd_;
+  uint64_t length_ = 0;
+};
+
+std::string check_header(const File& file, Header* header) {
+  unsigned char ident[EI_NIDENT];
+  if (!file.read_at(0, ident, sizeof(ident)) || std::memcmp(ident, ELFMAG, SELFMAG) != 0) return "is not an ELF file";
+  if (ident[EI_CLASS] != kClass) return "is of another word size than this process";
+  if (ident[EI_DATA] != kByteOrder) return "is of another byte order than this machine";
+  if (!file.read_at(0, header, sizeof(*header))) return std::string(kCutOff) + "its header is not whole";
+  if (header->e_machine != kMachine) {
+    return "is for machine " + std::to_string(header->e_machine) + ", this is " + std::to_string(kMachine);
+  }
+  if (header->e_type != ET_DYN) return "is an ELF file, but not a shared object";
+  if (header->e_phentsize != sizeof(Segment)) return "has segment headers of another size";
+  if (header->e_phnum == 0) return "has no segments";
+  if (header->e_phnum > kMostSegments) return "has more segments than a linker makes";
+  return "";
+}
+
+std::string check_segment(const File& file, const Segment& segment) {
+  if (segment.p_type != PT_LOAD && segment.p_type != PT_DYNAMIC && segment.p_type != PT_NOTE) return "";
+  if (!file.holds(segment.p_offset, segment.p_filesz)) {
+    return kCutOff + std::string("a segment reaches behind its end");
+  }
+  if (segment.p_type == PT_LOAD && segment.p_filesz > segment.p_memsz) return "has a segment larger than its memory";
+  return "";
+}
+
+// Whether the address range lies in what the file fills of a loaded segment.
+bool is_loaded(const std::vector<Segment>& segments, const Segment& inner) {
+  return std::any_of(segments.begin(), segments.end(), [&inner](const Segment& outer) {
+    return outer.p_type == PT_LOAD && inner.p_vaddr >= outer.p_vaddr && inner.p_filesz <= outer.p_filesz &&
+           inner.p_vaddr - outer.p_vaddr <= outer.p_filesz - inner.p_filesz;
+  });
+}
+
+std::string check_segments(const File& file, const Header& header) {
+  std::vector<Segment> segments(header.e_phnum);
+  if (!file.read_at(header.e_phoff, segments.data(), segments.size() * sizeof(Segment))) {
+    return std::string(kCutOff) + "its segment headers are not whole";
+  }
+  bool has_dynamic = false;
+  for (const Segment& segment : segments) {
+    std::string why = check_segment(file, segment);
+    if (!why.empty()) return why;
+    if (segment.p_type != PT_DYNAMIC) continue;
+    has_dynamic = true;
+    if (!is_loaded(segments, segment)) return "has a dynamic section that is not loaded";
+  }
+  return has_dynamic ? "" : "has no dynamic section";
+}
+
+}  // namespace
+
+Status check_elf(const std::string& path, std::string* why_out) {
+  File file(path);
+  Header header{};
+  std::string why = file.measure();
+  if (why.empty()) why = check_header(file, &header);
+  if (why.empty()) why = check_segments(file, header);
+  if (why.empty()) return success();
+  *why_out = std::move(why);
+  return PINRAIL_ERR_ERROR;
+}
+
+}  // namespace pinrail::loader

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What components are there, and what does the user want of them?
+#include <dirent.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/loader/descriptor.h"
+#include "base/loader/loader_impl.h"
+#include "base/param/text.h"
+#include "base/report/report.h"
+
+namespace pinrail::loader {
+namespace {
+
+constexpr const char* kPathParam = "mca_base_component_path";
+constexpr const char* kBuiltIn = "built in";
+constexpr std::string_view kSuffix = ".so";
+
+pinrail_param_t declaration(const char* name, const char* fallback, const char* help, pinrail_param_type_t type,
+                            pinrail_param_scope_t scope, int level, int64_t maximum) {
+  return {sizeof(pinrail_param_t), name, fallback, help, type, scope, level, nullptr, 0, maximum, nullptr};
+}
+
+std::string joined(const std::vector<std::string>& folders) {
+  std::string text;
+  for (const std::string& folder : folders) text += (text.empty() ? "" : ":") + folder;
+  return text;
+}
+
+// Names of the entries, in the same order on every machine. Empty and an errno if the folder cannot be read.
+std::vector<std::string> entries_of(const std::string& folder, int* error_out) {
+  std::vector<std::string> entries;
+  *error_out = 0;
+  DIR* const stream = opendir(folder.c_str());
+  if (stream == nullptr) {
+    *error_out = errno;
+    return entries;
+  }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this function's own.
+  while (const dirent* entry = readdir(stream)) entries.emplace_back(entry->d_name);
+  closedir(stream);
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+}  // namespace
+
+Loader::Loader(param::Registry& params, const pinrail_host_t& services, const pinrail_component_t* const* built_in)
+    : impl_(new Impl{params, services, built_in, {}, {}, {}, {}, {}}) {}
+
+Loader::~Loader() { close_all(); }
+
+const std::vector<Listed>& Loader::listed() const { return impl_->list; }
+
+void Loader::Impl::log(int level, const std::string& line) const {
+  report::log("loader", static_cast<int>(params.value("mca_base_verbose").i), level, line);
+}
+
+const Chosen* Loader::Impl::chosen(std::string_view framework) const {
+  const auto found = std::find_if(frameworks.begin(), frameworks.end(),
+                                  [framework](const Chosen& it) { return it.framework.name == framework; });
+  return found != frameworks.end() ? &*found : nullptr;
+}
+
+Component* Loader::Impl::component(std::string_view framework, std::string_view name) const {
+  for (const auto& component : components) {
+    if (component->listed.framework == framework && component->listed.name == name) return component.get();
+  }
+  return nullptr;
+}
+
+// The loader's parameter, and those that each framework has.
+Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
+  const std::string path = joined(default_component_path());
+  const pinrail_param_t own =
+      declaration(kPathParam, path.c_str(), "Folders to look for components in, with : between them; the first wins.",
+                  PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, 0);
+  Status result = params.declare("", "", &own, 1);
+  for (const Framework& framework : wanted) {
+    const pinrail_param_t selection =
+        declaration("", "",
+                    "Components to use: names with commas between them; ^ before the list leaves these out; empty: "
+                    "all that work here.",
+                    PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, 0);
+    const pinrail_param_t verbose =
+        declaration("verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",
+                    PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
+    const Status selection_status = params.declare(framework.name, "", &selection, 1);
+    const Status verbose_status = params.declare(framework.name, "base", &verbose, 1);
+    if (!selection_status.ok()) result = selection_status;
+    if (!verbose_status.ok()) result = verbose_status;
+  }
+  return result;
+}
+
+Status Loader::Impl::choose(const Framework& framework) {
+  Chosen chosen{framework, {}};
+  std::string why;
+  pinrail_param_info_t info{};
+  Status status = params.find(framework.name, &info);
+  if (status.ok()) status = Selection::parse(info.value, &chosen.selection, &why);
+  if (status.ok()) {
+    frameworks.push_back(std::move(chosen));
+    return status;
+  }
+  report::help("wrong selection list", {{"value", info.value},
+                                        {"name", framework.name},
+                                        {"source", params.origin(framework.name).c_str()},
+                                        {"why", why.c_str()}});
+  return status;
+}
+
+// Takes note of a component, unless one of its name was found before. True if it was taken.
+bool Loader::Impl::add(const Chosen& chosen, const std::string& name, const std::string& path,
+                       const pinrail_component_t* descriptor) {
+  const std::string framework = chosen.framework.name;
+  const Component* earlier = component(framework, name);
+  if (earlier != nullptr) {
+    log(PINRAIL_LOG_DEBUG,
+        path + " is hidden by the " + framework + " component " + name + " (" + earlier->listed.path + ")");
+    return false;
+  }
+  auto found = std::make_unique<Component>();
+  found->listed.framework = framework;
+  found->listed.name = name;
+  found->listed.path = path;
+  // Its priority, if it is not known yet, is looked at again when it is loaded.
+  found->listed.selected = chosen.selection.allows(name, descriptor != nullptr ? descriptor->priority : 0);
+  found->descriptor = descriptor;
+  components.push_back(std::move(found));
+  return true;
+}
+
+void Loader::Impl::find_built_in() {
+  for (const pinrail_component_t* const* next = built_in; next != nullptr && *next != nullptr; ++next) {
+    const Chosen* framework = chosen(framework_of(**next));
+    if (framework != nullptr) add(*framework, name_of(**next), kBuiltIn, *next);
+  }
+}
+
+void Loader::Impl::add_file(const std::string& folder, const std::string& file) {
+  const std::string path = folder + "/" + file;
+  if (file.size() <= kSuffix.size() || file.compare(file.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0) return;
+  const std::string stem = file.substr(0, file.size() - kSuffix.size());
+  for (const Chosen& chosen : frameworks) {
+    const std::string prefix = std::string(chosen.framework.name) + "_";
+    if (!param::starts_with(stem, prefix)) continue;
+    const std::string name = stem.substr(prefix.size());
+    if (!param::is_name(name) || name.size() >= sizeof(pinrail_component_t::name)) continue;
+    add(chosen, name, path, nullptr);
+    return;
+  }
+  log(PINRAIL_LOG_DEBUG, path + " is not named <framework>_<component>.so");
+}
+
+void Loader::Impl::find_in_folder(const std::string& folder) {
+  int error = 0;
+  const std::vector<std::string> entries = entries_of(folder, &error);
+  for (const std::string& entry : entries) add_file(folder, entry);
+  if (error == 0) return;
+  // One that the user named should be there; of the built-in ones there need be none.
+  pinrail_param_info_t info{};
+  const bool by_default = params.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
+  log(by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
+      "no components in " + folder + " (" + kPathParam + "): " + std::generic_category().message(error));
+}
+
+void Loader::Impl::find_in_folders() {
+  const std::string path = params.value(kPathParam).s;
+  for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
+}
+
+Status Loader::discover(const std::vector<Framework>& frameworks) {
+  Status result = impl_->declare_own(frameworks);
+  if (!result.ok()) return result;
+  for (const Framework& framework : frameworks) {
+    const Status status = impl_->choose(framework);
+    if (!status.ok()) result = status;
+  }
+  if (!result.ok()) return result;
+  impl_->find_built_in();
+  impl_->find_in_folders();
+  result = impl_->load_all();
+  impl_->write_list();
+  return result;
+}
+
+}  // namespace pinrail::loader

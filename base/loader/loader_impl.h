@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// loader_impl.h - the state of a loader: frameworks, and what was found for each.
+#ifndef PINRAIL_BASE_LOADER_LOADER_IMPL_H
+#define PINRAIL_BASE_LOADER_LOADER_IMPL_H
+
+#include <pinrail/component.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/loader/loader.h"
+
+namespace pinrail::loader {
+
+// What a host table's `self` points to.
+struct HostRecord {
+  const void* services_self = nullptr;
+  param::Registry* params = nullptr;
+  std::string framework, name;
+  const char* catalogue = "";
+  const std::atomic<int64_t>* verbosity = nullptr;
+};
+
+// A component that was found. Its place in memory does not change: its host table points to its record.
+struct Component {
+  Listed listed;
+  void* handle = nullptr;                           // of dlopen, or NULL for one that is built in
+  const pinrail_component_t* descriptor = nullptr;  // NULL: not loaded, or refused
+  bool opened = false;
+  void* context = nullptr;
+  pinrail_host_t host{};
+  HostRecord record;
+};
+
+// A framework, and what the user said of it.
+struct Chosen {
+  Framework framework{};
+  Selection selection;
+};
+
+struct Loader::Impl {
+  param::Registry& params;
+  const pinrail_host_t services;
+  const pinrail_component_t* const* built_in;
+
+  std::vector<Chosen> frameworks;
+  std::vector<std::unique_ptr<Component>> components;  // as they were found
+  std::vector<Component*> mapped;                      // in the order of dlopen
+  std::vector<Component*> open_order;
+  std::vector<Listed> list;
+
+  void log(int level, const std::string& line) const;
+  const Chosen* chosen(std::string_view framework) const;
+  Component* component(std::string_view framework, std::string_view name) const;
+
+  Status declare_own(const std::vector<Framework>& wanted);
+  Status choose(const Framework& framework);
+  void find_built_in();
+  void find_in_folders();
+  void find_in_folder(const std::string& folder);
+  void add_file(const std::string& folder, const std::string& file);
+  bool add(const Chosen& framework, const std::string& name, const std::string& path,
+           const pinrail_component_t* descriptor);
+
+  Status load_all();
+  Status load(Component* component);
+  Status map(Component* component);
+  Status declare_params(Component* component);
+  void refuse(Component* component, Status status, const std::string& why);
+
+  void fill_host(Component* component);
+  Status open_one(Component* component);
+  Status require_named(const Chosen& framework);
+  Status report_missing(const Chosen& framework, const std::string& name);
+  Status report_unusable(const Component& component);
+  void close_one(Component* component);
+  void write_list();
+};
+
+}  // namespace pinrail::loader
+
+#endif

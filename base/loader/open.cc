@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Opening what was selected, and closing it again.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/loader/loader_impl.h"
+#include "base/param/suggest.h"
+#include "base/report/report.h"
+
+namespace pinrail::loader {
+namespace {
+
+constexpr const char* kHookFramework = "monitor";
+
+bool opens_before(const Component* a, const Component* b) {
+  return std::make_tuple(-static_cast<int64_t>(a->listed.priority), std::string_view(a->listed.name)) <
+         std::make_tuple(-static_cast<int64_t>(b->listed.priority), std::string_view(b->listed.name));
+}
+
+// What a hook may run in stays mapped until the process ends, also when this copy of the library goes.
+void pin(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+  if (handle != nullptr) dlclose(handle);
+}
+
+}  // namespace
+
+Status Loader::Impl::open_one(Component* component) {
+  Listed& listed = component->listed;
+  fill_host(component);
+  if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
+  listed.status = component->descriptor->open(&component->host, &component->context);
+  if (listed.status.ok()) {
+    component->opened = true;
+    open_order.push_back(component);
+    log(PINRAIL_LOG_DEBUG, "opened " + listed.framework + " component " + listed.name + " (" + listed.path + ")");
+    return listed.status;
+  }
+  listed.reason = std::string("does not open: ") + status_name(listed.status.code());
+  if (chosen(listed.framework)->selection.names_it(listed.name)) return listed.status;
+  const bool usual = listed.status.is(PINRAIL_ERR_NOT_AVAILABLE);
+  log(usual ? PINRAIL_LOG_INFO : PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + listed.reason);
+  return listed.status;
+}
+
+Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& name) {
+  const std::string framework = chosen.framework.name;
+  std::vector<std::string_view> names;
+  for (const auto& component : components) {
+    if (component->listed.framework == framework) names.emplace_back(component->listed.name);
+  }
+  const std::string_view near = param::suggest(name, names);
+  const std::string advice = near.empty() ? "see what there is with pinrail_info, or set mca_base_component_path"
+                                          : "did you mean " + std::string(near) + "?";
+  report::help("no such component", {{"source", params.origin(framework).c_str()},
+                                     {"framework", framework.c_str()},
+                                     {"name", name.c_str()},
+                                     {"path", params.value("mca_base_component_path").s},
+                                     {"advice", advice.c_str()}});
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+Status Loader::Impl::report_unusable(const Component& component) {
+  const Listed& listed = component.listed;
+  const std::string why = listed.path + " " + listed.reason;
+  report::help("component unusable", {{"framework", listed.framework.c_str()},
+                                      {"name", listed.name.c_str()},
+                                      {"source", params.origin(listed.framework).c_str()},
+                                      {"why", why.c_str()},
+                                      {"status", status_name(listed.status.code())}});
+  return listed.status;
+}
+
+// Whoever asks for a component by name gets it, or an error.
+Status Loader::Impl::require_named(const Chosen& chosen) {
+  Status result = success();
+  if (chosen.selection.exclude) return result;
+  for (const std::string& name : chosen.selection.names) {
+    const Component* found = component(chosen.framework.name, name);
+    if (found != nullptr && found->opened) continue;
+    const Status status = found == nullptr ? report_missing(chosen, name) : report_unusable(*found);
+    if (result.ok()) result = status;
+  }
+  return result;
+}
+
+Status Loader::open(std::string_view framework) {
+  const Chosen* chosen = impl_->chosen(framework);
+  if (chosen == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  std::vector<Component*> wanted;
+  for (const auto& component : impl_->components) {
+    const bool usable = component->descriptor != nullptr && component->listed.selected && !component->opened;
+    if (usable && component->listed.framework == framework) wanted.push_back(component.get());
+  }
+  std::sort(wanted.begin(), wanted.end(), opens_before);
+  for (Component* component : wanted) impl_->open_one(component).ignore();
+  const Status result = impl_->require_named(*chosen);
+  impl_->write_list();
+  return result;
+}
+
+std::vector<Opened> Loader::opened(std::string_view framework) const {
+  std::vector<const Component*> found;
+  for (const Component* component : impl_->open_order) {
+    if (component->listed.framework == framework) found.push_back(component);
+  }
+  std::sort(found.begin(), found.end(), opens_before);
+  std::vector<Opened> opened;
+  for (const Component* it : found) {
+    const bool named = impl_->chosen(framework)->selection.names_it(it->listed.name);
+    opened.push_back({it->descriptor, it->context, &it->host, named});
+  }
+  return opened;
+}
+
+void Loader::Impl::close_one(Component* component) {
+  if (component->descriptor->close != nullptr) component->descriptor->close(component->context);
+  component->opened = false;
+  component->context = nullptr;
+}
+
+void Loader::close_all() {
+  Impl& impl = *impl_;
+  for (auto next = impl.open_order.rbegin(); next != impl.open_order.rend(); ++next) impl.close_one(*next);
+  impl.open_order.clear();
+  for (auto next = impl.mapped.rbegin(); next != impl.mapped.rend(); ++next) {
+    (*next)->descriptor = nullptr;
+    dlclose((*next)->handle);
+    (*next)->handle = nullptr;
+  }
+  impl.mapped.clear();
+}
+
+void Loader::Impl::write_list() {
+  list.clear();
+  for (const Chosen& chosen : frameworks) {
+    const size_t first = list.size();
+    for (const auto& component : components) {
+      if (component->listed.framework == chosen.framework.name) list.push_back(component->listed);
+    }
+    std::sort(list.begin() + static_cast<ptrdiff_t>(first), list.end(),
+              [](const Listed& a, const Listed& b) { return a.name < b.name; });
+  }
+}
+
+}  // namespace pinrail::loader

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "base/loader/loader.h"
+#include "base/param/text.h"
+
+namespace pinrail::loader {
+namespace {
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+Status Selection::parse(std::string_view text, Selection* selection_out, std::string* why_out) {
+  Selection selection;
+  text = param::trim(text);
+  selection.exclude = !text.empty() && text[0] == '^';
+  if (selection.exclude) text.remove_prefix(1);
+  for (const std::string_view name : param::split(text, ",")) {
+    if (!param::is_name(name)) {
+      *why_out = name[0] == '^' ? "^ must be the first character, and leaves out the whole list"
+                                : "\"" + std::string(name) + "\" is not a component's name";
+      return PINRAIL_ERR_BAD_PARAM;
+    }
+    if (!contains(selection.names, name)) selection.names.emplace_back(name);
+  }
+  if (selection.exclude && selection.names.empty()) {
+    *why_out = "^ leaves out nothing";
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  *selection_out = std::move(selection);
+  return success();
+}
+
+bool Selection::allows(std::string_view name, int priority) const {
+  if (names_it(name)) return true;
+  const bool all_but_names = exclude || names.empty();
+  return all_but_names && priority >= 0 && !contains(names, name);
+}
+
+bool Selection::names_it(std::string_view name) const { return !exclude && contains(names, name); }
+
+}  // namespace pinrail::loader

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+libpinrail_internal_la_SOURCES += \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/lock.h base/core/lock_rank.h \
+	base/core/thread_safety.h base/core/registration.h base/core/registration_arena.h \
+	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
+	base/core/page_counts.h base/core/errno_text.h
+nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
+BUILT_SOURCES += base/loader/static_components.c
+CLEANFILES += base/loader/static_components.c
+
+# The table of the components that are linked in; empty in a DSO build.
+base/loader/static_components.c: Makefile
+	$(AM_V_GEN)$(MKDIR_P) base/loader && { \
+	echo '#include <pinrail/component.h>'; \
+	for c in $(PINRAIL_STATIC_LIST); do echo "extern const pinrail_component_t pinrail_$${c}_component;"; done; \
+	echo 'extern const pinrail_component_t *const pinrail_static_components[];'; \
+	echo 'const pinrail_component_t *const pinrail_static_components[] = {'; \
+	for c in $(PINRAIL_STATIC_LIST); do echo "    &pinrail_$${c}_component,"; done; \
+	echo '    NULL};'; } > $@.tmp && mv $@.tmp $@
+
+libpinrail_internal_la_SOURCES += \
+	base/report/report.h base/report/report.cc base/report/render.cc \
+	base/param/param.h base/param/registry_impl.h base/param/registry.cc base/param/declare.cc base/param/set.cc \
+	base/param/finish.cc base/param/parameter.h base/param/parameter.cc base/param/settings.h \
+	base/param/settings.cc base/param/sources.cc base/param/file.h base/param/file.cc base/param/parse.cc \
+	base/param/format.cc base/param/text.h base/param/text.cc base/param/suggest.h base/param/suggest.cc \
+	base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc base/loader/load.cc \
+	base/loader/open.cc base/loader/host_table.cc base/loader/descriptor.h base/loader/descriptor.cc \
+	base/loader/selection.cc base/loader/check_elf.cc base/loader/default_path.cc
+EXTRA_DIST += base/report/base_help.txt

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A declaration's way into the registry: checked, copied, given its value, put among the others.
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "base/param/registry_impl.h"
+#include "base/param/text.h"
+#include "base/report/report.h"
+
+namespace pinrail::param {
+namespace {
+
+constexpr const char* kNotStarted = "Pinrail does not start (BAD_PARAM).";
+
+void report_fault(const Family& family, const char* name, const char* why) {
+  const std::string component = full_name(family.framework, family.component, "");
+  report::help("wrong declaration", {{"component", component.c_str()}, {"name", name}, {"why", why}});
+}
+
+void report_malformed(const Parameter& parameter, const Given& given, const std::string& why) {
+  const bool old = given.name != parameter.name;
+  const std::string name = old ? parameter.name + " (by its old name " + given.name + ")" : parameter.name;
+  report::help("malformed value", {{"value", given.value.c_str()},
+                                   {"name", name.c_str()},
+                                   {"source", given.origin().c_str()},
+                                   {"why", why.c_str()},
+                                   {"follows", kNotStarted},
+                                   {"accepted", accepted(parameter.declaration).c_str()}});
+}
+
+void note_old_names(const Parameter& parameter, const Settings& settings) {
+  for (const std::string& synonym : parameter.synonyms) {
+    const Given* given = settings.strongest(synonym);
+    if (given == nullptr) continue;
+    report::help("old name",
+                 {{"old", synonym.c_str()}, {"source", given->origin().c_str()}, {"new", parameter.name.c_str()}});
+  }
+}
+
+bool is_number(const Parameter& parameter) {
+  const pinrail_param_type_t type = parameter.declaration.type;
+  return type == PINRAIL_TYPE_BOOL || type == PINRAIL_TYPE_INT || type == PINRAIL_TYPE_ENUM;
+}
+
+Firmness firmness_of(const Given* given) {
+  if (given == nullptr) return Firmness::fallback;
+  return given->strength == kCallersDefault ? Firmness::callers_default : Firmness::own;
+}
+
+// Tables of another size have their elements elsewhere: none of them is looked at.
+Status check_size(const Family& family, const pinrail_param_t* params, size_t count) {
+  if (count == 0 || params[0].size == sizeof(pinrail_param_t)) return success();
+  const std::string why = "it has " + std::to_string(params[0].size) + " bytes, this library's declarations have " +
+                          std::to_string(sizeof(pinrail_param_t));
+  report_fault(family, "(the first)", why.c_str());
+  return PINRAIL_ERR_VERSION;
+}
+
+bool has_name(const std::vector<std::unique_ptr<Parameter>>& parameters, const std::string& name) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&name](const auto& parameter) { return parameter->name == name; });
+}
+
+bool goes_before(const std::unique_ptr<Parameter>& a, const std::unique_ptr<Parameter>& b) {
+  return std::tie(a->framework, a->component, a->name) < std::tie(b->framework, b->component, b->name);
+}
+
+}  // namespace
+
+// Parameters that take another's value as long as nobody sets them.
+Parameter* Registry::Impl::followed_by(const Parameter& parameter) const {
+  const bool of_component =
+      !parameter.framework.empty() && !parameter.component.empty() && parameter.component != "base";
+  if (!of_component || !is_number(parameter)) return nullptr;
+  const std::string_view name = parameter.declaration.name;
+  if (name == "verbose") return lookup(full_name(parameter.framework, "base", "verbose"));
+  return name == "leave_pinned" ? lookup("leave_pinned") : nullptr;
+}
+
+void Registry::Impl::settle(Parameter* parameter) {
+  parameter->value = parameter->own;
+  const Parameter* const followed = parameter->followed;
+  if (followed != nullptr && std::min(followed->firmness, Firmness::chosen) > parameter->firmness) {
+    Value taken;
+    std::string why;
+    // By number: the follower may have other names for its values, or not have this one at all.
+    const std::string text = std::to_string(followed->value.typed.i);
+    if (read_value(parameter->declaration, text, &strings, &taken, &why).ok()) {
+      taken.source = followed->value.source;
+      taken.file = followed->value.file;
+      taken.line = followed->value.line;
+      parameter->value = taken;
+    }
+  }
+  // relaxed: a number on its own; nothing else is published with it.
+  parameter->number.store(parameter->value.typed.i, std::memory_order_relaxed);
+}
+
+void Registry::Impl::settle_followers(const Parameter* followed) {
+  for (const auto& parameter : parameters) {
+    if (parameter->followed == followed) settle(parameter.get());
+  }
+}
+
+Status Registry::Impl::take_value(Parameter* parameter) {
+  const pinrail_param_t& declaration = parameter->declaration;
+  std::string why;
+  if (!read_value(declaration, declaration.fallback, &strings, &parameter->own, &why).ok()) {
+    why = "its default \"" + std::string(declaration.fallback) + "\" " + why;
+    report_fault({parameter->framework, parameter->component, {}}, declaration.name, why.c_str());
+    return PINRAIL_ERR_ERROR;
+  }
+  const Given* given = settings.decide(parameter->name, parameter->synonyms);
+  parameter->firmness = firmness_of(given);
+  if (given == nullptr) return success();
+  if (declaration.scope == PINRAIL_SCOPE_CONSTANT) {
+    report::help("constant parameter", {{"source", given->origin().c_str()}, {"name", parameter->name.c_str()}});
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  if (!read_value(declaration, given->value, &strings, &parameter->own, &why).ok()) {
+    report_malformed(*parameter, *given, why);
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  parameter->own.source = given->source();
+  parameter->own.file = strings.keep(given->file);
+  parameter->own.line = given->line;
+  note_old_names(*parameter, settings);
+  return success();
+}
+
+Status Registry::Impl::prepare(const Family& family, const pinrail_param_t& declaration,
+                               std::unique_ptr<Parameter>* parameter_out) {
+  auto parameter = copy_declaration(family, declaration, &strings);
+  const char* fault = fault_of(declaration);
+  // Only a framework has a parameter without a name of its own: the selection list.
+  const bool nameless = parameter->declaration.name[0] == '\0' && !family.component.empty();
+  if (fault == nullptr && (nameless || !is_name(parameter->name))) {
+    fault = "its name is not made of letters, digits and _";
+  }
+  if (fault == nullptr && names.count(parameter->name) != 0) fault = "the name is declared already";
+  if (fault != nullptr) {
+    report_fault(family, parameter->declaration.name, fault);
+    return PINRAIL_ERR_ERROR;
+  }
+  const Status status = take_value(parameter.get());
+  if (!status.ok()) return status;
+  *parameter_out = std::move(parameter);
+  return success();
+}
+
+void Registry::Impl::commit(std::vector<std::unique_ptr<Parameter>> declared) {
+  for (std::unique_ptr<Parameter>& owner : declared) {
+    Parameter* const parameter = owner.get();
+    names.emplace(parameter->name, parameter);
+    for (const std::string& synonym : parameter->synonyms) synonyms.emplace(synonym, parameter);
+    parameters.insert(std::upper_bound(parameters.begin(), parameters.end(), owner, goes_before), std::move(owner));
+    parameter->followed = followed_by(*parameter);
+    settle(parameter);
+  }
+}
+
+Status Registry::declare(std::string_view framework, std::string_view component, const pinrail_param_t* params,
+                         size_t count, const char* const* synonym_prefixes) {
+  Family family{std::string(framework), std::string(component), {}};
+  for (const char* const* prefix = synonym_prefixes; prefix != nullptr && *prefix != nullptr; ++prefix) {
+    family.synonym_prefixes.emplace_back(*prefix);
+  }
+  Status result = check_size(family, params, count);
+  if (!result.ok()) return result;
+
+  // All are looked at, so that whoever has several values wrong is told of all of them at once.
+  Guard guard(impl_->mutex);
+  std::vector<std::unique_ptr<Parameter>> declared;
+  for (size_t i = 0; i < count; ++i) {
+    std::unique_ptr<Parameter> parameter;
+    Status status = impl_->prepare(family, params[i], &parameter);
+    if (status.ok() && has_name(declared, parameter->name)) {
+      report_fault(family, params[i].name, "it is declared twice");
+      status = PINRAIL_ERR_ERROR;
+    }
+    if (status.ok()) declared.push_back(std::move(parameter));
+    if (!status.ok()) result = status;
+  }
+  if (result.ok()) impl_->commit(std::move(declared));
+  return result;
+}
+
+}  // namespace pinrail::param

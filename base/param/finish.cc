@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Settings that named nothing.
+#include <algorithm>
+
+#include "base/param/registry_impl.h"
+#include "base/param/suggest.h"
+#include "base/param/text.h"
+#include "base/report/report.h"
+
+namespace pinrail::param {
+namespace {
+
+constexpr std::string_view kEnvironmentPrefix = "PINRAIL_MCA_";
+
+bool belongs_to(std::string_view name, const std::string& family) {
+  return name == family || starts_with(name, family + "_");
+}
+
+template <typename Families>
+bool belongs_to_any(std::string_view name, const Families& families) {
+  return std::any_of(families.begin(), families.end(),
+                     [name](const std::string& family) { return belongs_to(name, family); });
+}
+
+void warn(const Given& given, const std::string& advice) {
+  report::help("unknown parameter",
+               {{"source", given.origin().c_str()}, {"name", given.name.c_str()}, {"advice", advice.c_str()}});
+}
+
+}  // namespace
+
+std::vector<std::string_view> Registry::Impl::all_names() const {
+  std::vector<std::string_view> all;
+  for (const auto& entry : names) all.emplace_back(entry.first);
+  for (const auto& entry : synonyms) all.emplace_back(entry.first);
+  return all;
+}
+
+std::set<std::string> Registry::Impl::components() const {
+  std::set<std::string> all;
+  for (const auto& parameter : parameters) all.insert(full_name(parameter->framework, parameter->component, ""));
+  return all;
+}
+
+std::set<std::string> Registry::Impl::frameworks() const {
+  std::set<std::string> all = {"mca"};
+  for (const auto& parameter : parameters) {
+    if (!parameter->framework.empty()) all.insert(parameter->framework);
+  }
+  return all;
+}
+
+void Registry::expect(std::string_view component) { impl_->expected.emplace(component); }
+
+void Registry::finish(const std::vector<std::string>& shipped) {
+  Guard guard(impl_->mutex);
+  const std::vector<std::string_view> names = impl_->all_names();
+  const std::set<std::string> loaded = impl_->components();
+  const std::set<std::string> frameworks = impl_->frameworks();
+  std::set<std::string> absent = impl_->expected;
+  absent.insert(shipped.begin(), shipped.end());
+  for (const std::string& component : loaded) absent.erase(component);
+
+  for (const Given* given : impl_->settings.unused()) {
+    if (belongs_to_any(given->name, absent)) continue;
+    const std::string_view near = suggest(given->name, names);
+    if (!near.empty()) {
+      warn(*given, "did you mean " + impl_->lookup(near)->name + "?");
+    } else if (starts_with(given->name, kEnvironmentPrefix)) {
+      warn(*given, "leave " + std::string(kEnvironmentPrefix) + " away: it belongs to names of environment variables");
+    } else if (belongs_to_any(given->name, frameworks)) {
+      warn(*given, "see what there is with pinrail_info --all --level 9");
+    }
+  }
+}
+
+}  // namespace pinrail::param

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <limits>
+
+#include "base/param/param.h"
+#include "base/param/text.h"
+
+namespace pinrail::param {
+namespace {
+
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+constexpr const char* kTooLarge = "is larger than 64 bits hold";
+
+struct Word {
+  const char* text;
+  int64_t value;
+};
+constexpr Word kBooleans[] = {{"0", 0}, {"no", 0},  {"false", 0}, {"off", 0},
+                              {"1", 1}, {"yes", 1}, {"true", 1},  {"on", 1}};
+
+int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return 16;
+}
+
+// A decimal number or 0x and a hexadecimal one, nothing else around it. Reason, or NULL.
+const char* parse_magnitude(std::string_view text, uint64_t* magnitude_out) {
+  unsigned base = 10;
+  if (text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+    base = 16;
+    text.remove_prefix(2);
+  }
+  if (text.empty()) return "is not a number";
+  uint64_t magnitude = 0;
+  for (const char c : text) {
+    const auto digit = static_cast<unsigned>(digit_of(c));
+    if (digit >= base) return "is not a whole number";
+    if (magnitude > (kUnlimited - digit) / base) return kTooLarge;
+    magnitude = magnitude * base + digit;
+  }
+  *magnitude_out = magnitude;
+  return nullptr;
+}
+
+const char* parse_int(std::string_view text, int64_t* value_out) {
+  const bool negative = !text.empty() && text[0] == '-';
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  uint64_t magnitude = 0;
+  const char* why = parse_magnitude(text, &magnitude);
+  if (why != nullptr) return why;
+  const uint64_t most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) + (negative ? 1 : 0);
+  if (magnitude > most) return kTooLarge;
+  *value_out = static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
+  return nullptr;
+}
+
+const char* parse_unsigned(std::string_view text, uint64_t* value_out) {
+  if (equal_ignoring_case(text, "unlimited")) {
+    *value_out = kUnlimited;
+    return nullptr;
+  }
+  if (!text.empty() && text[0] == '-') return "is negative";
+  return parse_magnitude(text, value_out);
+}
+
+// Power of two that a suffix stands for; 0 if it is none.
+unsigned suffix_shift(char c) {
+  switch (c) {
+    case 'k':
+    case 'K': return 10;
+    case 'm':
+    case 'M': return 20;
+    case 'g':
+    case 'G': return 30;
+    case 't':
+    case 'T': return 40;
+    default: return 0;
+  }
+}
+
+const char* parse_size(std::string_view text, uint64_t* value_out) {
+  const unsigned shift = text.empty() ? 0 : suffix_shift(text.back());
+  if (shift != 0) text.remove_suffix(1);
+  uint64_t value = 0;
+  const char* why = parse_unsigned(trim(text), &value);
+  if (why != nullptr) return why;
+  if (shift != 0 && value > (kUnlimited >> shift)) return kTooLarge;
+  *value_out = value << shift;
+  return nullptr;
+}
+
+const char* parse_bool(std::string_view text, int64_t* value_out) {
+  for (const Word& word : kBooleans) {
+    if (!equal_ignoring_case(text, word.text)) continue;
+    *value_out = word.value;
+    return nullptr;
+  }
+  return "is neither yes nor no";
+}
+
+const char* parse_enum(const pinrail_enum_value_t* values, std::string_view text, int64_t* value_out) {
+  int64_t number = 0;
+  const bool is_number = parse_int(text, &number) == nullptr;
+  for (const pinrail_enum_value_t* v = values; v != nullptr && v->name != nullptr; ++v) {
+    const bool chosen = equal_ignoring_case(text, v->name) || (is_number && number == v->value);
+    if (!chosen) continue;
+    *value_out = v->value;
+    return nullptr;
+  }
+  return "is not one of its values";
+}
+
+bool has_range(const pinrail_param_t& declaration) { return declaration.minimum != 0 || declaration.maximum != 0; }
+
+bool in_range(const pinrail_param_t& declaration, pinrail_param_value_t value) {
+  if (!has_range(declaration)) return true;
+  if (declaration.type == PINRAIL_TYPE_INT) return value.i >= declaration.minimum && value.i <= declaration.maximum;
+  const bool above = declaration.minimum <= 0 || value.u >= static_cast<uint64_t>(declaration.minimum);
+  return above && declaration.maximum >= 0 && value.u <= static_cast<uint64_t>(declaration.maximum);
+}
+
+const char* parse_number(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value) {
+  const char* why = nullptr;
+  switch (declaration.type) {
+    case PINRAIL_TYPE_INT: why = parse_int(text, &value->i); break;
+    case PINRAIL_TYPE_UNSIGNED: why = parse_unsigned(text, &value->u); break;
+    default: why = parse_size(text, &value->u); break;
+  }
+  if (why != nullptr) return why;
+  return in_range(declaration, *value) ? nullptr : "is out of its range";
+}
+
+}  // namespace
+
+Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value_out,
+             std::string* why_out) {
+  pinrail_param_value_t value{};
+  const std::string_view word = trim(text);
+  const char* why = nullptr;
+  switch (declaration.type) {
+    case PINRAIL_TYPE_STRING: value.s = text.data(); break;
+    case PINRAIL_TYPE_BOOL: why = parse_bool(word, &value.i); break;
+    case PINRAIL_TYPE_ENUM: why = parse_enum(declaration.values, word, &value.i); break;
+    default: why = parse_number(declaration, word, &value); break;
+  }
+  if (word.empty() && why != nullptr) why = "is empty";
+  if (why != nullptr) {
+    *why_out = why;
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  *value_out = value;
+  return success();
+}
+
+}  // namespace pinrail::param

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// registry_impl.h - the state of a registry.
+#ifndef PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
+#define PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/core/lock.h"
+#include "base/param/param.h"
+#include "base/param/parameter.h"
+#include "base/param/settings.h"
+
+namespace pinrail::param {
+
+struct Registry::Impl {
+  using Names = std::map<std::string, Parameter*, std::less<>>;
+
+  Settings settings;               // start-up only
+  std::set<std::string> expected;  // start-up only: components that exist but are not loaded
+
+  mutable Mutex mutex{LockRank::params};
+  Strings strings GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Parameter>> parameters GUARDED_BY(mutex);  // by framework, component, name
+  Names names GUARDED_BY(mutex);
+  Names synonyms GUARDED_BY(mutex);
+
+  Parameter* lookup(std::string_view name) const REQUIRES(mutex);
+
+  // The three steps of a declaration: copied, given its value, put among the others.
+  Status prepare(const Family& family, const pinrail_param_t& declaration, std::unique_ptr<Parameter>* parameter_out)
+      REQUIRES(mutex);
+  Status take_value(Parameter* parameter) REQUIRES(mutex);
+  void commit(std::vector<std::unique_ptr<Parameter>> declared) REQUIRES(mutex);
+
+  Parameter* followed_by(const Parameter& parameter) const REQUIRES(mutex);
+  // Settles what the parameter's value is, its own or the followed one's.
+  void settle(Parameter* parameter) REQUIRES(mutex);
+  void settle_followers(const Parameter* followed) REQUIRES(mutex);
+
+  std::vector<std::string_view> all_names() const REQUIRES(mutex);
+  std::set<std::string> components() const REQUIRES(mutex);
+  std::set<std::string> frameworks() const REQUIRES(mutex);
+};
+
+// "the default", "the environment", "/etc/x.conf line 3", ...
+std::string origin_of(const Value& value);
+
+}  // namespace pinrail::param
+
+#endif

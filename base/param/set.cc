@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Parameters that are set while the program runs.
+#include "base/param/registry_impl.h"
+#include "base/param/suggest.h"
+#include "base/report/report.h"
+
+namespace pinrail::param {
+namespace {
+
+// What is said when the lock is given back.
+struct Refusal {
+  Status status = PINRAIL_SUCCESS;
+  std::string why, now, advice;
+};
+
+Refusal not_found(std::string_view name, const std::vector<std::string_view>& names) {
+  const std::string_view near = suggest(name, names);
+  const std::string advice =
+      near.empty() ? "see what there is with pinrail_info --all --level 9" : "did you mean " + std::string(near) + "?";
+  return {PINRAIL_ERR_NOT_FOUND, "there is no parameter of that name", "nothing", advice};
+}
+
+Refusal check_settable(const Parameter& parameter) {
+  const std::string now = parameter.value.text;
+  if (parameter.declaration.scope == PINRAIL_SCOPE_CONSTANT) {
+    return {PINRAIL_ERR_PERM, "it is a constant", now, "nothing: it shows something and cannot be chosen"};
+  }
+  if (parameter.declaration.scope != PINRAIL_SCOPE_SETTABLE) {
+    return {PINRAIL_ERR_PERM, "it is read only once Pinrail has started", now, "set it before the program starts"};
+  }
+  if (parameter.own.source == PINRAIL_SOURCE_OVERRIDE) {
+    return {PINRAIL_ERR_PERM, origin_of(parameter.own) + " holds it", now, "ask whoever looks after this machine"};
+  }
+  return {};
+}
+
+void say(std::string_view name, std::string_view value, const Refusal& refusal) {
+  report::help("cannot set", {{"name", std::string(name).c_str()},
+                              {"value", std::string(value).c_str()},
+                              {"why", refusal.why.c_str()},
+                              {"now", refusal.now.c_str()},
+                              {"advice", refusal.advice.c_str()}});
+}
+
+}  // namespace
+
+Status Registry::set(std::string_view name, std::string_view value) {
+  Refusal refusal;
+  {
+    Guard guard(impl_->mutex);
+    Parameter* const parameter = impl_->lookup(name);
+    refusal = parameter == nullptr ? not_found(name, impl_->all_names()) : check_settable(*parameter);
+    Value set_value;
+    std::string why;
+    if (refusal.status.ok() && !read_value(parameter->declaration, value, &impl_->strings, &set_value, &why).ok()) {
+      refusal = {PINRAIL_ERR_BAD_PARAM, "that " + why, parameter->value.text,
+                 "give " + accepted(parameter->declaration)};
+    }
+    if (refusal.status.ok()) {
+      set_value.source = PINRAIL_SOURCE_API;
+      parameter->own = set_value;
+      parameter->firmness = Firmness::own;
+      impl_->settle(parameter);
+      impl_->settle_followers(parameter);
+    }
+  }
+  if (!refusal.status.ok()) say(name, value, refusal);
+  return refusal.status;
+}
+
+}  // namespace pinrail::param

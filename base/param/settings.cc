@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/param/settings.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <tuple>
+
+#include "base/param/text.h"
+#include "base/report/report.h"
+
+namespace pinrail::param {
+namespace {
+
+constexpr const char* kFileList = "mca_base_param_files";
+
+const char* role_of(int strength) {
+  switch (strength) {
+    case kSiteFile: return "the site's file";
+    case kUserFile: return "the user's file";
+    case kOverrideFile: return "the site's override file";
+    default: return "named in mca_base_param_files";
+  }
+}
+
+// A user's file that another user's process may not read is no reason to stop it; any other file is meant for it.
+bool may_be_unreadable(int strength, const FileError& error) {
+  return strength == kUserFile && error.error_number == EACCES;
+}
+
+void report_unreadable(const std::string& path, int strength, const FileError& error) {
+  const bool goes_on = may_be_unreadable(strength, error);
+  report::help("unreadable file",
+               {{"file", path.c_str()},
+                {"source", role_of(strength)},
+                {"why", error.why.c_str()},
+                {"follows", goes_on ? "its settings are not used." : "Pinrail does not start (BAD_PARAM)."},
+                {"advice", strength == kListedFile ? "name a readable file, or take it out of mca_base_param_files"
+                                                   : "make it a readable file, or remove it"}});
+}
+
+void report_line(const std::string& path, int line, const std::string& why) {
+  const std::string number = std::to_string(line);
+  report::help("malformed line", {{"file", path.c_str()}, {"line", number.c_str()}, {"why", why.c_str()}});
+}
+
+// A list of files cannot be changed by one of its own: what it would then mean depends on the order of reading.
+void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
+  const auto is_list = [](const FileLine& line) { return line.name == kFileList; };
+  for (const FileLine& line : *lines) {
+    if (!is_list(line)) continue;
+    const std::string number = std::to_string(line.line);
+    report::help("nested file list", {{"file", path.c_str()}, {"line", number.c_str()}});
+  }
+  lines->erase(std::remove_if(lines->begin(), lines->end(), is_list), lines->end());
+}
+
+}  // namespace
+
+pinrail_param_source_t Given::source() const {
+  if (in_environment()) return PINRAIL_SOURCE_ENVIRONMENT;
+  switch (strength) {
+    case kCallersDefault: return PINRAIL_SOURCE_DEFAULT;
+    case kCommandLine: return PINRAIL_SOURCE_COMMAND_LINE;
+    case kOverrideFile: return PINRAIL_SOURCE_OVERRIDE;
+    default: return PINRAIL_SOURCE_FILE;
+  }
+}
+
+std::string Given::origin() const {
+  if (!file.empty()) return file + " line " + std::to_string(line);
+  if (in_environment()) return "the environment";
+  return strength == kCallersDefault ? "the caller's defaults" : "the command line";
+}
+
+void Settings::add_pairs(const std::vector<Setting>& pairs, int strength) {
+  for (const Setting& pair : pairs) all_.push_back({pair.name, pair.value, "", 0, strength});
+}
+
+void Settings::add_environment(const Sources& sources) {
+  int strength = kEnvironment;
+  for (const std::string& prefix : sources.environment_prefixes) {
+    for (const std::string& variable : sources.environment) {
+      const size_t equals = variable.find('=');
+      if (equals == std::string::npos || equals <= prefix.size() || !starts_with(variable, prefix)) continue;
+      const std::string name = variable.substr(prefix.size(), equals - prefix.size());
+      all_.push_back({name, variable.substr(equals + 1), "", 0, strength});
+    }
+    ++strength;
+  }
+}
+
+Status Settings::add_file(const std::string& path, int strength) {
+  if (path.empty()) return success();
+  std::vector<FileLine> lines;
+  FileError error;
+  const Status status = read_file(path, &lines, &error);
+  if (status.is(PINRAIL_ERR_NOT_FOUND) && strength != kListedFile) return success();
+  if (status.is(PINRAIL_ERR_BAD_PARAM)) {
+    report_line(path, error.line, error.why);
+    return status;
+  }
+  if (!status.ok()) {
+    report_unreadable(path, strength, error);
+    return may_be_unreadable(strength, error) ? success() : PINRAIL_ERR_BAD_PARAM;
+  }
+  if (strength == kListedFile) drop_file_lists(path, &lines);
+  for (FileLine& line : lines) {
+    all_.push_back({std::move(line.name), std::move(line.value), path, line.line, strength});
+  }
+  return success();
+}
+
+// The last one first, so that the first one is the strongest.
+Status Settings::add_listed_files() {
+  const Given* given = strongest(kFileList);
+  if (given == nullptr) return success();
+  const std::string list = given->value;
+  const std::vector<std::string_view> paths = split(list, ":,");
+  Status result = success();
+  for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
+    const Status status = add_file(std::string(*path), kListedFile);
+    if (!status.ok()) result = status;
+  }
+  return result;
+}
+
+void Settings::sort() {
+  std::stable_sort(all_.begin(), all_.end(), [](const Given& a, const Given& b) { return a.strength < b.strength; });
+  by_name_.clear();
+  for (size_t i = 0; i < all_.size(); ++i) by_name_[all_[i].name].push_back(i);
+}
+
+Status Settings::read(const Sources& sources) {
+  all_.clear();
+  used_.clear();
+  Status result = success();
+  const auto read_one = [&](const std::string& path, int strength) {
+    const Status status = add_file(path, strength);
+    if (!status.ok()) result = status;
+  };
+  add_pairs(sources.defaults, kCallersDefault);
+  read_one(sources.site_file, kSiteFile);
+  read_one(sources.user_file, kUserFile);
+  add_environment(sources);
+  add_pairs(sources.settings, kCommandLine);
+  read_one(sources.override_file, kOverrideFile);
+  sort();
+  const Status listed = add_listed_files();
+  if (!listed.ok()) result = listed;
+  sort();
+  return result;
+}
+
+const Given* Settings::decide(const std::string& name, const std::vector<std::string>& synonyms) {
+  const Given* best = nullptr;
+  std::tuple<int, bool, size_t> best_rank;
+  const auto consider = [&](const std::string& candidate, bool is_name) {
+    used_.insert(candidate);
+    const auto found = by_name_.find(candidate);
+    if (found == by_name_.end()) return;
+    const size_t position = found->second.back();
+    const Given& given = all_[position];
+    const auto rank = std::make_tuple(given.strength, given.in_environment() && is_name, position);
+    if (best != nullptr && rank <= best_rank) return;
+    best = &given;
+    best_rank = rank;
+  };
+  consider(name, true);
+  for (const std::string& synonym : synonyms) consider(synonym, false);
+  return best;
+}
+
+const Given* Settings::strongest(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &all_[found->second.back()];
+}
+
+std::vector<const Given*> Settings::unused() const {
+  std::vector<const Given*> unused;
+  for (const auto& [name, positions] : by_name_) {
+    if (used_.count(name) == 0) unused.push_back(&all_[positions.back()]);
+  }
+  std::sort(unused.begin(), unused.end(), [](const Given* a, const Given* b) { return a->name < b->name; });
+  return unused;
+}
+
+}  // namespace pinrail::param

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Each component is a DSO in $(pkglibdir), or with --enable-static-components a part of libpinrail. What it uses of
+# base/ is header-only, so that a DSO needs none of the library's symbols.
+component_libraries =
+
+component_libraries += components/mpool_grdma.la
+components_mpool_grdma_la_SOURCES = \
+	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_create.cc \
+	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_pending.cc \
+	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
+	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_cache.cc \
+	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
+	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
+	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_cache.h components/mpool/grdma/grdma_lru.h
+components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
+components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
+
+component_libraries += components/rcache_vma.la
+components_rcache_vma_la_SOURCES = \
+	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
+	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_find.cc \
+	components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h components/rcache/vma/vma_tree.h \
+	components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
+components_rcache_vma_la_LDFLAGS = $(component_ldflags)
+components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
+
+component_libraries += components/monitor_external.la
+components_monitor_external_la_SOURCES = components/monitor/external/external_component.cc
+components_monitor_external_la_LDFLAGS = $(component_ldflags)
+components_monitor_external_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_external)
+
+component_libraries += components/registrar_mlock.la
+components_registrar_mlock_la_SOURCES = \
+	components/registrar/mlock/mlock_component.cc components/registrar/mlock/mlock_register.cc \
+	components/registrar/mlock/mlock.h
+components_registrar_mlock_la_LDFLAGS = $(component_ldflags)
+components_registrar_mlock_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_mlock)
+
+if HAVE_URING
+component_libraries += components/registrar_iouring.la
+components_registrar_iouring_la_SOURCES = \
+	components/registrar/iouring/iouring_component.cc components/registrar/iouring/iouring_ring.cc \
+	components/registrar/iouring/iouring_register.cc components/registrar/iouring/iouring_transfer.cc \
+	components/registrar/iouring/iouring.h
+components_registrar_iouring_la_LDFLAGS = $(component_ldflags)
+components_registrar_iouring_la_LIBADD = $(URING_LIBS)
+components_registrar_iouring_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_iouring)
+endif
+
+if HAVE_VERBS
+component_libraries += components/registrar_verbs.la
+components_registrar_verbs_la_SOURCES = \
+	components/registrar/verbs/verbs_component.cc components/registrar/verbs/verbs_library.cc \
+	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_register.cc \
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_transfer.cc \
+	components/registrar/verbs/verbs.h components/registrar/verbs/verbs_library.h
+components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
+components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
+endif
+
+EXTRA_DIST += \
+	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
+	components/rcache/vma/README components/monitor/external/README \
+	components/registrar/iouring/README components/registrar/iouring/iouring_help.txt \
+	components/registrar/mlock/README components/registrar/mlock/mlock_help.txt \
+	components/registrar/verbs/README components/registrar/verbs/verbs_help.txt
+
+if STATIC_COMPONENTS
+noinst_LTLIBRARIES += $(component_libraries)
+libpinrail_internal_la_LIBADD += $(component_libraries)
+component_ldflags = $(AM_LDFLAGS)
+component_symbol_mpool_grdma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_grdma_component
+component_symbol_rcache_vma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_rcache_vma_component
+component_symbol_monitor_external = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_external_component
+component_symbol_registrar_mlock = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_mlock_component
+component_symbol_registrar_iouring = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_iouring_component
+component_symbol_registrar_verbs = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_verbs_component
+else
+pkglib_LTLIBRARIES += $(component_libraries)
+component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -export-symbols-regex '^pinrail_component$$'
+endif

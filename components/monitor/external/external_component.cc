@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor/external: the embedder reports events himself, by pinrail_monitor_report(). There is nothing to install and
+// nothing to test: who names it answers for it. So it is used only when it is named (its priority is negative).
+#include <pinrail/component.h>
+
+namespace {
+
+pinrail_status_t open(const pinrail_host_t*, void** context_out) {
+  *context_out = nullptr;
+  return PINRAIL_SUCCESS;
+}
+void close(void*) {}
+pinrail_status_t start(void*) { return PINRAIL_SUCCESS; }
+void stop(void*) {}
+
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop};
+
+}  // namespace
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_MONITOR_ABI,
+    -1,
+    "monitor",
+    "external",
+    "1.0.0",
+    "The embedding program reports memory that goes away; used only when named.",
+    nullptr,
+    nullptr,
+    0,
+    nullptr,
+    open,
+    close,
+    &kOps};

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// grdma.h - one pool of registrations of host memory, and what its component keeps.
+//
+// Owns     its index, its LRU list, its gc list, every registration of it.
+// Threads  all functions may run together, but create() and destroy() exclude every other on the same pool, hooks
+//          apart: destroy() waits for those in flight.
+// Hook     invalidate_range_hook() and what ends in _hook.
+//
+// G1  A registration is, by its state word: pending (no flag), indexed, or dead; uncached ones are born dead.
+// G2  Every registration that the device knows is linked into all_ and counted in the cache's budget.
+// G3  On the LRU list stand only indexed registrations that are neither transient nor parked. A registration starts
+//     parked: its first last drop lists it.
+// G4  Who sees "dead and unreferenced" come true gives it back: the last drop, the evictor, or (in a hook) the gc list.
+// G5  No lock is held across a call of the registrar.
+#ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
+#define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
+
+#include <pinrail/component.h>
+#include <pinrail/pinrail.h>
+
+#include <atomic>
+
+#include "base/core/registration.h"
+#include "components/mpool/grdma/grdma_cache.h"
+#include "components/mpool/grdma/grdma_lru.h"
+
+namespace pinrail::grdma {
+
+// What a pool keeps in a registration's mpool_area.
+struct Area {
+  pinrail_registration_t* previous;  // all_, guarded by the cache lock
+  pinrail_registration_t* next;
+  pinrail_registration_t* gc_next;  // while on the gc list
+  size_t lru_place;                 // guarded by the cache lock
+  uintptr_t reason;                 // pinrail_reason_t; relaxed atomic
+  Pool* owner;
+};
+static_assert(sizeof(Area) <= sizeof(pinrail_registration_t::mpool_area), "it fits");
+
+inline Area& area_of(pinrail_registration_t* reg) { return *reinterpret_cast<Area*>(reg->mpool_area); }
+inline const Area& area_of(const pinrail_registration_t* reg) {
+  return *reinterpret_cast<const Area*>(reg->mpool_area);
+}
+
+struct LruPlaceOf {
+  size_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+  size_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+};
+
+// One opened component.
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  Mutex mutex{LockRank::caches};
+  std::map<std::string, std::unique_ptr<Cache>> caches GUARDED_BY(mutex);
+};
+
+// What the parameters and the creator's options came to.
+struct Settings {
+  bool leave_pinned = false;
+  bool empty_cache = false;
+  bool print_stats = false;
+  uint64_t gc_limit = 0;
+  size_t max_reg_size = 0;
+  Limits limits;
+  bool explicit_bytes = false;  // the creator named a limit, so it must agree with the cache's
+  bool explicit_count = false;
+  std::string rcache_name;
+};
+Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out);
+
+// A register call under way: what invalidate_range_hook marks, and what equal calls wait for (R5, R13).
+struct Pending {
+  Span span;
+  uint32_t rights = 0;
+  uint32_t traits = 0;
+  uint64_t ticket = 0;
+  bool raced = false;
+  Pending* next = nullptr;
+};
+
+class Pool {
+ public:
+  static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
+  Status destroy(pinrail_thread_t* thread, uint32_t flags);
+
+  Status register_mem(pinrail_thread_t* thread, pinrail_mpool_request_t request, pinrail_registration_t** reg_out);
+  Status find(pinrail_thread_t* thread, pinrail_mpool_request_t request, pinrail_registration_t** reg_out);
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  void invalidate_range_hook(const Span& span);
+  Status evict(pinrail_thread_t* thread);
+  Status progress(pinrail_thread_t* thread);
+  void stats(pinrail_mpool_stats_t* stats_out) const;
+  size_t referenced() const;
+  size_t max_reg_size() const { return settings_.max_reg_size; }
+  const char* check() const;
+
+ private:
+  friend class Cache;
+
+  // Register calls that hit, per thread: a line that no two of the first threads share.
+  struct alignas(128) HitCount {
+    std::atomic<uint64_t> hits{0};
+  };
+  static constexpr size_t kHitCounts = 32;  // threads beyond share the last one
+
+  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
+      : component_(component), host_(component->host), config_(config), settings_(settings) {}
+  ~Pool() = default;
+  Status join_cache(const char* cache_name);
+  Status connect();
+  void leave_cache();
+
+  // grdma_register.cc
+  bool hit(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
+  void count_hit(const pinrail_thread_t* thread);
+  Status miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
+  Status register_uncached(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
+                           pinrail_registration_t** reg_out);
+  Status register_indexed(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
+                          pinrail_registration_t** reg_out);
+  Status attempt(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
+                 pinrail_registration_t** reg_out, bool* raced_out);
+
+  // grdma_pending.cc
+  bool enter(const pinrail_mpool_request_t& request, Pending* own, pinrail_registration_t** reg_out);
+  bool publish(Pending* own, pinrail_registration_t* reg, const pinrail_mpool_request_t& request);
+  void leave(Pending* own);
+  const Pending* covering_pending(const Pending& own) const REQUIRES(pending_mutex_);
+  bool is_pending(uint64_t ticket) const REQUIRES(pending_mutex_);
+  void unlink_pending(Pending* own) REQUIRES(pending_mutex_);
+
+  // grdma_device.cc
+  Status tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, uint32_t rights,
+                     pinrail_registration_t** reg_out);
+  Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  bool make_room(pinrail_thread_t* thread);
+  Status nothing_idle(const pinrail_registration_t* own);
+  void say_limit(const pinrail_registration_t* reg);
+  void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+
+  // grdma_deregister.cc
+  void last_drop(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t word);
+  void list_idle(pinrail_handle_t handle);
+
+  // grdma_evict.cc
+  bool evict_one(pinrail_thread_t* thread);
+
+  // grdma_gc.cc
+  size_t drain_own(pinrail_thread_t* thread);
+  size_t drain_all(pinrail_thread_t* thread);
+  void drain_if_due(pinrail_thread_t* thread);
+
+  // grdma_invalidate_hook.cc
+  void die_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
+  static void displaced_hook(void* pool, pinrail_registration_t* reg);
+  static void invalidated_hook(void* pool, pinrail_registration_t* reg);
+  static void report_hook(void* pool, uintptr_t base, size_t length);
+
+  // grdma_destroy.cc
+  size_t count_referenced(std::string* list_out) const;  // under the cache lock
+  bool close_if_idle(bool force);
+  void settle(pinrail_thread_t* thread);
+  void release_all(pinrail_thread_t* thread);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  void say_stats() const;
+
+  bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
+
+  Component* const component_;
+  const pinrail_host_t* const host_;
+  const pinrail_mpool_config_t config_;
+  const Settings settings_;
+  pinrail_registrar_t limits_of_registrar_{};  // granularity, max_length, tail_size, thread_mode
+  pinrail_rcache_t rcache_{};
+  Cache* cache_ = nullptr;
+  void* subscription_ = nullptr;
+
+  // Guarded by cache_->mutex.
+  LruList<LruPlaceOf> lru_list_;
+  pinrail_registration_t* all_ = nullptr;
+  size_t all_count_ = 0;
+  bool closing_ = false;
+
+  // Dead and unreferenced, or claimed, and not yet dismissed.
+  std::atomic<uint64_t> to_release_{0};
+  // Calls into other pools of the cache that drain this one's gc list.
+  std::atomic<uint64_t> visitors_{0};
+
+  mutable Mutex pending_mutex_{LockRank::pending};
+  Condition pending_done_;
+  Pending* pending_ GUARDED_BY(pending_mutex_) = nullptr;
+  uint64_t tickets_ GUARDED_BY(pending_mutex_) = 0;
+
+  std::atomic<pinrail_registration_t*> gc_list_{nullptr};  // pushed by hooks, taken whole by API calls
+  std::atomic<uint64_t> gc_bytes_{0};
+  std::atomic<bool> gc_due_{false};  // gc_bytes_ passed gc_limit: the next call of any kind drains
+
+  std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0};
+  HitCount hits_[kHitCounts];
+};
+
+}  // namespace pinrail::grdma
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "components/mpool/grdma/grdma_cache.h"
+
+#include <new>
+
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+
+Status Cache::join(Pool* pool) {
+  Guard guard(mutex);
+  try {
+    pools_.push_back(pool);
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  return success();
+}
+
+bool Cache::leave(Pool* pool) {
+  Guard guard(mutex);
+  pools_.erase(std::remove(pools_.begin(), pools_.end(), pool), pools_.end());
+  return pools_.empty();
+}
+
+Status Cache::admit(Pool* pool, pinrail_registration_t* reg) {
+  Guard guard(mutex);
+  if (reg->length > limits_.bytes || limits_.count == 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (usage_.bytes > limits_.bytes - reg->length || usage_.count >= limits_.count) {
+    return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  }
+  try {
+    pool->lru_list_.reserve(pool->all_count_ + 1);
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  usage_.bytes += reg->length;
+  usage_.count += 1;
+  usage_.peak_bytes = std::max(usage_.peak_bytes, usage_.bytes);
+  Area& area = area_of(reg);
+  area.previous = nullptr;
+  area.next = pool->all_;
+  if (pool->all_ != nullptr) area_of(pool->all_).previous = reg;
+  pool->all_ = reg;
+  ++pool->all_count_;
+  return success();
+}
+
+void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
+  Guard guard(mutex);
+  usage_.bytes -= reg->length;
+  usage_.count -= 1;
+  if (pool->lru_list_.holds(reg)) pool->lru_list_.remove(reg);
+  const Area& area = area_of(reg);
+  if (area.next != nullptr) area_of(area.next).previous = area.previous;
+  (area.previous != nullptr ? area_of(area.previous).next : pool->all_) = area.next;
+  --pool->all_count_;
+  released.notify_all();
+}
+
+// The pool whose LRU list begins with the oldest entry, of those that the asker may evict from.
+Pool* Cache::oldest_pool(const Pool* asker) const {
+  Pool* oldest = nullptr;
+  for (Pool* pool : pools_) {
+    if (pool->lru_list_.empty() || (pool != asker && (pool->closing_ || pool->is_caller_only()))) continue;
+    if (oldest == nullptr || pool->lru_list_.top().epoch < oldest->lru_list_.top().epoch) oldest = pool;
+  }
+  return oldest;
+}
+
+// Brings the top of the list up to date, and claims it if it is idle and was in its right place.
+pinrail_registration_t* Cache::settle_top(Pool* pool) {
+  auto& list = pool->lru_list_;
+  pinrail_registration_t* reg = list.top().reg;
+  uint64_t word = state::load(reg);
+  if ((word & state::kIndexed) == 0) {
+    list.remove(reg);  // dead: somebody else is giving it back
+  } else if (state::references(word) != 0) {
+    // Parked under a reference: its last drop sees the flag, and lists it again.
+    if (state::exchange(reg, &word, word | state::kParked)) list.remove(reg);
+  } else if (last_use(reg) > list.top().epoch) {
+    list.catch_up(last_use(reg));
+  } else if (claim_idle(reg, word)) {
+    list.remove(reg);
+    // relaxed: read under the lock that is held.
+    pool->to_release_.fetch_add(1, std::memory_order_relaxed);
+    return reg;
+  }
+  return nullptr;
+}
+
+pinrail_registration_t* Cache::claim_victim(const Pool* asker, Pool** owner_out) {
+  Guard guard(mutex);
+  while (Pool* pool = oldest_pool(asker)) {
+    pinrail_registration_t* reg = settle_top(pool);
+    if (reg == nullptr) continue;
+    *owner_out = pool;
+    return reg;
+  }
+  return nullptr;
+}
+
+bool Cache::wait_for_release(const Pool* asker) {
+  Guard guard(mutex);
+  for (const Pool* pool : pools_) {
+    if (pool != asker && pool->is_caller_only()) continue;
+    // relaxed: a release that is missed here was not promised to anybody yet.
+    if (pool->to_release_.load(std::memory_order_relaxed) == 0) continue;
+    // Bounded: what is on a gc list since we looked is nobody's until somebody drains, and that may be the caller.
+    released.wait_for(mutex, std::chrono::microseconds(200));
+    return true;
+  }
+  return false;
+}
+
+bool Cache::anything_held(const pinrail_registration_t* own) {
+  Guard guard(mutex);
+  for (const Pool* pool : pools_) {
+    for (const pinrail_registration_t* reg = pool->all_; reg != nullptr; reg = area_of(reg).next) {
+      const uint64_t word = state::load(reg);
+      const bool pending = (word & (state::kIndexed | state::kDead)) == 0;
+      if (reg != own && (pending || state::references(word) != 0)) return true;
+    }
+  }
+  return false;
+}
+
+Usage Cache::usage() const {
+  Guard guard(mutex);
+  return usage_;
+}
+
+uint64_t Cache::pinned_bytes() const {
+  std::vector<Span> spans;
+  for (;;) {
+    const size_t expected = usage().count;
+    spans.clear();
+    spans.reserve(expected + expected / 8 + 64);  // without the lock
+    Guard guard(mutex);
+    if (usage_.count > spans.capacity()) continue;
+    for (const Pool* pool : pools_) {
+      for (const pinrail_registration_t* reg = pool->all_; reg != nullptr; reg = area_of(reg).next) {
+        spans.push_back(span_of(reg));
+      }
+    }
+    break;
+  }
+  return union_length(&spans);
+}
+
+size_t Cache::reachable_pools(const Pool* asker, Pool** pools_out, size_t room) {
+  Guard guard(mutex);
+  size_t count = 0;
+  for (Pool* pool : pools_) {
+    if (count == room) break;
+    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
+    pool->visitors_.fetch_add(1, std::memory_order_relaxed);  // relaxed: under the lock, as closing_ is set
+    pools_out[count++] = pool;
+  }
+  return count;
+}
+
+}  // namespace pinrail::grdma

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters and table of mpool/grdma: forwards to Pool.
+#include <new>
+
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+namespace {
+
+constexpr char kHelp[] =
+#include "components/mpool/grdma/grdma_help.txt"
+    ;
+
+constexpr pinrail_enum_value_t kLeavePinned[] = {{-1, "auto"}, {0, "no"}, {1, "yes"}, {0, nullptr}};
+
+constexpr pinrail_param_t size_param(const char* name, const char* fallback, int level, const char* help) {
+  return {sizeof(pinrail_param_t), name, fallback, help, PINRAIL_TYPE_SIZE, PINRAIL_SCOPE_READONLY, level,
+          nullptr, 0, 0, nullptr};
+}
+constexpr pinrail_param_t bool_param(const char* name, int level, const char* help) {
+  return {sizeof(pinrail_param_t), name, "no", help, PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, level,
+          nullptr, 0, 0, nullptr};
+}
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "leave_pinned", "auto",
+     "Whether memory stays registered when it is released. auto: yes if a memory monitor works here. no: every "
+     "transfer pays a registration. yes: refused without a monitor, for stale registrations corrupt data.",
+     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 3, kLeavePinned, 0, 0, nullptr},
+    size_param("size_limit", "unlimited", 4,
+               "Most bytes kept registered by the pools of one cache, in use or not. 0: no limit. Too low: transfers "
+               "pay for registrations again, or fail while everything is in use."),
+    {sizeof(pinrail_param_t), "count_limit", "unlimited",
+     "Most registrations kept by the pools of one cache, in use or not. 0: no limit.", PINRAIL_TYPE_SIZE,
+     PINRAIL_SCOPE_READONLY, 4, nullptr, 0, 0, nullptr},
+    size_param("gc_limit", "64M", 6,
+               "Bytes of dead registrations that may wait for a call that has time; above that the next call gives "
+               "them back first."),
+    {sizeof(pinrail_param_t), "max_reg_size", "2M",
+     "Largest piece in bytes that the chunk iterator cuts a buffer into, so that transfers pipeline and little is "
+     "pinned needlessly. Registrations themselves are not cut.",
+     PINRAIL_TYPE_SIZE, PINRAIL_SCOPE_READONLY, 5, nullptr, 1, INT64_MAX, nullptr},
+    {sizeof(pinrail_param_t), "rcache_name", "vma", "Component that indexes the registrations.", PINRAIL_TYPE_STRING,
+     PINRAIL_SCOPE_READONLY, 7, nullptr, 0, 0, nullptr},
+    bool_param("empty_cache", 6, "When room is needed, give back everything idle at once instead of the oldest one."),
+    bool_param("print_stats", 5, "Print the pool's figures when it is destroyed."),
+};
+
+constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
+
+Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
+
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  auto* component = new (std::nothrow) Component(host);
+  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *context_out = component;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Component*>(context); }
+
+// What allocates says so here: nothing crosses the border but a status.
+template <typename Body>
+pinrail_status_t guarded(Body&& body) {
+  try {
+    return Status(body()).code();
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  } catch (...) {
+    return PINRAIL_ERR_ERROR;
+  }
+}
+
+pinrail_status_t create(void* component, const pinrail_mpool_config_t* config, void** module_out) {
+  return guarded([&] {
+    Pool* pool = nullptr;
+    const Status status = Pool::create(static_cast<Component*>(component), *config, &pool);
+    if (status.ok()) *module_out = pool;
+    return status;
+  });
+}
+
+pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t flags) {
+  return guarded([&] { return pool_of(module)->destroy(thread, flags); });
+}
+
+size_t referenced(void* module) { return pool_of(module)->referenced(); }
+
+pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
+                              pinrail_registration_t** reg_out) {
+  return guarded([&] { return pool_of(module)->register_mem(thread, *request, reg_out); });
+}
+
+pinrail_status_t find(void* module, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
+                      pinrail_registration_t** reg_out) {
+  return guarded([&] { return pool_of(module)->find(thread, *request, reg_out); });
+}
+
+pinrail_status_t deregister(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
+  return guarded([&] { return pool_of(module)->deregister(thread, handle); });
+}
+
+void invalidate_range(void* module, uintptr_t base, size_t length) {
+  pool_of(module)->invalidate_range_hook(Span::of(base, length));
+}
+
+pinrail_status_t evict(void* module, pinrail_thread_t* thread) {
+  return guarded([&] { return pool_of(module)->evict(thread); });
+}
+
+pinrail_status_t progress(void* module, pinrail_thread_t* thread) {
+  return guarded([&] { return pool_of(module)->progress(thread); });
+}
+
+pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
+  return guarded([&] {
+    pool_of(module)->stats(stats_out);
+    return success();
+  });
+}
+
+size_t max_reg_size(void* module) { return pool_of(module)->max_reg_size(); }
+
+pinrail_status_t check(void* module) {
+  const char* why = pool_of(module)->check();
+  return why == nullptr ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+}
+
+constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
+                                      create,
+                                      destroy,
+                                      referenced,
+                                      register_mem,
+                                      find,
+                                      deregister,
+                                      invalidate_range,
+                                      evict,
+                                      progress,
+                                      stats,
+                                      max_reg_size,
+                                      check};
+
+}  // namespace
+}  // namespace pinrail::grdma
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_MPOOL_ABI,
+    50,
+    "mpool",
+    "grdma",
+    "1.0.0",
+    "RDMA: caches registrations of host memory.",
+    pinrail::grdma::kHelp,
+    pinrail::grdma::kParams,
+    sizeof(pinrail::grdma::kParams) / sizeof(pinrail::grdma::kParams[0]),
+    pinrail::grdma::kSynonymPrefixes,
+    pinrail::grdma::open,
+    pinrail::grdma::close,
+    &pinrail::grdma::kOps};

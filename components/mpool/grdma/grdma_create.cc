@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A pool from its parameters, its creator's options and the registrar that it was given.
+#include <new>
+
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+namespace {
+
+// The strongest of: an override file's value, the creator's option, the parameter.
+class Resolver {
+ public:
+  explicit Resolver(const pinrail_host_t* host) : host_(host) {}
+
+  pinrail_param_info_t info(const char* full_name) {
+    pinrail_param_info_t info{};
+    info.size = sizeof(info);
+    if (host_->param_info(host_, full_name, &info) != PINRAIL_SUCCESS) missing_ = true;
+    return info;
+  }
+
+  // leave_pinned: the component's own, unless only the global one was set.
+  int64_t leave_pinned(int64_t option) {
+    const pinrail_param_info_t own = info("mpool_grdma_leave_pinned");
+    if (option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE) return option;
+    const pinrail_param_info_t global = info("leave_pinned");
+    const bool by_global = own.source == PINRAIL_SOURCE_DEFAULT && global.source != PINRAIL_SOURCE_DEFAULT;
+    return by_global ? global.typed.i : own.typed.i;
+  }
+
+  uint64_t limit(const char* full_name, int64_t option, bool* explicit_out) {
+    const pinrail_param_info_t own = info(full_name);
+    *explicit_out = option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE;
+    const uint64_t value = *explicit_out ? static_cast<uint64_t>(option) : own.typed.u;
+    return value == 0 ? UINT64_MAX : value;  // 0: no limit
+  }
+
+  bool missing() const { return missing_; }
+
+ private:
+  const pinrail_host_t* host_;
+  bool missing_ = false;
+};
+
+bool option_is_sane(int64_t option) { return option == PINRAIL_UNSET || option >= 0; }
+
+// E5: whether idle registrations of host memory may be kept.
+Status resolve_leave_pinned(const pinrail_host_t* host, int64_t asked, bool* kept_out) {
+  const char* why = "";
+  const bool works = host->monitor_works(host, &why) != 0;
+  const pinrail_help_arg_t args[] = {{"why", why}};
+  if (asked == 1 && !works) {
+    host->help(host, "leave_pinned refused", args, 1);
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
+  if (asked == -1 && !works) host->help(host, "leave_pinned off", args, 1);
+  *kept_out = asked != 0 && works;
+  return success();
+}
+
+}  // namespace
+
+Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out) {
+  const bool sane = option_is_sane(config.size_limit) && option_is_sane(config.count_limit) &&
+                    (config.leave_pinned == PINRAIL_UNSET || (config.leave_pinned >= -1 && config.leave_pinned <= 1));
+  if (!sane) return PINRAIL_ERR_BAD_PARAM;
+  Resolver resolver(host);
+  Settings settings;
+  const Status kept =
+      resolve_leave_pinned(host, resolver.leave_pinned(config.leave_pinned), &settings.leave_pinned);
+  if (!kept.ok()) return kept;
+  settings.limits.bytes = resolver.limit("mpool_grdma_size_limit", config.size_limit, &settings.explicit_bytes);
+  settings.limits.count = resolver.limit("mpool_grdma_count_limit", config.count_limit, &settings.explicit_count);
+  settings.gc_limit = resolver.info("mpool_grdma_gc_limit").typed.u;
+  settings.max_reg_size = resolver.info("mpool_grdma_max_reg_size").typed.u;
+  settings.empty_cache = resolver.info("mpool_grdma_empty_cache").typed.i != 0;
+  settings.print_stats = resolver.info("mpool_grdma_print_stats").typed.i != 0;
+  const char* rcache = resolver.info("mpool_grdma_rcache_name").typed.s;
+  settings.rcache_name = rcache != nullptr ? rcache : "";
+  if (resolver.missing()) return PINRAIL_ERR_ERROR;
+  *settings_out = settings;
+  return success();
+}
+
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
+  if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  Settings settings;
+  const Status read = read_settings(component->host, config, &settings);
+  if (!read.ok()) return read;
+  auto* pool = new (std::nothrow) Pool(component, config, settings);
+  if (pool == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  pool->limits_of_registrar_ = *config.limits;
+  Status status = pool->join_cache(config.cache_name);
+  if (status.ok()) {
+    status = pool->connect();
+    if (!status.ok()) pool->leave_cache();
+  }
+  if (!status.ok()) {
+    delete pool;
+    return status;
+  }
+  *pool_out = pool;
+  return success();
+}
+
+// R11: the first pool of a name makes the budget; later ones may not name another.
+Status Pool::join_cache(const char* cache_name) {
+  Guard guard(component_->mutex);
+  std::unique_ptr<Cache>& cache = component_->caches[cache_name];
+  if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits);
+  const bool differs = (settings_.explicit_bytes && settings_.limits.bytes != cache->limits().bytes) ||
+                       (settings_.explicit_count && settings_.limits.count != cache->limits().count);
+  if (differs) {
+    const pinrail_help_arg_t args[] = {{"cache", cache_name}};
+    host_->help(host_, "limits differ", args, 1);
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  cache_ = cache.get();
+  return cache_->join(this);
+}
+
+void Pool::leave_cache() {
+  Guard guard(component_->mutex);
+  if (!cache_->leave(this)) return;
+  auto& caches = component_->caches;
+  for (auto at = caches.begin(); at != caches.end(); ++at) {
+    if (at->second.get() != cache_) continue;
+    caches.erase(at);
+    return;
+  }
+}
+
+// To the index, and to the monitors: from here on hooks come in.
+Status Pool::connect() {
+  const uint32_t flags = (config_.flags & PINRAIL_POOL_EXACT) != 0 ? uint32_t{PINRAIL_RCACHE_EXACT} : 0;
+  const Status index = host_->rcache_create(host_, settings_.rcache_name.c_str(), flags, &rcache_);
+  if (!index.ok()) return index;
+  const Status subscribed = host_->monitor_subscribe(host_, report_hook, this, &subscription_);
+  if (!subscribed.ok()) rcache_.ops->destroy(rcache_.module);
+  return subscribed;
+}
+
+}  // namespace pinrail::grdma

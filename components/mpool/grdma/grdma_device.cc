@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// To the device and back, and how room is made for it. No lock is held here across a call of the registrar.
+#include <string>
+
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+namespace {
+
+pinrail_register_request_t device_request(const pinrail_registration_t* reg) {
+  pinrail_register_request_t request{};
+  request.size = sizeof(request);
+  request.kind = PINRAIL_KIND_HOST;
+  request.rights = reg->rights;
+  request.traits = reg->traits;
+  request.fd = -1;
+  request.addr = reg->base;
+  request.length = reg->length;
+  return request;
+}
+
+// "the environment", "/etc/... line 3".
+std::string source_of(const pinrail_host_t* host, const char* parameter) {
+  constexpr const char* kNames[] = {"the default",      "a file",       "the environment",
+                                    "the command line", "the embedder", "the site's override file"};
+  pinrail_param_info_t info{};
+  info.size = sizeof(info);
+  if (host->param_info(host, parameter, &info) != PINRAIL_SUCCESS) return "unknown";
+  if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);
+  return kNames[info.source];
+}
+
+}  // namespace
+
+// A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
+Status Pool::tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, uint32_t rights,
+                         pinrail_registration_t** reg_out) {
+  pinrail_registration_t* reg;
+  const Status allocated = host_->registration_alloc(host_, limits_of_registrar_.tail_size, &reg);
+  if (!allocated.ok()) return allocated;
+  reg->base = reinterpret_cast<void*>(request.addr);
+  reg->length = request.length;
+  reg->rights = rights;
+  reg->traits = request.traits;
+  reg->flags = request.flags;
+  reg->pool = config_.pool;
+  area_of(reg).owner = this;
+
+  Status status = admit(thread, reg);
+  if (!status.ok()) {
+    host_->registration_free(host_, reg);
+    return status;
+  }
+  status = call_registrar(thread, reg);
+  const bool only_resources = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  if (!status.ok() && !only_resources && rights != request.rights) {
+    reg->rights = request.rights;
+    status = call_registrar(thread, reg);
+  }
+  if (!status.ok()) {
+    cache_->dismiss(this, reg);
+    host_->registration_free(host_, reg);
+    return status;
+  }
+  *reg_out = reg;
+  return success();
+}
+
+// Within the limits, if need be at the cost of idle ones (R8).
+Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  for (;;) {
+    const Status status = cache_->admit(this, reg);
+    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say_limit(reg);
+    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
+    if (!make_room(thread)) return nothing_idle(reg);
+  }
+}
+
+// Asks the device until it agrees or nothing is left to evict (R7).
+Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  const pinrail_register_request_t request = device_request(reg);
+  for (;;) {
+    const Status status = host_->registrar_register(config_.registrar, thread, &request, reg);
+    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return status;
+    if (!make_room(thread)) return nothing_idle(reg);
+    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  }
+}
+
+// Gives back dead ones, else the least recently used idle one (empty_cache: all of them), else waits a moment for
+// what other threads are giving back. False if there is nothing of all that.
+bool Pool::make_room(pinrail_thread_t* thread) {
+  if (drain_all(thread) > 0) return true;
+  if (evict_one(thread)) {
+    while (settings_.empty_cache && evict_one(thread)) {
+    }
+    return true;
+  }
+  // A thread inside a registrar call may be what the others wait for.
+  return thread->in_registrar == 0 && cache_->wait_for_release(this);
+}
+
+Status Pool::nothing_idle(const pinrail_registration_t* own) {
+  return cache_->anything_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
+// A request that could never fit: named once, with the limit and where that came from.
+void Pool::say_limit(const pinrail_registration_t* reg) {
+  const Limits& limits = cache_->limits();
+  const bool by_bytes = reg->length > limits.bytes;
+  if (!by_bytes && limits.count != 0) return;
+  const char* name = by_bytes ? "mpool_grdma_size_limit" : "mpool_grdma_count_limit";
+  const std::string limit = std::to_string(by_bytes ? limits.bytes : limits.count);
+  const std::string bytes = std::to_string(reg->length);
+  const bool by_creator = by_bytes ? settings_.explicit_bytes : settings_.explicit_count;
+  const std::string source = by_creator ? "the pool's creator" : source_of(host_, name);
+  const pinrail_help_arg_t args[] = {
+      {"bytes", bytes.c_str()}, {"limit", limit.c_str()}, {"parameter", name}, {"source", source.c_str()}};
+  host_->help(host_, "never fits", args, 4);
+}
+
+// The device forgets it, and then we do.
+void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  // An event that came since overrides: the memory is somebody else's (R12). relaxed: ordered by the state word.
+  const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
+  if (event == PINRAIL_REASON_INVALIDATED) reason = event;
+  const Status status = host_->registrar_deregister(config_.registrar, thread, reg, reason);
+  status.ignore();  // reported by the framework; a registration that the device will not give back is lost either way
+  cache_->dismiss(this, reg);
+  host_->registration_free(host_, reg);
+  // Last: destroy() waits for it, and then the pool is gone. release: pairs with the acquire load in destroy().
+  to_release_.fetch_sub(1, std::memory_order_release);
+}
+
+}  // namespace pinrail::grdma

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: dead, onto the gc list, stop.
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+
+// Nobody new may use it. Without references it goes onto the gc list; else its last drop gives it back.
+void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
+  // Before the state word, so that whoever gives it back sees it. relaxed: ordered by that word.
+  if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
+  bool idle = false;
+  if (!kill(reg, 0, &idle)) return;  // it was dead already, and has somebody who cares for it
+  if (reason == PINRAIL_REASON_INVALIDATED) invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  if (!idle) return;
+  to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
+  const uint64_t bytes = gc_bytes_.fetch_add(reg->length, std::memory_order_relaxed) + reg->length;
+  pinrail_registration_t* head = gc_list_.load(std::memory_order_relaxed);
+  do {
+    area_of(reg).gc_next = head;
+    // release: pairs with the acquire in drain_own().
+  } while (!gc_list_.compare_exchange_weak(head, reg, std::memory_order_release, std::memory_order_relaxed));
+  if (bytes > settings_.gc_limit) gc_due_.store(true, std::memory_order_relaxed);  // relaxed: a hint
+}
+
+void Pool::displaced_hook(void* pool, pinrail_registration_t* reg) {
+  static_cast<Pool*>(pool)->die_hook(reg, PINRAIL_REASON_RELEASED);
+}
+
+void Pool::invalidated_hook(void* pool, pinrail_registration_t* reg) {
+  static_cast<Pool*>(pool)->die_hook(reg, PINRAIL_REASON_INVALIDATED);
+}
+
+// First those under way are marked, then the index is searched: publish() checks the mark and inserts under the same
+// lock, so that each registration is caught by the one or by the other.
+void Pool::invalidate_range_hook(const Span& span) {
+  {
+    Guard guard(pending_mutex_);
+    for (Pending* other = pending_; other != nullptr; other = other->next) {
+      if (other->span.overlaps(span)) other->raced = true;
+    }
+  }
+  rcache_.ops->invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, this);
+}
+
+void Pool::report_hook(void* pool, uintptr_t base, size_t length) {
+  static_cast<Pool*>(pool)->invalidate_range_hook(Span::of(base, length));
+}
+
+}  // namespace pinrail::grdma

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Figures of a pool, and the check of its invariants for tests.
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+
+// relaxed throughout: figures, each right by itself.
+void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
+  pinrail_mpool_stats_t figures{};
+  figures.size = stats_out->size;
+  for (const HitCount& count : hits_) figures.hits += count.hits.load(std::memory_order_relaxed);
+  figures.misses = misses_.load(std::memory_order_relaxed);
+  figures.evictions = evictions_.load(std::memory_order_relaxed);
+  figures.invalidations = invalidations_.load(std::memory_order_relaxed);
+  figures.races = races_.load(std::memory_order_relaxed);
+  figures.retries = retries_.load(std::memory_order_relaxed);
+  figures.indexed = rcache_.ops->count(rcache_.module);
+  figures.dead_bytes = gc_bytes_.load(std::memory_order_relaxed);
+  const Usage usage = cache_->usage();
+  figures.registered_bytes = usage.bytes;
+  figures.registered_count = usage.count;
+  figures.peak_registered_bytes = usage.peak_bytes;
+  figures.pinned_bytes = cache_->pinned_bytes();
+  figures.size_limit = cache_->limits().bytes;
+  figures.count_limit = cache_->limits().count;
+  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
+  *stats_out = figures;
+}
+
+// G1-G3 and the index's own. Under the cache lock states still move by drops and hits, so only what these cannot
+// change is checked.
+const char* Pool::check() const {
+  if (rcache_.ops->check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
+  Guard guard(cache_->mutex);
+  if (!lru_list_.in_order()) return "the LRU list is out of order";
+  size_t linked = 0;
+  for (const pinrail_registration_t* reg = all_; reg != nullptr; reg = area_of(reg).next) {
+    ++linked;
+    const uint64_t word = state::load(reg);
+    if (area_of(reg).owner != this) return "a registration is in a wrong pool's list";
+    if ((word & state::kIndexed) != 0 && (word & state::kDead) != 0) return "a registration is indexed and dead";
+    const bool keeps_off = (word & (state::kTransient | state::kParked)) != 0 && (word & state::kDead) == 0;
+    if (keeps_off && lru_list_.holds(reg)) return "a transient or parked registration is on the LRU list";
+  }
+  return linked == all_count_ ? nullptr : "the count of registrations is wrong";
+}
+
+}  // namespace pinrail::grdma

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// vma.h - which registrations cover this range?
+//
+// Owns     the index of one pool. Not the registrations (their mpool does), nor the pages (the caller does).
+// Threads  "-" may run together, "X" exclude each other by the index lock:
+//                            find  insert  remove  invalidate_hook
+//          find               -     -       -       -
+//          insert             -     X       X       X
+//          remove             -     X       X       X
+//          invalidate_hook    -     X       X       X
+//          find_locked, find_all, containing_rights, count, check: as insert.
+// Hook     invalidate_hook() only; no function allocates with the lock held.
+//
+// I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
+// I2  A registration is in the index from insert() until it is removed, displaced or invalidated, at no other time.
+// I3  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
+//     persistent ones.
+#ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
+#define PINRAIL_COMPONENTS_RCACHE_VMA_H
+
+#include <pinrail/component.h>
+
+#include <atomic>
+
+#include "base/core/lock.h"
+#include "base/core/status.h"
+#include "components/rcache/vma/vma_tree.h"
+
+namespace pinrail::vma {
+
+struct Query {
+  Span span;
+  uint32_t rights;
+  uint32_t traits;
+};
+
+class Index {
+ public:
+  explicit Index(bool exact) : exact_(exact) {}
+
+  Status prepare(uint32_t rights, uint32_t traits);
+  void cancel();
+  Status insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
+  Status remove(pinrail_registration_t* reg);
+  Status find(const Query& query, pinrail_registration_t** reg_out) const;
+  Status find_locked(const Query& query, pinrail_registration_t** reg_out);
+  uint32_t containing_rights(const Span& span, uint32_t traits) const;
+  size_t find_all(const Span& span, pinrail_registration_t** regs_out, size_t room);
+  void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
+  size_t count() const;
+  size_t covered_bytes() const;
+  const char* check() const;
+
+ private:
+  static constexpr uint32_t kMaxClasses = 64;  // 16 sets of rights x 4 sets of traits
+  static constexpr size_t kBatch = 32;
+
+  bool answers(const Tree& tree, const Query& query) const;
+  Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
+  bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
+  void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
+  void take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg)
+      REQUIRES(mutex_);
+  const char* check_domination(const Tree& tree, const pinrail_registration_t* reg) const REQUIRES(mutex_);
+
+  const bool exact_;
+  std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
+  Tree trees_[kMaxClasses];
+  mutable Mutex mutex_{LockRank::index};
+  NodePool pool_ GUARDED_BY(mutex_);
+  size_t count_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace pinrail::vma
+
+#endif

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The way down without a lock. Each step looks at a node's version, reads, and looks again (vma_node.h).
+#include "components/rcache/vma/vma_tree.h"
+
+namespace pinrail::vma {
+namespace {
+
+// A node and the version under which it was reached.
+struct Step {
+  const Node* node = nullptr;
+  uint64_t version = 0;
+};
+
+// How many of the sorted words are <= key.
+uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32_t count, uintptr_t key) {
+  while (first < count) {
+    const uint32_t middle = first + (count - first) / 2;
+    if (words[middle].get() <= key) {
+      first = middle + 1;
+    } else {
+      count = middle;
+    }
+  }
+  return first;
+}
+
+// As above for whole keys: exact finds, where equal bases may differ in their ends.
+template <typename N>
+uint32_t upper_bound(const N* node, uint32_t first, uint32_t count, Key key) {
+  while (first < count) {
+    const uint32_t middle = first + (count - first) / 2;
+    if (key < node->key(middle)) {
+      count = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  return first;
+}
+
+// Goes to a child; false if the node changed meanwhile.
+bool step_down(Step* at, uint32_t slot) {
+  const Node* child = as_inner(at->node)->child[slot].get();
+  if (!at->node->unchanged(at->version)) return false;  // else child may be anything
+  const uint64_t version = child->look();
+  if ((version & 1) != 0 || !at->node->unchanged(at->version)) return false;
+  *at = {child, version};
+  return true;
+}
+
+bool start(const Word<Node*>& root, Step* at) {
+  const Node* node = root.get();
+  if (node == nullptr) return true;
+  const uint64_t version = node->look();
+  if ((version & 1) != 0 || root.get() != node) return false;
+  *at = {node, version};
+  return true;
+}
+
+// Where a containment search goes in an inner node: the rightmost child before `before` that reaches the span's end.
+// -1: none does.
+int reaching(const Inner* inner, int before, const Span& span) {
+  int slot = before - 1;
+  while (slot >= 0 && inner->reach[slot].get() < span.end) --slot;
+  return slot;
+}
+
+// The slot of a leaf that answers the question, or -1.
+int pick(const Leaf* leaf, uint32_t count, const Span& span, bool exact) {
+  if (exact) {
+    const int slot = static_cast<int>(upper_bound(leaf, 0, count, key_of(span))) - 1;
+    return slot >= 0 && leaf->key(static_cast<uint32_t>(slot)) == key_of(span) ? slot : -1;
+  }
+  int slot = static_cast<int>(upper_bound(leaf->base, 0, count, span.base)) - 1;
+  while (slot >= 0 && leaf->end[slot].get() < span.end) --slot;
+  return slot;
+}
+
+// Takes a reference to what stands in the slot. The registration is in the index while the leaf is unchanged, so a
+// state word read in between is of this registration and of no later one that uses its memory.
+Look acquire(const Step& at, uint32_t slot, pinrail_registration_t** reg_out) {
+  pinrail_registration_t* reg = as_leaf(at.node)->reg[slot].get();
+  if (!at.node->unchanged(at.version)) return Look::disturbed;
+  const uint64_t word = state::load(reg);
+  if (!at.node->unchanged(at.version)) return Look::disturbed;
+  // It may be dead and about to be removed: then another slot might still answer.
+  if (!try_acquire(reg, word)) return Look::disturbed;
+  *reg_out = reg;
+  return Look::found;
+}
+
+// The way from the root down, kept for a containment search that ends in a leaf without an answer: the child that the
+// span's base leads to also holds slots that start behind it, so its reach may promise too much. The children to the
+// left of it hold only slots that start before the span: what one of them promises it keeps.
+class Search {
+ public:
+  Search(const Span& span, bool exact) : span_(span), exact_(exact) {}
+
+  // Walks to the leaf and slot that answer.
+  Look walk(const Word<Node*>& root, Step* at, int* slot) {
+    if (!start(root, at)) return Look::disturbed;
+    if (at->node == nullptr) return Look::absent;
+    Look look = down(at, slot);
+    while (look == Look::absent && depth_ > 0) look = turn_left(at, slot);
+    return look;
+  }
+
+ private:
+  // From an inner node or a leaf to the answer below it.
+  Look down(Step* at, int* slot) {
+    while (!is_leaf(at->node)) {
+      const Inner* inner = as_inner(at->node);
+      const uint32_t count = inner->count.get();
+      if (count > Inner::kSlots || depth_ == kMaxDepth) return Look::disturbed;
+      const int next = exact_ ? static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1
+                              : reaching(inner, static_cast<int>(upper_bound(inner->base, 1, count, span_.base)), span_);
+      if (next < 0) return at->node->unchanged(at->version) ? Look::absent : Look::disturbed;
+      if (!exact_) way_[depth_++] = {*at, next};
+      if (!step_down(at, static_cast<uint32_t>(next))) return Look::disturbed;
+    }
+    const uint32_t count = at->node->count.get();
+    if (count > Leaf::kSlots) return Look::disturbed;
+    *slot = pick(as_leaf(at->node), count, span_, exact_);
+    if (!at->node->unchanged(at->version)) return Look::disturbed;
+    return *slot >= 0 ? Look::found : Look::absent;
+  }
+
+  // The deepest node with another child that reaches far enough, and down from there.
+  Look turn_left(Step* at, int* slot) {
+    const Turn turn = way_[--depth_];
+    const int next = reaching(as_inner(turn.step.node), turn.slot, span_);
+    if (!turn.step.node->unchanged(turn.step.version)) return Look::disturbed;
+    if (next < 0) return Look::absent;
+    *at = turn.step;
+    return step_down(at, static_cast<uint32_t>(next)) ? down(at, slot) : Look::disturbed;
+  }
+
+  static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
+  struct Turn {
+    Step step;
+    int slot;
+  };
+
+  const Span& span_;
+  const bool exact_;
+  Turn way_[kMaxDepth];
+  unsigned depth_ = 0;
+};
+
+}  // namespace
+
+Look Tree::find(const Span& span, bool exact, pinrail_registration_t** reg_out) const {
+  Step at;
+  int slot = -1;
+  const Look look = Search(span, exact).walk(root_, &at, &slot);
+  return look == Look::found ? acquire(at, static_cast<uint32_t>(slot), reg_out) : look;
+}
+
+pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
+  Step at;
+  int slot = -1;
+  // Under the index lock nothing disturbs.
+  if (Search(span, exact).walk(root_, &at, &slot) != Look::found) return nullptr;
+  return as_leaf(at.node)->reg[slot].get();
+}
+
+}  // namespace pinrail::vma

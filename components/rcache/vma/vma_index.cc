@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// API context: prepare, insert, remove, and the finds.
+#include <new>
+#include <vector>
+
+#include "components/rcache/vma/vma.h"
+
+namespace pinrail::vma {
+
+// Memory for one insert. Allocates without the lock, for a hook may be waiting for it.
+Status Index::prepare(uint32_t rights, uint32_t traits) {
+  mutex_.lock();
+  pool_.reserve();
+  class_of(rights, traits);
+  while (!pool_.covered()) {
+    mutex_.unlock();
+    NodePool::Slab* slab = NodePool::make_slab();
+    mutex_.lock();
+    if (slab == nullptr) {
+      pool_.unreserve();
+      mutex_.unlock();
+      return PINRAIL_ERR_OUT_OF_RESOURCE;
+    }
+    pool_.add(slab);
+  }
+  mutex_.unlock();
+  return success();
+}
+
+void Index::cancel() {
+  Guard guard(mutex_);
+  pool_.unreserve();
+}
+
+// The class's tree, made on first use.
+Tree* Index::class_of(uint32_t rights, uint32_t traits) {
+  // relaxed: only written under the lock that is held.
+  const uint32_t count = classes_.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (trees_[i].rights == rights && trees_[i].traits == traits) return &trees_[i];
+  }
+  if (count == kMaxClasses) return nullptr;
+  trees_[count].rights = rights;
+  trees_[count].traits = traits;
+  // release: the tree's class is set before readers see the tree; pairs with the acquire load in find().
+  classes_.store(count + 1, std::memory_order_release);
+  return &trees_[count];
+}
+
+bool Index::answers(const Tree& tree, const Query& query) const {
+  if (tree.traits != query.traits) return false;
+  return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
+}
+
+Status Index::find(const Query& query, pinrail_registration_t** reg_out) const {
+  constexpr int kLooks = 3;
+  // acquire: pairs with the release store in class_of().
+  const uint32_t count = classes_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!answers(trees_[i], query)) continue;
+    Look look = Look::disturbed;
+    for (int n = 0; n < kLooks && look == Look::disturbed; ++n) look = trees_[i].find(query.span, exact_, reg_out);
+    if (look == Look::found) return success();
+  }
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+Status Index::find_locked(const Query& query, pinrail_registration_t** reg_out) {
+  Guard guard(mutex_);
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!answers(trees_[i], query)) continue;
+    while (pinrail_registration_t* reg = trees_[i].peek(query.span, exact_)) {
+      const uint64_t word = state::load(reg);
+      if (try_acquire(reg, word)) {
+        *reg_out = reg;
+        return success();
+      }
+      if ((word & state::kIndexed) != 0) break;  // its count of references is full: a miss
+      // Dead: whoever killed it is on the way to remove it. Another may be behind it.
+      if (trees_[i].remove(pool_, reg)) --count_;
+    }
+  }
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+uint32_t Index::containing_rights(const Span& span, uint32_t traits) const {
+  Guard guard(mutex_);
+  uint32_t rights = 0;
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count; ++i) {
+    const Tree& tree = trees_[i];
+    if (tree.traits == traits && (tree.rights & ~rights) != 0 && tree.peek(span, exact_) != nullptr) {
+      rights |= tree.rights;
+    }
+  }
+  return rights;
+}
+
+Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg) {
+  Guard guard(mutex_);
+  pool_.unreserve();
+  Tree* tree = class_of(reg->rights, reg->traits);
+  if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (is_dominated(reg)) return PINRAIL_ERR_BUSY;
+  displace(reg, displaced, arg);
+  if (!tree->insert(pool_, reg)) return PINRAIL_ERR_BUSY;
+  ++count_;
+  return success();
+}
+
+// Equal ones always count; otherwise what is persistent, or in an EXACT module, stands for itself.
+bool Index::is_dominated(const pinrail_registration_t* reg) const {
+  const bool exempt = exact_ || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0;
+  const Query query{span_of(reg), reg->rights, reg->traits};
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count; ++i) {
+    const Tree& tree = trees_[i];
+    if (exempt ? tree.rights != reg->rights || tree.traits != reg->traits : !answers(tree, query)) continue;
+    if (tree.peek(query.span, exempt) != nullptr) return true;
+  }
+  return false;
+}
+
+void Index::displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) {
+  if (exact_) return;
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count; ++i) {
+    Tree& tree = trees_[i];
+    if (tree.traits == by->traits && (by->rights & tree.rights) == tree.rights) {
+      take_out(tree, span_of(by), true, displaced, arg);
+    }
+  }
+}
+
+Status Index::remove(pinrail_registration_t* reg) {
+  Guard guard(mutex_);
+  Tree* tree = class_of(reg->rights, reg->traits);
+  if (tree == nullptr || !tree->remove(pool_, reg)) return PINRAIL_ERR_NOT_FOUND;
+  --count_;
+  return success();
+}
+
+size_t Index::find_all(const Span& span, pinrail_registration_t** regs_out, size_t room) {
+  Guard guard(mutex_);
+  size_t found = 0;
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count; ++i) {
+    trees_[i].for_overlaps(span, [&](pinrail_registration_t* reg) {
+      if (found < room && !try_acquire(reg, state::load(reg))) return true;
+      if (found < room) regs_out[found] = reg;
+      ++found;
+      return true;
+    });
+  }
+  return found;
+}
+
+size_t Index::count() const {
+  Guard guard(mutex_);
+  return count_;
+}
+
+size_t Index::covered_bytes() const {
+  const Span everything{0, UINTPTR_MAX};
+  std::vector<Span> spans;
+  size_t expected = count();
+  for (bool whole = false; !whole; expected *= 2) {
+    spans.clear();
+    spans.reserve(expected + 64);  // without the lock; more may come in between
+    Guard guard(mutex_);
+    whole = count_ <= spans.capacity();
+    const uint32_t classes = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+    for (uint32_t i = 0; whole && i < classes; ++i) {
+      trees_[i].for_overlaps(everything, [&](pinrail_registration_t* reg) {
+        spans.push_back(span_of(reg));
+        return true;
+      });
+    }
+  }
+  return union_length(&spans);
+}
+
+const char* Index::check() const NO_THREAD_SAFETY_ANALYSIS {  // a lambda cannot say that the lock is held
+  Guard guard(mutex_);
+  const char* why = nullptr;
+  size_t slots = 0;
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count && why == nullptr; ++i) {
+    why = trees_[i].check();
+    if (why != nullptr) break;
+    trees_[i].for_overlaps({0, UINTPTR_MAX}, [&](pinrail_registration_t* reg) {
+      ++slots;
+      if (reg->rights != trees_[i].rights || reg->traits != trees_[i].traits) why = "a registration is in a wrong class";
+      if (why == nullptr) why = check_domination(trees_[i], reg);
+      return why == nullptr;
+    });
+  }
+  if (why == nullptr && slots != count_) return "the count of registrations is wrong";
+  return why;
+}
+
+// I3 for one registration: nobody else contains it.
+const char* Index::check_domination(const Tree& own, const pinrail_registration_t* reg) const {
+  if (exact_ || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0) return nullptr;
+  const char* why = nullptr;
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count && why == nullptr; ++i) {
+    const Tree& tree = trees_[i];
+    if (tree.traits != own.traits || (tree.rights & own.rights) != own.rights) continue;
+    tree.for_overlaps(span_of(reg), [&](pinrail_registration_t* other) {
+      if (other != reg && span_of(other).contains(span_of(reg))) why = "a registration is contained in another";
+      return why == nullptr;
+    });
+  }
+  return why;
+}
+
+}  // namespace pinrail::vma

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// vma_node.h - one node of the index: a cell of 512 bytes that readers look at without a lock.
+//
+// Threads  One writer at a time (the index lock); readers at any time. A reader notes a node's version, reads, and
+//          looks at the version again: equal and even means that what it read belongs together. All fields that a
+//          reader touches are atomics; acquire loads keep the second look behind the reads, release stores keep the
+//          writes behind the first change of the version. (No fences: ThreadSanitizer does not know them.)
+//
+// N1  Cells are type-stable until the module is destroyed; a cell's version only ever rises.
+// N2  version is odd exactly while the writer changes the cell.
+// N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: everything below child i - 1 is
+//     smaller, everything below child i is not. reach[i] is the largest end below child i.
+#ifndef PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
+#define PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
+
+#include <pinrail/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/core/span.h"
+
+namespace pinrail::vma {
+
+// An atomic word with the two orders that nodes need; T is a pointer or an integer.
+template <typename T>
+class Word {
+ public:
+  T get() const { return value_.load(std::memory_order_acquire); }       // pairs with put()
+  void put(T value) { value_.store(value, std::memory_order_release); }  // pairs with get()
+
+ private:
+  std::atomic<T> value_{};
+};
+
+struct Key {
+  uintptr_t base = 0;
+  uintptr_t end = 0;
+  friend bool operator<(const Key& a, const Key& b) { return a.base != b.base ? a.base < b.base : a.end < b.end; }
+  friend bool operator==(const Key& a, const Key& b) { return a.base == b.base && a.end == b.end; }
+};
+
+inline Key key_of(const Span& span) { return {span.base, span.end}; }
+
+struct Node {
+  std::atomic<uint64_t> version{0};
+  Word<uint32_t> count;
+  Word<uint32_t> level;  // 0: leaf
+
+  // The cell is being changed: readers that are in it start again.
+  void begin_change() { version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  void end_change() { version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+
+  // The version to compare with later; odd: a change is under way.
+  uint64_t look() const { return version.load(std::memory_order_acquire); }
+  bool unchanged(uint64_t seen) const { return version.load(std::memory_order_acquire) == seen; }
+};
+
+struct Leaf : Node {
+  static constexpr uint32_t kSlots = 20;
+  Word<uintptr_t> base[kSlots];
+  Word<uintptr_t> end[kSlots];
+  Word<pinrail_registration_t*> reg[kSlots];
+
+  Key key(uint32_t i) const { return {base[i].get(), end[i].get()}; }
+};
+
+struct Inner : Node {
+  static constexpr uint32_t kSlots = 15;
+  Word<uintptr_t> base[kSlots];  // separators; [0] is not used
+  Word<uintptr_t> end[kSlots];
+  Word<uintptr_t> reach[kSlots];
+  Word<Node*> child[kSlots];
+
+  Key key(uint32_t i) const { return {base[i].get(), end[i].get()}; }
+};
+
+constexpr size_t kCellBytes = 512;
+static_assert(sizeof(Leaf) <= kCellBytes && sizeof(Inner) <= kCellBytes, "a node fits its cell");
+
+inline Leaf* as_leaf(Node* node) { return static_cast<Leaf*>(node); }
+inline Inner* as_inner(Node* node) { return static_cast<Inner*>(node); }
+inline const Leaf* as_leaf(const Node* node) { return static_cast<const Leaf*>(node); }
+inline const Inner* as_inner(const Node* node) { return static_cast<const Inner*>(node); }
+inline bool is_leaf(const Node* node) { return node->level.get() == 0; }
+
+}  // namespace pinrail::vma
+
+#endif

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// vma_pool.h - cells for nodes, set aside before they are needed, so that an insert never allocates.
+//
+// Threads  All functions under the index lock, except add(): it allocates, so it is called without.
+//
+// P1  free cells >= reservations * kPerInsert, once cover() has said true.
+// P2  Cells are given back to the system by the destructor alone (N1).
+#ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
+#define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
+
+#include <cstdlib>
+#include <new>
+
+#include "components/rcache/vma/vma_node.h"
+
+namespace pinrail::vma {
+
+class NodePool {
+ public:
+  // One insert splits at most every level and makes a new root: 15^11 leaves are more than memory holds.
+  static constexpr size_t kPerInsert = 12;
+
+  NodePool() = default;
+  NodePool(const NodePool&) = delete;
+  NodePool& operator=(const NodePool&) = delete;
+
+  ~NodePool() {
+    while (slabs_ != nullptr) {
+      Slab* next = slabs_->next;
+      std::free(slabs_);
+      slabs_ = next;
+    }
+  }
+
+  // A slab that is not in the pool yet; NULL without memory.
+  struct Slab;
+  static Slab* make_slab() {
+    void* memory = std::aligned_alloc(kCellBytes, kSlabBytes);
+    return memory == nullptr ? nullptr : new (memory) Slab{nullptr};
+  }
+  static void drop_slab(Slab* slab) { std::free(slab); }
+
+  void add(Slab* slab) {
+    slab->next = slabs_;
+    slabs_ = slab;
+    char* const first = reinterpret_cast<char*>(slab);
+    for (size_t offset = kSlabBytes - kCellBytes; offset >= kCellBytes; offset -= kCellBytes) {
+      put(new (first + offset) Leaf{});
+    }
+  }
+
+  void reserve() { ++reservations_; }
+  void unreserve() { --reservations_; }
+  bool covered() const { return free_count_ >= reservations_ * kPerInsert; }
+
+  // A cell of that level, in change (odd version): fill it, then end_change(). There is one, by P1.
+  Node* take(uint32_t level) {
+    Node* node = free_;
+    free_ = as_leaf(node)->reg[0].get() == nullptr ? nullptr : reinterpret_cast<Node*>(as_leaf(node)->reg[0].get());
+    --free_count_;
+    node->begin_change();
+    node->level.put(level);
+    node->count.put(0);
+    return node;
+  }
+
+  // The cell left the tree; its version has risen, so that readers in it start again.
+  void put(Node* node) {
+    node->begin_change();
+    as_leaf(node)->reg[0].put(reinterpret_cast<pinrail_registration_t*>(free_));
+    node->count.put(0);
+    node->level.put(0);
+    node->end_change();
+    free_ = node;
+    ++free_count_;
+  }
+
+  struct Slab {
+    Slab* next;
+  };
+
+ private:
+  static constexpr size_t kSlabBytes = 32 * kCellBytes;  // the first cell is the slab's head
+
+  Slab* slabs_ = nullptr;
+  Node* free_ = nullptr;
+  size_t free_count_ = 0;
+  size_t reservations_ = 0;
+};
+
+}  // namespace pinrail::vma
+
+#endif

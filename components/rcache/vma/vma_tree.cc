@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Changes to the tree. One writer; readers see each node before or after a change, never in between (vma_node.h).
+#include "components/rcache/vma/vma_tree.h"
+
+namespace pinrail::vma {
+namespace {
+
+void copy_slot(Leaf* to, uint32_t i, const Leaf* from, uint32_t j) {
+  to->base[i].put(from->base[j].get());
+  to->end[i].put(from->end[j].get());
+  to->reg[i].put(from->reg[j].get());
+}
+
+void copy_slot(Inner* to, uint32_t i, const Inner* from, uint32_t j) {
+  to->base[i].put(from->base[j].get());
+  to->end[i].put(from->end[j].get());
+  to->reach[i].put(from->reach[j].get());
+  to->child[i].put(from->child[j].get());
+}
+
+// Opens a gap at slot; the caller has begun the change.
+template <typename N>
+void open_gap(N* node, uint32_t slot) {
+  const uint32_t count = node->count.get();
+  for (uint32_t i = count; i > slot; --i) copy_slot(node, i, node, i - 1);
+  node->count.put(count + 1);
+}
+
+template <typename N>
+void close_gap(N* node, uint32_t slot) {
+  const uint32_t count = node->count.get();
+  for (uint32_t i = slot; i + 1 < count; ++i) copy_slot(node, i, node, i + 1);
+  node->count.put(count - 1);
+}
+
+// Moves slots [from, count) of node to the end of other.
+template <typename N>
+void move_slots(N* other, N* node, uint32_t from) {
+  const uint32_t count = node->count.get();
+  uint32_t into = other->count.get();
+  for (uint32_t i = from; i < count; ++i) copy_slot(other, into++, node, i);
+  other->count.put(into);
+  node->count.put(from);
+}
+
+void move_slots(Node* other, Node* node, uint32_t from) {
+  if (is_leaf(node)) {
+    move_slots(as_leaf(other), as_leaf(node), from);
+  } else {
+    move_slots(as_inner(other), as_inner(node), from);
+  }
+}
+
+uint32_t capacity(const Node* node) { return is_leaf(node) ? Leaf::kSlots : Inner::kSlots; }
+
+uintptr_t reach_of(const Node* node) {
+  const Word<uintptr_t>* words = is_leaf(node) ? as_leaf(node)->end : as_inner(node)->reach;
+  uintptr_t reach = 0;
+  for (uint32_t i = 0; i < node->count.get(); ++i) reach = std::max(reach, words[i].get());
+  return reach;
+}
+
+Key first_key(const Node* node) { return is_leaf(node) ? as_leaf(node)->key(0) : as_inner(node)->key(0); }
+
+void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
+  inner->base[slot].put(separator.base);
+  inner->end[slot].put(separator.end);
+  inner->reach[slot].put(reach_of(child));
+  inner->child[slot].put(child);
+}
+
+// First slot of a leaf whose key is not smaller.
+uint32_t lower_bound(const Leaf* leaf, Key key) {
+  uint32_t slot = 0;
+  while (slot < leaf->count.get() && leaf->key(slot) < key) ++slot;
+  return slot;
+}
+
+}  // namespace
+
+Tree::Path Tree::descend(Key key) const {
+  Path path;
+  Node* way[kMaxDepth];
+  uint32_t taken[kMaxDepth];
+  unsigned depth = 0;
+  Node* node = root_.get();
+  while (!is_leaf(node)) {
+    const Inner* inner = as_inner(node);
+    uint32_t slot = 1;
+    while (slot < inner->count.get() && !(key < inner->key(slot))) ++slot;
+    way[depth] = node;
+    taken[depth++] = slot - 1;
+    node = inner->child[slot - 1].get();
+  }
+  path.node[0] = node;
+  path.slot[0] = 0;
+  path.depth = depth + 1;
+  for (unsigned i = 0; i < depth; ++i) {
+    path.node[depth - i] = way[i];
+    path.slot[depth - i] = taken[i];
+  }
+  return path;
+}
+
+// A root above the root, with the old one as its only child.
+void Tree::grow_root(NodePool& pool, Path* path) {
+  Node* old = root_.get();
+  Node* root = pool.take(old->level.get() + 1);
+  set_child(as_inner(root), 0, {}, old);
+  root->count.put(1);
+  root->end_change();
+  root_.put(root);
+  path->node[path->depth] = root;
+  path->slot[path->depth] = 0;
+  ++path->depth;
+}
+
+// Makes room in a full node of the path: its upper half moves to a new node on its right.
+void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
+  Node* node = path->node[level];
+  if (level + 1 == path->depth) grow_root(pool, path);
+  if (path->node[level + 1]->count.get() == Inner::kSlots) split(pool, path, level + 1, key);
+  Inner* parent = as_inner(path->node[level + 1]);
+  const uint32_t at = path->slot[level + 1];
+
+  Node* right = pool.take(node->level.get());
+  parent->begin_change();
+  node->begin_change();
+  move_slots(right, node, capacity(node) / 2);
+  open_gap(parent, at + 1);
+  set_child(parent, at + 1, first_key(right), right);
+  parent->reach[at].put(reach_of(node));
+  right->end_change();
+  node->end_change();
+  parent->end_change();
+
+  if (!(key < first_key(right))) {
+    path->node[level] = right;
+    path->slot[level + 1] = at + 1;
+    if (level > 0) path->slot[level] -= node->count.get();
+  }
+}
+
+void Tree::update_reach(const Path& path) {
+  for (unsigned level = 1; level < path.depth; ++level) {
+    Inner* inner = as_inner(path.node[level]);
+    const uintptr_t reach = reach_of(path.node[level - 1]);
+    if (inner->reach[path.slot[level]].get() == reach) return;
+    // One word: a reader sees the old or the new one. Too far costs it a look in vain, too near a miss (find_locked).
+    inner->reach[path.slot[level]].put(reach);
+  }
+}
+
+bool Tree::insert(NodePool& pool, pinrail_registration_t* reg) {
+  const Span span = span_of(reg);
+  if (empty()) {
+    Node* leaf = pool.take(0);
+    leaf->end_change();
+    root_.put(leaf);
+  }
+  Path path = descend(key_of(span));
+  uint32_t slot = lower_bound(as_leaf(path.node[0]), key_of(span));
+  if (slot < path.node[0]->count.get() && as_leaf(path.node[0])->key(slot) == key_of(span)) return false;
+  if (path.node[0]->count.get() == Leaf::kSlots) {
+    split(pool, &path, 0, key_of(span));
+    slot = lower_bound(as_leaf(path.node[0]), key_of(span));
+  }
+  Leaf* leaf = as_leaf(path.node[0]);
+  leaf->begin_change();
+  open_gap(leaf, slot);
+  leaf->base[slot].put(span.base);
+  leaf->end[slot].put(span.end);
+  leaf->reg[slot].put(reg);
+  leaf->end_change();
+  update_reach(path);
+  return true;
+}
+
+bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
+  if (empty()) return false;
+  const Key key = key_of(span_of(reg));
+  Path path = descend(key);
+  Leaf* leaf = as_leaf(path.node[0]);
+  const uint32_t slot = lower_bound(leaf, key);
+  if (slot >= leaf->count.get() || leaf->reg[slot].get() != reg) return false;
+  leaf->begin_change();
+  close_gap(leaf, slot);
+  leaf->end_change();
+  update_reach(path);
+  tidy(pool, &path);
+  return true;
+}
+
+// Joins the node in that slot of the parent with a neighbour if both fit well into one. False if they do not.
+bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
+  const uint32_t left_at = *slot > 0 ? *slot - 1 : 0;
+  if (parent->count.get() < 2) return false;
+  Node* left = parent->child[left_at].get();
+  Node* right = parent->child[left_at + 1].get();
+  if (left->count.get() + right->count.get() > capacity(left) * 3 / 4) return false;
+  parent->begin_change();
+  left->begin_change();
+  right->begin_change();
+  if (!is_leaf(right)) {  // its first child's separator stood in the parent, and becomes an ordinary one
+    as_inner(right)->base[0].put(parent->base[left_at + 1].get());
+    as_inner(right)->end[0].put(parent->end[left_at + 1].get());
+  }
+  move_slots(left, right, 0);
+  close_gap(parent, left_at + 1);
+  parent->reach[left_at].put(reach_of(left));
+  right->end_change();
+  left->end_change();
+  parent->end_change();
+  pool.put(right);
+  *slot = left_at;
+  return true;
+}
+
+// After a removal: an empty node goes, a nearly empty one joins a neighbour, and so on upwards.
+void Tree::tidy(NodePool& pool, Path* path) {
+  for (unsigned level = 0; level + 1 < path->depth; ++level) {
+    Node* node = path->node[level];
+    Inner* parent = as_inner(path->node[level + 1]);
+    if (node->count.get() > capacity(node) / 4) break;
+    if (node->count.get() == 0) {
+      parent->begin_change();
+      close_gap(parent, path->slot[level + 1]);
+      parent->end_change();
+      pool.put(node);
+    } else if (!merge(pool, parent, &path->slot[level + 1])) {
+      break;
+    }
+  }
+  lower_root(pool);
+}
+
+// A root without children goes, one with a single child hands over to it.
+void Tree::lower_root(NodePool& pool) {
+  for (;;) {
+    Node* root = root_.get();
+    const uint32_t count = root->count.get();
+    if (count > 1 || (count == 1 && is_leaf(root))) return;
+    root_.put(count == 0 ? nullptr : as_inner(root)->child[0].get());
+    pool.put(root);
+    if (count == 0) return;
+  }
+}
+
+const char* Tree::check_node(const Node* node, const Key* low, const Key* high) const {
+  if ((node->look() & 1) != 0) return "a node is in change while nobody writes";
+  const uint32_t count = node->count.get();
+  if (count == 0 || count > capacity(node)) return "a node is empty or over-full";
+  if (is_leaf(node)) {
+    const Leaf* leaf = as_leaf(node);
+    for (uint32_t i = 0; i < count; ++i) {
+      const Key key = leaf->key(i);
+      if (i > 0 && !(leaf->key(i - 1) < key)) return "slots of a leaf are out of order";
+      if ((low != nullptr && key < *low) || (high != nullptr && !(key < *high))) return "a slot is outside its separators";
+      if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";
+    }
+    return nullptr;
+  }
+  const Inner* inner = as_inner(node);
+  for (uint32_t i = 0; i < count; ++i) {
+    const Key from = inner->key(i);
+    const Key to = i + 1 < count ? inner->key(i + 1) : Key{};
+    const Node* child = inner->child[i].get();
+    if (child->level.get() + 1 != node->level.get()) return "a child is not one level below";
+    if (inner->reach[i].get() != reach_of(child)) return "reach is wrong";
+    const char* why = check_node(child, i > 0 ? &from : low, i + 1 < count ? &to : high);
+    if (why != nullptr) return why;
+  }
+  return nullptr;
+}
+
+const char* Tree::check() const { return empty() ? nullptr : check_node(root_.get(), nullptr, nullptr); }
+
+}  // namespace pinrail::vma

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// vma_tree.h - the registrations of one class (equal rights and traits), ordered by (base, end): a B+tree whose inner
+// nodes know how far each child reaches, so that containment is one way down, however much the spans overlap.
+//
+// Owns     its nodes. Not the registrations.
+// Threads  find() at any time. All others: one at a time (the index lock). None of them allocates.
+//
+// T1  (base, end) of two slots are never equal.
+// T2  N1-N3 of vma_node.h; every leaf but the root holds at least one slot; all leaves are at level 0.
+#ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
+#define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
+
+#include "base/core/registration.h"
+#include "components/rcache/vma/vma_pool.h"
+
+namespace pinrail::vma {
+
+// What a search without a lock came to.
+enum class Look : uint8_t { found, absent, disturbed };
+
+class Tree {
+ public:
+  uint32_t rights = 0;
+  uint32_t traits = 0;
+
+  bool empty() const { return root_.get() == nullptr; }
+
+  // A slot that contains the span (with exact: that equals it), with a reference taken. disturbed: a writer was at it.
+  Look find(const Span& span, bool exact, pinrail_registration_t** reg_out) const;
+
+  // False if the very span is in already.
+  bool insert(NodePool& pool, pinrail_registration_t* reg);
+  // False if it is not in.
+  bool remove(NodePool& pool, pinrail_registration_t* reg);
+
+  // The slot that contains the span, without a reference; NULL if none does.
+  pinrail_registration_t* peek(const Span& span, bool exact) const;
+
+  // Calls visit(reg) for slots that overlap the span until it says false, in order of base.
+  template <typename Visit>
+  void for_overlaps(const Span& span, Visit&& visit) const {
+    Node* root = root_.get();
+    if (root != nullptr) visit_node(root, span, visit);
+  }
+
+  // Checks T1, T2 and reach; a reason if broken, else NULL.
+  const char* check() const;
+
+ private:
+  static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
+
+  // The way from the root to a leaf; node[0] is the leaf, slot[i] the child taken in node[i].
+  struct Path {
+    Node* node[kMaxDepth];
+    uint32_t slot[kMaxDepth];
+    unsigned depth = 0;
+  };
+
+  template <typename Visit>
+  static bool visit_node(const Node* node, const Span& span, Visit& visit);
+
+  Path descend(Key key) const;
+  void split(NodePool& pool, Path* path, unsigned level, Key key);
+  void grow_root(NodePool& pool, Path* path);
+  bool merge(NodePool& pool, Inner* parent, uint32_t* slot);
+  void tidy(NodePool& pool, Path* path);
+  void lower_root(NodePool& pool);
+  void update_reach(const Path& path);
+  const char* check_node(const Node* node, const Key* low, const Key* high) const;
+
+  Word<Node*> root_;
+};
+
+template <typename Visit>
+bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
+  const uint32_t count = node->count.get();
+  if (is_leaf(node)) {
+    const Leaf* leaf = as_leaf(node);
+    for (uint32_t i = 0; i < count && leaf->base[i].get() < span.end; ++i) {
+      if (leaf->end[i].get() > span.base && !visit(leaf->reg[i].get())) return false;
+    }
+    return true;
+  }
+  const Inner* inner = as_inner(node);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i > 0 && inner->base[i].get() >= span.end) break;
+    if (inner->reach[i].get() > span.base && !visit_node(inner->child[i].get(), span, visit)) return false;
+  }
+  return true;
+}
+
+}  // namespace pinrail::vma
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters, open, close; makes and ends registrars.
+#include <unistd.h>
+
+#include <new>
+#include <utility>
+
+#include "components/registrar/iouring/iouring.h"
+
+namespace pinrail::iouring {
+namespace {
+
+const char kHelp[] =
+#include "components/registrar/iouring/iouring_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "max_rings", "64",
+     "Most io_urings of one registrar; each serves 16384 registrations and costs one descriptor (two once bytes were "
+     "moved through it) and about 200 KiB. Too low: registrations are evicted for want of slots.",
+     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 4096, nullptr}};
+
+struct Component {
+  const pinrail_host_t* host;
+};
+
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  auto* component = new (std::nothrow) Component{host};
+  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *context_out = component;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Component*>(context); }
+
+void fill_table(Registrar* registrar) {
+  pinrail_registrar_t& table = registrar->limits;
+  table.size = sizeof(table);
+  table.name = "iouring";
+  table.context = registrar;
+  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
+  table.kinds = PINRAIL_KIND_HOST;
+  table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  table.max_length = kMaxLength;
+  table.register_mem = register_mem;
+  table.deregister_mem = deregister_mem;
+  table.device_read = device_read;
+  table.device_write = device_write;
+}
+
+pinrail_status_t create(void* component, void*, pinrail_registrar_t* registrar_out) {
+  const pinrail_host_t* host = static_cast<Component*>(component)->host;
+  pinrail_param_value_t max_rings{};
+  const pinrail_status_t found = host->param(host, "max_rings", &max_rings);
+  if (found != PINRAIL_SUCCESS) return found;
+  std::unique_ptr<Registrar> registrar;
+  const Status status = open_registrar(host, static_cast<uint32_t>(max_rings.u), &registrar);
+  if (!status.ok()) return status.code();
+  fill_table(registrar.get());
+  *registrar_out = registrar.release()->limits;
+  return PINRAIL_SUCCESS;
+}
+
+void destroy(void*, pinrail_registrar_t* registrar) {
+  const std::unique_ptr<Registrar> ours(static_cast<Registrar*>(registrar->context));
+  close_registrar(ours.get());
+}
+
+constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
+
+}  // namespace
+}  // namespace pinrail::iouring
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_REGISTRAR_ABI,
+    40,
+    "registrar",
+    "iouring",
+    "1.0.0",
+    "Pins with io_uring's registered buffers: for machines without an RDMA device, and for tests.",
+    pinrail::iouring::kHelp,
+    pinrail::iouring::kParams,
+    sizeof(pinrail::iouring::kParams) / sizeof(pinrail::iouring::kParams[0]),
+    nullptr,
+    pinrail::iouring::open,
+    pinrail::iouring::close,
+    &pinrail::iouring::kOps};

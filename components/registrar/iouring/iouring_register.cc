@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The way in and the way out: a slot of some ring, and the buffer in it.
+#include <cerrno>
+
+#include "base/core/errno_text.h"
+#include "components/registrar/iouring/iouring.h"
+#include "framework/registrar/request.h"
+
+namespace pinrail::iouring {
+namespace {
+
+void report(const Registrar& registrar, const char* topic, size_t bytes, int error) {
+  const NumberText bytes_text(bytes);
+  const ErrnoText error_text(error);
+  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
+  registrar.host->help(registrar.host, topic, args, 2);
+}
+
+Status status_of(const Registrar& registrar, size_t bytes, int error) {
+  switch (error) {
+    case 0: return success();
+    case ENOMEM:
+    case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
+    case EFAULT:  // a hole, or not writable
+    case EOVERFLOW: return PINRAIL_ERR_BAD_PARAM;
+    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;  // kernels before 6.5: pages of a file
+    case EPERM:
+    case EACCES: return PINRAIL_ERR_PERM;
+    default: report(registrar, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
+  }
+}
+
+}  // namespace
+
+pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  auto* registrar = static_cast<Registrar*>(context);
+  Status status = check_request(registrar->limits, *request);
+  if (!status.ok()) return status.code();
+  if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  uint32_t key = 0;
+  status = take_slot(registrar, &key);
+  if (!status.ok()) return status.code();
+
+  Ring* ring = ring_of(*registrar, key);
+  const iovec buffer{request->addr, request->length};
+  int error = -update_slot(ring, slot_of(key), buffer, 0);
+  if (error == ENOMEM && registrar->releases_late) {
+    settle(registrar);
+    error = -update_slot(ring, slot_of(key), buffer, 0);
+  }
+  if (error != 0) {
+    give_slot(registrar, key);
+    return status_of(*registrar, request->length, error).code();
+  }
+  reg->lkey = key;
+  reg->rkey = key;
+  return PINRAIL_SUCCESS;
+}
+
+// The reason does not matter: a slot holds pages, not addresses.
+pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t) {
+  auto* registrar = static_cast<Registrar*>(context);
+  Ring* ring = ring_of(*registrar, reg->lkey);
+  const int error = -update_slot(ring, slot_of(reg->lkey), {nullptr, 0}, 0);
+  if (registrar->releases_late) ring->unsettled = true;
+  // Also after an error: the next buffer in this slot takes the place of the old one.
+  give_slot(registrar, reg->lkey);
+  if (error == 0) return PINRAIL_SUCCESS;
+  report(*registrar, "deregister failed", reg->length, error);
+  return PINRAIL_ERR_ERROR;
+}
+
+}  // namespace pinrail::iouring

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Rings and their slots: opened one by one as slots run out, closed together.
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <new>
+
+#include "base/core/errno_text.h"
+#include "components/registrar/iouring/iouring.h"
+
+namespace pinrail::iouring {
+namespace {
+
+constexpr unsigned kQueueDepth = 2;  // transfers go one at a time
+constexpr uint64_t kProbeTag = 1;
+
+// What a refused ring means. Descriptors and memory come back; a switched-off or too old io_uring does not.
+Status status_of_refusal(int error) {
+  switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM: return PINRAIL_ERR_OUT_OF_RESOURCE;
+    default: return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+}
+
+// 0, or a positive errno.
+int open_ring(Ring* ring) {
+  int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
+  if (result < 0) return -result;
+  result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
+  if (result < 0) io_uring_queue_exit(&ring->uring);
+  return result < 0 ? -result : 0;
+}
+
+void close_ring(Ring* ring) {
+  // Unpins before it returns, which closing the descriptor alone does not promise.
+  while (io_uring_unregister_buffers(&ring->uring) == -EINTR) {
+  }
+  io_uring_queue_exit(&ring->uring);
+  Guard guard(ring->transfer);
+  if (ring->file >= 0) close(ring->file);
+}
+
+void link_slots(Ring* ring) {
+  for (uint32_t slot = 0; slot < kSlots; ++slot) ring->next_free[slot] = slot + 1 < kSlots ? slot + 1 : kNone;
+  ring->first_free = 0;
+}
+
+void log_refusal(const Registrar& registrar, uint32_t index, int error) {
+  char line[128];
+  std::snprintf(line, sizeof(line), "io_uring number %u was refused (errno %s)", index, ErrnoText(error).c_str());
+  registrar.host->log(registrar.host, PINRAIL_LOG_INFO, line);
+}
+
+// Opens the ring of that number and offers its slots.
+Status add_ring(Registrar* registrar, uint32_t index) {
+  std::unique_ptr<Ring> ring(new (std::nothrow) Ring(index));
+  if (ring == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const int error = open_ring(ring.get());
+  if (error != 0) {
+    log_refusal(*registrar, index, error);
+    return status_of_refusal(error);
+  }
+  link_slots(ring.get());
+  Guard guard(registrar->slots);
+  ring->next_with_free = registrar->with_free;
+  registrar->with_free = ring.get();
+  registrar->rings[index] = ring.release();
+  registrar->ring_count = index + 1;
+  return success();
+}
+
+bool may_lock_nothing() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Registers a page and clears it: does pinning work for this user, and does a clear unpin at once? A tagged buffer
+// says when it is gone.
+Status probe(Registrar* registrar, char* page, size_t bytes) {
+  Ring* ring = registrar->rings[0];
+  const int error = -update_slot(ring, 0, {page, bytes}, kProbeTag);
+  if (error == ENOMEM && !may_lock_nothing()) return success();  // full just now: evicting may help later
+  if (error != 0) {
+    log_refusal(*registrar, 0, error);
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  update_slot(ring, 0, {nullptr, 0}, 0);
+  io_uring_cqe* done = nullptr;
+  registrar->releases_late = io_uring_peek_cqe(&ring->uring, &done) != 0;
+  ring->unsettled = registrar->releases_late;
+  settle(registrar);
+  return success();
+}
+
+Status probe_with_page(Registrar* registrar) {
+  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const Status status = probe(registrar, static_cast<char*>(page), bytes);
+  munmap(page, bytes);
+  return status;
+}
+
+// Takes the first free slot of the first ring that has one; false if none has.
+bool pop_slot(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots) {
+  Ring* ring = registrar->with_free;
+  if (ring == nullptr) return false;
+  const uint32_t slot = ring->first_free;
+  ring->first_free = ring->next_free[slot];
+  if (ring->first_free == kNone) registrar->with_free = ring->next_with_free;
+  *key_out = ring->index << kSlotBits | slot;
+  return true;
+}
+
+void settle_ring(Ring* ring) {
+  Guard guard(ring->transfer);  // before the look: whoever else is settling is waited for
+  if (!ring->unsettled.exchange(false)) return;
+  // These kernels retire what was removed from a ring's tables in order and a second late; giving a table back waits
+  // for the end of that queue. A table of files, for it can come and go beside the buffers.
+  if (io_uring_register_files_sparse(&ring->uring, 1) != 0) return;
+  while (io_uring_unregister_files(&ring->uring) == -EINTR) {
+  }
+}
+
+}  // namespace
+
+Status open_registrar(const pinrail_host_t* host, uint32_t max_rings, std::unique_ptr<Registrar>* registrar_out) {
+  std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(host, max_rings));
+  if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  registrar->rings.reset(new (std::nothrow) Ring*[max_rings]());
+  if (registrar->rings == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Status status = add_ring(registrar.get(), 0);
+  if (!status.ok()) return status;
+  status = probe_with_page(registrar.get());
+  if (status.ok()) {
+    *registrar_out = std::move(registrar);
+  } else {
+    close_registrar(registrar.get());
+  }
+  return status;
+}
+
+void close_registrar(Registrar* registrar) {
+  for (uint32_t i = 0; i < registrar->max_rings && registrar->rings[i] != nullptr; ++i) {
+    close_ring(registrar->rings[i]);
+    delete registrar->rings[i];
+  }
+}
+
+Status take_slot(Registrar* registrar, uint32_t* key_out) {
+  for (;;) {
+    uint32_t index = 0;
+    {
+      Guard guard(registrar->slots);
+      while (registrar->with_free == nullptr && registrar->growing) registrar->grown.wait(registrar->slots);
+      if (pop_slot(registrar, key_out)) return success();
+      if (registrar->ring_count == registrar->max_rings) return PINRAIL_ERR_OUT_OF_RESOURCE;
+      registrar->growing = true;
+      index = registrar->ring_count;
+    }
+    const Status status = add_ring(registrar, index);
+    {
+      Guard guard(registrar->slots);
+      registrar->growing = false;
+    }
+    registrar->grown.notify_all();
+    // Slots of the other rings can still be evicted.
+    if (!status.ok()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+}
+
+void give_slot(Registrar* registrar, uint32_t key) {
+  Ring* ring = ring_of(*registrar, key);
+  Guard guard(registrar->slots);
+  if (ring->first_free == kNone) {
+    ring->next_with_free = registrar->with_free;
+    registrar->with_free = ring;
+  }
+  ring->next_free[slot_of(key)] = ring->first_free;
+  ring->first_free = slot_of(key);
+}
+
+int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag) {
+  __u64 kernel_tag = tag;
+  const int result = io_uring_register_buffers_update_tag(&ring->uring, slot, &buffer, &kernel_tag, 1);
+  return result < 0 ? result : 0;
+}
+
+void settle(Registrar* registrar) {
+  if (!registrar->releases_late) return;
+  uint32_t count = 0;
+  {
+    Guard guard(registrar->slots);
+    count = registrar->ring_count;
+  }
+  for (uint32_t i = 0; i < count; ++i) settle_ring(registrar->rings[i]);
+}
+
+}  // namespace pinrail::iouring

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mlock.h - registrations as locked pages, counted for the whole process.
+//
+// Owns     the counts of all pages that any registrar of this component locked. The locks themselves are the pages'.
+// Threads  register and deregister may run together, also of several registrars.
+//
+// M1  lock and unlock work by address, so a page's lock and its count change under one mutex, which is held across the
+//     system call: otherwise one thread's last munlock could undo another thread's mlock of the same page.
+// M2  A page is unlocked only when its count falls to 0 by a registration whose memory is still there.
+// M3  A count says nothing of the lock: after an invalidation pages of a counted range may be new and unlocked. So a
+//     registration always locks its whole range.
+#ifndef PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
+#define PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
+
+#include <pinrail/component.h>
+
+#include "base/core/lock.h"
+#include "base/core/page_counts.h"
+#include "base/core/status.h"
+
+namespace pinrail::mlock_registrar {
+
+// One opened component: one per copy of Pinrail in the process. Two copies do not know of each other.
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  Mutex mutex{LockRank::registrar};
+  PageCounts counts GUARDED_BY(mutex);
+};
+
+struct Registrar {
+  Component* component;
+  pinrail_registrar_t limits;  // the table that the pool calls, for check_request()
+};
+
+pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
+pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
+
+}  // namespace pinrail::mlock_registrar
+
+#endif

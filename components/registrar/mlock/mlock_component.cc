@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, open, close; makes and ends registrars.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <new>
+
+#include "base/core/errno_text.h"
+#include "components/registrar/mlock/mlock.h"
+
+namespace pinrail::mlock_registrar {
+namespace {
+
+const char kHelp[] =
+#include "components/registrar/mlock/mlock_help.txt"
+    ;
+
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  auto* component = new (std::nothrow) Component(host);
+  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *context_out = component;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Component*>(context); }
+
+// 0, or the errno of locking one page of our own. ENOMEM is no refusal: others may have the limit's bytes just now.
+int probe_page() {
+  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return errno;
+  const int error = mlock(page, bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;
+  munmap(page, bytes);
+  return error;
+}
+
+void fill_table(Registrar* registrar) {
+  pinrail_registrar_t& table = registrar->limits;
+  table.size = sizeof(table);
+  table.name = "mlock";
+  table.context = registrar;
+  // Not SERIALIZED, for that would not serialise two registrars: the component's mutex does, for all of them.
+  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
+  table.kinds = PINRAIL_KIND_HOST;
+  table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  table.register_mem = register_mem;
+  table.deregister_mem = deregister_mem;
+}
+
+pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {
+  auto* component = static_cast<Component*>(context);
+  const int error = probe_page();
+  if (error != 0) {
+    char line[96];
+    std::snprintf(line, sizeof(line), "this user may not lock a page (errno %s; ulimit -l)", ErrnoText(error).c_str());
+    component->host->log(component->host, PINRAIL_LOG_INFO, line);
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  auto* registrar = new (std::nothrow) Registrar{component, {}};
+  if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  fill_table(registrar);
+  *registrar_out = registrar->limits;
+  return PINRAIL_SUCCESS;
+}
+
+void destroy(void*, pinrail_registrar_t* registrar) { delete static_cast<Registrar*>(registrar->context); }
+
+constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
+
+}  // namespace
+}  // namespace pinrail::mlock_registrar
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_REGISTRAR_ABI,
+    20,
+    "registrar",
+    "mlock",
+    "1.0.0",
+    "Locks pages with mlock: the last resort; madvise fails on memory that stays cached.",
+    pinrail::mlock_registrar::kHelp,
+    nullptr,
+    0,
+    nullptr,
+    pinrail::mlock_registrar::open,
+    pinrail::mlock_registrar::close,
+    &pinrail::mlock_registrar::kOps};

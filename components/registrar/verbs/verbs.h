@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// verbs.h - registrations as memory regions of an RDMA device.
+//
+// Owns     the device's context and protection domain, unless a domain was lent; the loopback queue pair.
+// Threads  register, deregister and transfers may run together; open_device() and close_device() exclude all.
+//
+// V1  A registration's tail holds its struct ibv_mr *, from a successful register_mem to its deregister_mem.
+// V2  A lent protection domain and its context are used, never closed.
+// V3  rights and traits of a registration are what was asked; what the device needs on top stays with the device.
+#ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
+#define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
+
+#include <pinrail/component.h>
+
+#include "base/core/lock.h"
+#include "base/core/status.h"
+#include "components/registrar/verbs/verbs_library.h"
+
+namespace pinrail::verbs {
+
+struct Settings {
+  const char* device;  // "": the first one with an active port
+  uint8_t port;
+  int gid_index;  // -1: RoCE v2 over IPv4, if there is one
+};
+
+// One reliable queue pair that is connected to itself, and 1 MiB that bytes pass through. Made by the first transfer.
+struct Loopback {
+  ibv_cq* cq = nullptr;
+  ibv_qp* qp = nullptr;
+  ibv_mr* mr = nullptr;
+  char* bounce = nullptr;
+  uint64_t operations = 0;  // numbers work requests
+};
+
+struct Registrar {
+  Registrar(const pinrail_host_t* where, const Settings& chosen) : host(where), settings(chosen) {}
+  const pinrail_host_t* const host;
+  const Settings settings;
+  pinrail_registrar_t limits{};  // the table that the pool calls, for check_request()
+  Library library;
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  bool lent = false;
+
+  Mutex transfer{LockRank::registrar};  // held across one whole transfer: they go one at a time
+  Loopback loopback GUARDED_BY(transfer);
+};
+
+// A line in the component's log, shown from verbosity 10 on.
+void log_reason(const pinrail_host_t* host, const char* what, const char* why);
+// A topic of the help catalogue about so many bytes and an errno.
+void report(const Registrar& registrar, const char* topic, size_t bytes, int error);
+
+// verbs_device.cc - which device, and its protection domain; lent may be NULL.
+Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out);
+void close_device(Registrar* registrar);
+
+// verbs_register.cc
+pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
+pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
+
+// verbs_loopback.cc - the queue pair. need_loopback() makes it unless it is there.
+Status need_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
+void drop_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
+
+// verbs_transfer.cc
+constexpr size_t kBounceBytes = size_t{1} << 20;
+pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
+                             size_t length);
+pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
+                              size_t length);
+
+}  // namespace pinrail::verbs
+
+#endif

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters, open, close; makes and ends registrars.
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <new>
+
+#include "base/core/errno_text.h"
+#include "components/registrar/verbs/verbs.h"
+
+namespace pinrail::verbs {
+
+void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
+  char line[256];
+  std::snprintf(line, sizeof(line), "%s: %s", what, why);
+  host->log(host, PINRAIL_LOG_INFO, line);
+}
+
+void report(const Registrar& registrar, const char* topic, size_t bytes, int error) {
+  const NumberText bytes_text(bytes);
+  const ErrnoText error_text(error);
+  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
+  registrar.host->help(registrar.host, topic, args, 2);
+}
+
+namespace {
+
+const char kHelp[] =
+#include "components/registrar/verbs/verbs_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "device", "",
+     "Name of the RDMA device, as ibv_devices lists it. Empty: the first one whose port is active. Not looked at when "
+     "the pool's creator lends a protection domain.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "port", "1", "Port of the device, counted from 1.", PINRAIL_TYPE_UNSIGNED,
+     PINRAIL_SCOPE_READONLY, 4, nullptr, 1, 255, nullptr},
+    {sizeof(pinrail_param_t), "gid_index", "-1",
+     "GID that the loopback of device_read and device_write uses on Ethernet. -1: the first one of RoCE v2 over IPv4, "
+     "else 0.",
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 6, nullptr, -1, 255, nullptr}};
+
+struct Component {
+  const pinrail_host_t* host;
+};
+
+// Always: whether there is a device is asked when a registrar is made, for a protection domain may be lent.
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  auto* component = new (std::nothrow) Component{host};
+  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *context_out = component;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Component*>(context); }
+
+// Whether the kernel has any device, found out without the library.
+bool any_device() {
+  DIR* folder = opendir("/sys/class/infiniband");
+  if (folder == nullptr) return false;
+  bool found = false;
+  for (const dirent* entry = readdir(folder); entry != nullptr && !found; entry = readdir(folder)) {
+    found = entry->d_name[0] != '.';
+  }
+  closedir(folder);
+  return found;
+}
+
+Status read_settings(const pinrail_host_t* host, Settings* settings_out) {
+  pinrail_param_value_t device{}, port{}, gid_index{};
+  for (const auto& wanted :
+       {std::make_pair("device", &device), std::make_pair("port", &port), std::make_pair("gid_index", &gid_index)}) {
+    const Status status = host->param(host, wanted.first, wanted.second);
+    if (!status.ok()) return status;
+  }
+  *settings_out = {device.s, static_cast<uint8_t>(port.u), static_cast<int>(gid_index.i)};
+  return success();
+}
+
+void fill_table(Registrar* registrar, size_t max_length) {
+  pinrail_registrar_t& table = registrar->limits;
+  table.size = sizeof(table);
+  table.name = "verbs";
+  table.context = registrar;
+  table.thread_mode = PINRAIL_THREAD_CONCURRENT;  // libibverbs is thread-safe
+  table.kinds = PINRAIL_KIND_HOST;
+  table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  table.max_length = max_length & ~(table.granularity - 1);
+  table.tail_size = sizeof(ibv_mr*);
+  table.register_mem = register_mem;
+  table.deregister_mem = deregister_mem;
+  table.device_read = device_read;
+  table.device_write = device_write;
+}
+
+pinrail_status_t create(void* context, void* native, pinrail_registrar_t* registrar_out) {
+  const pinrail_host_t* host = static_cast<Component*>(context)->host;
+  if (native == nullptr && !any_device()) {
+    log_reason(host, "no RDMA device", "/sys/class/infiniband is missing or empty");
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  Settings settings{};
+  Status status = read_settings(host, &settings);
+  if (!status.ok()) return status.code();
+  std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(host, settings));
+  if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  size_t max_length = 0;
+  status = open_device(registrar.get(), static_cast<ibv_pd*>(native), &max_length);
+  if (!status.ok()) return status.code();
+  fill_table(registrar.get(), max_length);
+  *registrar_out = registrar.release()->limits;
+  return PINRAIL_SUCCESS;
+}
+
+void destroy(void*, pinrail_registrar_t* registrar) {
+  const std::unique_ptr<Registrar> ours(static_cast<Registrar*>(registrar->context));
+  close_device(ours.get());
+}
+
+constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
+
+}  // namespace
+}  // namespace pinrail::verbs
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_REGISTRAR_ABI,
+    60,
+    "registrar",
+    "verbs",
+    "1.0.0",
+    "Memory regions of an RDMA device, by libibverbs, which is loaded only where there is a device.",
+    pinrail::verbs::kHelp,
+    pinrail::verbs::kParams,
+    sizeof(pinrail::verbs::kParams) / sizeof(pinrail::verbs::kParams[0]),
+    nullptr,
+    pinrail::verbs::open,
+    pinrail::verbs::close,
+    &pinrail::verbs::kOps};

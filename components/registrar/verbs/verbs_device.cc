@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which device: the one whose protection domain was lent, the one that is named, or the first with an active port.
+#include <cerrno>
+#include <cstring>
+
+#include "base/core/errno_text.h"
+#include "components/registrar/verbs/verbs.h"
+
+namespace pinrail::verbs {
+namespace {
+
+bool port_active(const Registrar& registrar, ibv_context* context) {
+  ibv_port_attr port{};
+  // The library's own function fills the older, shorter form of the struct; state lies in it.
+  auto* old_form = reinterpret_cast<_compat_ibv_port_attr*>(&port);
+  return registrar.library.query_port(context, registrar.settings.port, old_form) == 0 && port.state == IBV_PORT_ACTIVE;
+}
+
+// The device's context if it is the one that is wanted.
+ibv_context* try_device(const Registrar& registrar, ibv_device* device) {
+  const char* wanted = registrar.settings.device;
+  const char* name = registrar.library.get_device_name(device);
+  const bool named = wanted[0] != '\0';
+  if (named && (name == nullptr || std::strcmp(name, wanted) != 0)) return nullptr;
+  ibv_context* context = registrar.library.open_device(device);
+  if (context == nullptr) {
+    log_reason(registrar.host, "cannot open a device", ErrnoText(errno).c_str());
+    return nullptr;
+  }
+  if (named || port_active(registrar, context)) return context;
+  registrar.library.close_device(context);
+  return nullptr;
+}
+
+void report_missing(const Registrar& registrar) {
+  if (registrar.settings.device[0] == '\0') {
+    return log_reason(registrar.host, "no RDMA device", "none can be opened with an active port");
+  }
+  const pinrail_help_arg_t args[] = {{"device", registrar.settings.device}};
+  registrar.host->help(registrar.host, "no such device", args, 1);
+}
+
+Status find_device(Registrar* registrar) {
+  int count = 0;
+  ibv_device** devices = registrar->library.get_device_list(&count);
+  if (devices == nullptr) {
+    log_reason(registrar->host, "cannot list RDMA devices", ErrnoText(errno).c_str());
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  for (int i = 0; i < count && registrar->context == nullptr; ++i) {
+    registrar->context = try_device(*registrar, devices[i]);
+  }
+  registrar->library.free_device_list(devices);
+  if (registrar->context != nullptr) return success();
+  report_missing(*registrar);
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+Status own_domain(Registrar* registrar) {
+  const Status status = find_device(registrar);
+  if (!status.ok()) return status;
+  registrar->pd = registrar->library.alloc_pd(registrar->context);
+  if (registrar->pd != nullptr) return success();
+  const int error = errno;
+  log_reason(registrar->host, "cannot have a protection domain", ErrnoText(error).c_str());
+  return error == ENOMEM ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+Status use_domain(Registrar* registrar, ibv_pd* lent) {
+  if (lent == nullptr) return own_domain(registrar);
+  registrar->lent = true;
+  registrar->pd = lent;
+  registrar->context = lent->context;
+  return success();
+}
+
+// Bytes; 0: no maximum.
+size_t max_length_of(const Registrar& registrar) {
+  ibv_device_attr attributes{};
+  if (registrar.library.query_device(registrar.context, &attributes) != 0) return 0;
+  return attributes.max_mr_size >= SIZE_MAX / 2 ? 0 : static_cast<size_t>(attributes.max_mr_size);
+}
+
+}  // namespace
+
+Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out) {
+  const char* why = nullptr;
+  Status status = registrar->library.open(&why);
+  if (!status.ok()) {
+    log_reason(registrar->host, "no libibverbs", why);
+    return status;
+  }
+  status = use_domain(registrar, lent);
+  if (!status.ok()) {
+    close_device(registrar);
+    return status;
+  }
+  *max_length_out = max_length_of(*registrar);
+  return success();
+}
+
+void close_device(Registrar* registrar) {
+  {
+    Guard guard(registrar->transfer);
+    drop_loopback(registrar);
+  }
+  if (!registrar->lent && registrar->pd != nullptr) registrar->library.dealloc_pd(registrar->pd);
+  if (!registrar->lent && registrar->context != nullptr) registrar->library.close_device(registrar->context);
+  registrar->library.close();
+}
+
+}  // namespace pinrail::verbs

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// verbs_library.h - libibverbs, opened at run time: only where there is a device, or a protection domain was lent.
+//
+// Threads  open() and close() exclude the rest; the functions are libibverbs' own, and as thread-safe.
+#ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_LIBRARY_H
+#define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_LIBRARY_H
+
+#include <infiniband/verbs.h>
+
+#include "base/core/status.h"
+
+// The header dresses these as macros over inline functions that need the library at link time.
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+// Functions that must be there.
+#define PINRAIL_VERBS_FUNCTIONS(X) \
+  X(get_device_list)               \
+  X(free_device_list)              \
+  X(get_device_name)               \
+  X(open_device)                   \
+  X(close_device)                  \
+  X(query_device)                  \
+  X(query_port)                    \
+  X(query_gid)                     \
+  X(alloc_pd)                      \
+  X(dealloc_pd)                    \
+  X(reg_mr)                        \
+  X(dereg_mr)                      \
+  X(create_cq)                     \
+  X(destroy_cq)                    \
+  X(create_qp)                     \
+  X(modify_qp)                     \
+  X(destroy_qp)
+
+namespace pinrail::verbs {
+
+struct Library {
+#define PINRAIL_VERBS_FIELD(name) decltype(&::ibv_##name) name = nullptr;
+  PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_FIELD)
+#undef PINRAIL_VERBS_FIELD
+  // Younger than the rest; NULL in an old library.
+  decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
+  decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
+  void* handle = nullptr;
+
+  // NOT_AVAILABLE and the reason in words, which lives until the next call of the loader.
+  Status open(const char** why_out);
+  void close();
+};
+
+}  // namespace pinrail::verbs
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The device's view of a registration: RDMA READ and WRITE through the loopback queue pair, 1 MiB at a time.
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/core/errno_text.h"
+#include "components/registrar/verbs/verbs.h"
+#include "framework/registrar/request.h"
+
+namespace pinrail::verbs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPatience = std::chrono::seconds(10);
+
+// What an operation came to: an errno, or the status of its completion; both 0 if all is well.
+struct Outcome {
+  int error;
+  ibv_wc_status completion;
+  bool ok() const { return error == 0 && completion == IBV_WC_SUCCESS; }
+};
+
+int post(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey, size_t length) {
+  ibv_sge piece{};
+  piece.addr = reinterpret_cast<uintptr_t>(loopback->bounce);
+  piece.length = static_cast<uint32_t>(length);
+  piece.lkey = loopback->mr->lkey;
+  ibv_send_wr request{};
+  request.wr_id = ++loopback->operations;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = opcode;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = remote;
+  request.wr.rdma.rkey = rkey;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(loopback->qp, &request, &bad);
+}
+
+Outcome wait(Loopback* loopback) {
+  const auto give_up = Clock::now() + kPatience;
+  for (;;) {
+    ibv_wc completion{};
+    const int count = ibv_poll_cq(loopback->cq, 1, &completion);
+    if (count < 0) return {EIO, IBV_WC_SUCCESS};
+    if (count > 0 && completion.wr_id == loopback->operations) return {0, completion.status};
+    if (count == 0 && Clock::now() > give_up) return {ETIMEDOUT, IBV_WC_SUCCESS};
+    if (count == 0) sched_yield();
+  }
+}
+
+Outcome operate(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey, size_t length) {
+  const int error = post(loopback, opcode, remote, rkey, length);
+  return error != 0 ? Outcome{error, IBV_WC_SUCCESS} : wait(loopback);
+}
+
+Status failed(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIRES(registrar->transfer) {
+  drop_loopback(registrar);  // its queue pair is in the error state, or an operation is still under way
+  const NumberText bytes_text(bytes);
+  const ErrnoText errno_text(outcome.error);
+  const NumberText completion(static_cast<size_t>(outcome.completion));
+  const pinrail_help_arg_t args[] = {
+      {"bytes", bytes_text.c_str()}, {"errno", errno_text.c_str()}, {"completion", completion.c_str()}};
+  registrar->host->help(registrar->host, "transfer failed", args, 3);
+  return PINRAIL_ERR_ERROR;
+}
+
+// into is where the device's bytes go, from is where they come from; one of them is NULL.
+Status transfer(Registrar* registrar, const pinrail_registration_t& reg, size_t offset, char* into, const char* from,
+                size_t length) {
+  if (!within(reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
+  const uint32_t needed = into != nullptr ? PINRAIL_ACCESS_REMOTE_READ : PINRAIL_ACCESS_REMOTE_WRITE;
+  if ((reg.rights & needed) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  Guard guard(registrar->transfer);
+  const Status status = need_loopback(registrar);
+  if (!status.ok()) return status;
+  Loopback* loopback = &registrar->loopback;
+  const uint64_t remote = reinterpret_cast<uintptr_t>(reg.base) + offset;
+  for (size_t done = 0; done < length;) {
+    const size_t step = std::min(length - done, kBounceBytes);
+    if (from != nullptr) std::memcpy(loopback->bounce, from + done, step);
+    const ibv_wr_opcode opcode = from != nullptr ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+    const Outcome outcome = operate(loopback, opcode, remote + done, reg.rkey, step);
+    if (!outcome.ok()) return failed(registrar, length, outcome);
+    if (into != nullptr) std::memcpy(into + done, loopback->bounce, step);
+    done += step;
+  }
+  return success();
+}
+
+}  // namespace
+
+pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
+                             size_t length) {
+  return transfer(static_cast<Registrar*>(context), *reg, offset, static_cast<char*>(into), nullptr, length).code();
+}
+
+pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
+                              size_t length) {
+  return transfer(static_cast<Registrar*>(context), *reg, offset, nullptr, static_cast<const char*>(from), length)
+      .code();
+}
+
+}  // namespace pinrail::verbs

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+EXTRA_DIST += contrib/m4/pinrail.m4
+
+bin_PROGRAMS += contrib/tools/pinrail_perf
+pinrail_perf_sources = \
+	contrib/tools/common/json.h contrib/tools/common/json.cc \
+	contrib/tools/common/mca_options.h contrib/tools/common/mca_options.cc \
+	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/byte_check.h \
+	contrib/tools/perf/byte_check.cc contrib/tools/perf/clock.h contrib/tools/perf/errors.h \
+	contrib/tools/perf/layout.h contrib/tools/perf/layout.cc contrib/tools/perf/measure.h \
+	contrib/tools/perf/measure.cc contrib/tools/perf/memory.h contrib/tools/perf/memory.cc \
+	contrib/tools/perf/options.h contrib/tools/perf/options.cc contrib/tools/perf/process.h \
+	contrib/tools/perf/process.cc contrib/tools/perf/progress.h contrib/tools/perf/replay.h \
+	contrib/tools/perf/replay.cc contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc \
+	contrib/tools/perf/report.h contrib/tools/perf/report.cc contrib/tools/perf/report_json.cc \
+	contrib/tools/perf/result.h contrib/tools/perf/session.h contrib/tools/perf/session.cc \
+	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc \
+	contrib/tools/perf/text.h contrib/tools/perf/text.cc contrib/tools/perf/trace.h \
+	contrib/tools/perf/trace_file.cc contrib/tools/perf/trace_parser.cc
+contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
+contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
+dist_man_MANS += contrib/man/pinrail_perf.1
+EXTRA_DIST += contrib/tools/perf/perf_help.txt

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# pinrail.m4 - options and third parties of Pinrail's configure.
+
+AC_DEFUN([PINRAIL_COMPILER_FLAGS], [
+  pinrail_warnings="-Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers"
+  AC_ARG_ENABLE([werror], [AS_HELP_STRING([--enable-werror], [treat warnings as errors])],
+    [], [enable_werror=no])
+  AS_IF([test "x$enable_werror" = xyes], [pinrail_warnings="$pinrail_warnings -Werror"])
+  AC_MSG_CHECKING([whether $CXX knows -Wthread-safety])
+  pinrail_save="$CXXFLAGS"
+  CXXFLAGS="$CXXFLAGS -Werror -Wthread-safety"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])],
+    [AC_MSG_RESULT([yes]); pinrail_warnings="$pinrail_warnings -Wthread-safety"], [AC_MSG_RESULT([no])])
+  CXXFLAGS="$pinrail_save"
+  AC_SUBST([PINRAIL_WARNINGS], [$pinrail_warnings])
+])
+
+AC_DEFUN([PINRAIL_OPTION_DEBUG], [
+  AC_ARG_ENABLE([debug], [AS_HELP_STRING([--enable-debug], [lock ranks, hook wall and invariants are checked])],
+    [], [enable_debug=no])
+  AS_IF([test "x$enable_debug" = xyes],
+    [AC_DEFINE([PINRAIL_DEBUG], [1], [Check lock ranks, the hook wall and invariants.])])
+  pinrail_debug=$enable_debug
+])
+
+AC_DEFUN([PINRAIL_OPTION_STATIC_COMPONENTS], [
+  AC_ARG_ENABLE([static-components],
+    [AS_HELP_STRING([--enable-static-components], [link the components into libpinrail instead of building DSOs])],
+    [], [enable_static_components=no])
+  AM_CONDITIONAL([STATIC_COMPONENTS], [test "x$enable_static_components" = xyes])
+])
+
+AC_DEFUN([PINRAIL_OPTION_SANITIZE], [
+  AC_ARG_ENABLE([sanitizer],
+    [AS_HELP_STRING([--enable-sanitizer=LIST], [build everything with -fsanitize=LIST (thread; address,undefined)])],
+    [], [enable_sanitizer=no])
+  pinrail_sanitize=$enable_sanitizer
+  AS_IF([test "x$enable_sanitizer" != xno], [
+    PINRAIL_SANITIZE="-fsanitize=$enable_sanitizer -fno-omit-frame-pointer -fno-sanitize-recover=undefined"
+  ])
+  AC_SUBST([PINRAIL_SANITIZE])
+])
+
+# PINRAIL_THIRD_PARTY(name, option, header, library, function, what)
+# Sets pinrail_have_<name>, HAVE_<NAME> (conditional and define) and <NAME>_LIBS.
+AC_DEFUN([PINRAIL_THIRD_PARTY], [
+  AC_ARG_WITH([$2], [AS_HELP_STRING([--without-$2], [$6])], [], [with_$2=check])
+  pinrail_have_$1=no
+  AS_IF([test "x$with_$2" != xno], [
+    AC_CHECK_HEADER([$3], [
+      m4_if([$4], [], [pinrail_have_$1=yes], [
+        AC_CHECK_LIB([$4], [$5], [pinrail_have_$1=yes; AC_SUBST(m4_toupper([$1])[_LIBS], [-l$4])])])])
+    AS_IF([test "x$with_$2" = xyes && test "x$pinrail_have_$1" = xno],
+      [AC_MSG_ERROR([--with-$2 was asked for, but $3 or its library is missing])])
+  ])
+  AS_IF([test "x$pinrail_have_$1" = xyes], [AC_DEFINE([HAVE_]m4_toupper([$1]), [1], [$6])])
+  AM_CONDITIONAL([HAVE_]m4_toupper([$1]), [test "x$pinrail_have_$1" = xyes])
+])
+
+# The library is loaded at run time, so that its headers are enough.
+AC_DEFUN([PINRAIL_WITH_VERBS], [
+  PINRAIL_THIRD_PARTY([verbs], [verbs], [infiniband/verbs.h], [ibverbs], [ibv_get_device_list],
+    [RDMA devices by libibverbs])])
+AC_DEFUN([PINRAIL_WITH_URING], [
+  PINRAIL_THIRD_PARTY([uring], [uring], [liburing.h], [uring], [io_uring_queue_init], [io_uring registered buffers])])
+AC_DEFUN([PINRAIL_WITH_HWLOC], [
+  PINRAIL_THIRD_PARTY([hwloc], [hwloc], [hwloc.h], [hwloc], [hwloc_topology_init], [the machine's shape by hwloc])])
+AC_DEFUN([PINRAIL_WITH_LZMA], [
+  PINRAIL_THIRD_PARTY([lzma], [lzma], [lzma.h], [lzma], [lzma_stream_decoder], [compressed traces by liblzma])])
+
+AC_DEFUN([PINRAIL_WITH_GTEST], [
+  PINRAIL_THIRD_PARTY([gtest], [gtest], [gtest/gtest.h], [], [], [tests by GoogleTest])
+  GTEST_LIBS="-lgtest -lgmock -lpthread"
+  AC_SUBST([GTEST_LIBS])
+])
+
+# The driver library is opened at run time: cuda.h is all that is needed to build.
+AC_DEFUN([PINRAIL_WITH_CUDA], [
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR], [CUDA toolkit in DIR, for the GPU components])],
+    [], [with_cuda=check])
+  pinrail_have_cuda=no
+  AS_IF([test "x$with_cuda" != xno], [
+    AS_CASE([$with_cuda], [yes|check], [pinrail_cuda_dir=/usr/local/cuda], [pinrail_cuda_dir=$with_cuda])
+    AS_IF([test -r "$pinrail_cuda_dir/include/cuda.h"],
+      [pinrail_have_cuda=yes; CUDA_CPPFLAGS="-isystem $pinrail_cuda_dir/include"],
+      [AC_CHECK_HEADER([cuda.h], [pinrail_have_cuda=yes])])
+    AS_IF([test "x$with_cuda" != xcheck && test "x$pinrail_have_cuda" = xno],
+      [AC_MSG_ERROR([--with-cuda was asked for, but there is no cuda.h in $pinrail_cuda_dir/include])])
+  ])
+  AC_SUBST([CUDA_CPPFLAGS])
+  AS_IF([test "x$pinrail_have_cuda" = xyes], [AC_DEFINE([HAVE_CUDA], [1], [cuda.h is there])])
+  AM_CONDITIONAL([HAVE_CUDA], [test "x$pinrail_have_cuda" = xyes])
+])
+
+# Which components are built, and the table of those that are linked in.
+AC_DEFUN([PINRAIL_COMPONENTS], [
+  pinrail_components="mpool_grdma rcache_vma registrar_mlock monitor_external"
+  AS_IF([test "x$pinrail_have_uring" = xyes], [pinrail_components="$pinrail_components registrar_iouring"])
+  AS_IF([test "x$pinrail_have_verbs" = xyes], [pinrail_components="$pinrail_components registrar_verbs"])
+  pinrail_component_kind=DSO
+  PINRAIL_STATIC_LIST=""
+  AS_IF([test "x$enable_static_components" = xyes], [
+    pinrail_component_kind="built in"
+    PINRAIL_STATIC_LIST="$pinrail_components"
+  ])
+  AC_SUBST([PINRAIL_STATIC_LIST])
+])

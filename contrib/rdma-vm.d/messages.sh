@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# messages.sh - how rdma-vm speaks: on stderr, in three lines. Sourced by rdma-vm and get-kernel.
+
+# complain TITLE WHAT_HAPPENED WHAT_FOLLOWS WHAT_TO_DO
+complain() {
+  printf '[rdma-vm: %s]\nWhat happened  %s\nWhat follows   %s\nWhat to do     %s\n' "$@" >&2
+}
+
+# fail TITLE WHAT_HAPPENED WHAT_TO_DO - 125 is this script's own failure, as it is timeout(1)'s and env(1)'s.
+follows="the command was not run"
+fail() {
+  complain "$1" "$2" "$follows; the exit status is 125." "$3"
+  exit 125
+}
+
+tell() { printf 'rdma-vm: %s\n' "$*" >&2; }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// budget.cc - does what Pinrail says it holds stay within its limit, and equal what the kernel counts?
+#include "contrib/tools/perf/budget.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <string_view>
+
+#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr unsigned kTries = 20;  // Pinrail's own thread may just be giving something back
+
+int64_t kernel_bytes(const char* name) { return std::max<int64_t>(status_bytes(name), 0); }
+
+// Whether the kernel has the line, and counts in it what that registrar does.
+bool kernel_counts(const char* name, std::string_view registrar) {
+  const bool locks = registrar == "mlock", pins = registrar == "iouring" || registrar == "verbs";
+  return status_bytes(name) >= 0 && (std::string_view(name) == "VmLck" ? locks : pins);
+}
+
+int64_t difference(uint64_t now, uint64_t before) { return static_cast<int64_t>(now - before); }
+
+}  // namespace
+
+Budget::Budget(const Session& session, bool small_pages, Errors* errors)
+    : session_(session),
+      errors_(errors),
+      compare_pin_(small_pages && kernel_counts("VmPin", session.registrar_name())),
+      compare_lock_(small_pages && kernel_counts("VmLck", session.registrar_name())),
+      at_start_(session.stats()),
+      vm_pin_(kernel_bytes("VmPin")),
+      vm_lck_(kernel_bytes("VmLck")) {}
+
+bool Budget::confirmed() {
+  const pinrail_mpool_stats_t now = session_.stats();
+  growth_.registered = difference(now.registered_bytes, at_start_.registered_bytes);
+  growth_.pinned = difference(now.pinned_bytes, at_start_.pinned_bytes);
+  growth_.vm_pin = kernel_bytes("VmPin") - vm_pin_;
+  growth_.vm_lck = kernel_bytes("VmLck") - vm_lck_;
+  return (!compare_pin_ || growth_.registered == growth_.vm_pin) &&
+         (!compare_lock_ || growth_.pinned == growth_.vm_lck);
+}
+
+std::string Budget::differences() const {
+  return compare_lock_
+             ? text("pinned_bytes grew by %" PRId64 ", VmLck by %" PRId64, growth_.pinned, growth_.vm_lck)
+             : text("registered_bytes grew by %" PRId64 ", VmPin by %" PRId64, growth_.registered, growth_.vm_pin);
+}
+
+void Budget::check(const std::string& when) {
+  bool agreed = confirmed();
+  for (unsigned i = 0; i < kTries && !agreed; i++) {
+    (void)pinrail_mpool_progress(session_.pool());
+    agreed = confirmed();
+  }
+  if (!agreed) errors_->add(when + ": " + differences());
+  const pinrail_mpool_stats_t now = session_.stats();
+  if (now.registered_bytes > now.size_limit)
+    errors_->add(text("%s: %" PRIu64 " bytes are registered, the limit is %" PRIu64, when.c_str(), now.registered_bytes,
+                      now.size_limit));
+}
+
+bool is_refusal(pinrail_status_t status) {
+  return status == PINRAIL_ERR_OUT_OF_RESOURCE || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
+Refusal explain_refusal(const Session& session, pinrail_status_t status, size_t length, uint64_t held) {
+  (void)pinrail_mpool_progress(session.pool());
+  const pinrail_mpool_stats_t stats = session.stats();
+  const uint64_t bytes = round_up(length, page_size());
+  if (stats.registered_bytes > held)
+    return {false,
+            text("%s was refused (%s) although %s of idle registrations could be evicted", size_text(bytes).c_str(),
+                 pinrail_status_name(status), size_text(stats.registered_bytes - held).c_str())};
+  if (stats.size_limit < held + bytes)
+    return {true, text("%s is %s: less than %s", session.parameter("size_limit").c_str(),
+                       session.describe("size_limit").c_str(), held == 0 ? "one buffer" : "what is in use at once")};
+  if (memlock_limit() < held + bytes)
+    return {true,
+            text("%s was refused: ulimit -l is %s", size_text(bytes).c_str(), size_text(memlock_limit()).c_str())};
+  return {true, text("%s was refused (%s) with %s in use", size_text(bytes).c_str(), pinrail_status_name(status),
+                     size_text(held).c_str())};
+}
+
+}  // namespace pinrail::perf

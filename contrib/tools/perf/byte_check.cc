@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// byte_check.cc - is what a registration says what the device sees?
+#include "contrib/tools/perf/byte_check.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr size_t kPiece = size_t{1} << 20;
+constexpr size_t kSample = 64;    // bytes
+constexpr unsigned kSamples = 6;  // between the first and the last
+constexpr uint64_t kPresent = uint64_t{1} << 63;
+constexpr uint64_t kFrameMask = (uint64_t{1} << 55) - 1;
+
+uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+std::string place(const Asked& asked) { return text("%p + %s", asked.addr, size_text(asked.length).c_str()); }
+
+}  // namespace
+
+ByteCheck::ByteCheck(const std::string& registrar, Errors* errors)
+    : samples_(registrar == "verbs"),
+      needs_frames_(registrar == "mlock"),
+      errors_(errors),
+      pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)),
+      buffer_(kPiece) {}
+
+ByteCheck::~ByteCheck() {
+  if (pagemap_ >= 0) close(pagemap_);
+}
+
+void ByteCheck::check(const Asked& asked, pinrail_handle_t handle) {
+  if (check_coverage(asked, handle)) compare(asked, handle, seen(asked, handle));
+}
+
+bool ByteCheck::check_coverage(const Asked& asked, pinrail_handle_t handle) {
+  return covers(asked, *handle.reg) && !stale(asked, seen(asked, handle));
+}
+
+bool ByteCheck::stale(const Asked& asked, const Seen& known) {
+  if (known.changes >= asked.changed_at) return false;
+  errors_->add(place(asked) + ": served by a registration that was made before this memory was mapped again");
+  return true;
+}
+
+bool ByteCheck::covers(const Asked& asked, const pinrail_registration_t& reg) {
+  const uintptr_t begin = address(asked.addr), base = address(reg.base);
+  const bool range = base <= begin && begin - base <= reg.length && asked.length <= reg.length - (begin - base);
+  const uint32_t rights = asked.access & PINRAIL_RIGHTS_MASK;
+  if (!range)
+    errors_->add(place(asked) + text(": the registration covers %p + %zu bytes only", reg.base, reg.length));
+  else if ((reg.rights & rights) != rights)
+    errors_->add(place(asked) + text(": asked for rights 0x%x, the registration has 0x%x", rights, reg.rights));
+  else
+    return true;
+  return false;
+}
+
+const ByteCheck::Seen& ByteCheck::seen(const Asked& asked, pinrail_handle_t handle) {
+  const auto found = seen_.find(handle.reg);
+  if (found != seen_.end() && found->second.generation == handle.generation) return found->second;
+  Seen now = {handle.generation, asked.changes, {}};
+  if (needs_frames_) now.frames = frames(handle.reg->base, handle.reg->length);
+  return seen_[handle.reg] = std::move(now);
+}
+
+void ByteCheck::compare(const Asked& asked, pinrail_handle_t handle, const Seen& known) {
+  const pinrail_status_t status = compare_device(asked, handle);
+  if (status == PINRAIL_SUCCESS) {
+    device_bytes_ += asked.length;
+  } else if (status == PINRAIL_ERR_NOT_SUPPORTED) {
+    compare_frames(asked, *handle.reg, known);
+  } else {
+    errors_->add(place(asked) + ": device_read: " + pinrail_status_name(status));
+  }
+}
+
+pinrail_status_t ByteCheck::compare_device(const Asked& asked, pinrail_handle_t handle) {
+  if (!samples_ || asked.length <= 2 * kSample) return compare_piece(asked, handle, 0, asked.length);
+  pinrail_status_t status = compare_piece(asked, handle, 0, kSample);
+  if (status == PINRAIL_SUCCESS) status = compare_piece(asked, handle, asked.length - kSample, kSample);
+  for (unsigned i = 0; i < kSamples && status == PINRAIL_SUCCESS; i++) {
+    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+    status = compare_piece(asked, handle, (random_ >> 11) % (asked.length - kSample), kSample);
+  }
+  return status;
+}
+
+pinrail_status_t ByteCheck::compare_piece(const Asked& asked, pinrail_handle_t handle, size_t offset, size_t length) {
+  const size_t in_registration = address(asked.addr) - address(handle.reg->base);
+  const char* const processor = static_cast<const char*>(asked.addr);
+  for (const size_t end = offset + length; offset < end;) {
+    const size_t step = std::min(end - offset, buffer_.size());
+    const pinrail_status_t status = pinrail_mpool_device_read(handle, in_registration + offset, buffer_.data(), step);
+    if (status != PINRAIL_SUCCESS) return status;
+    compared_ += step;
+    if (memcmp(buffer_.data(), processor + offset, step) != 0) {
+      errors_->add(place(asked) +
+                   text(": the device sees other bytes than the processor, at offset %zu or after it", offset));
+      return PINRAIL_SUCCESS;
+    }
+    offset += step;
+  }
+  return PINRAIL_SUCCESS;
+}
+
+std::vector<uint64_t> ByteCheck::frames(const void* base, size_t length) const {
+  const uintptr_t first = address(base) / page_size();
+  const size_t count = round_up(address(base) + length, page_size()) / page_size() - first;
+  std::vector<uint64_t> entries(count);
+  const size_t bytes = count * sizeof(uint64_t);
+  const auto offset = static_cast<off_t>(first * sizeof(uint64_t));
+  if (pagemap_ < 0 || pread(pagemap_, entries.data(), bytes, offset) != static_cast<ssize_t>(bytes)) entries.clear();
+  for (uint64_t& entry : entries) entry = (entry & kPresent) != 0 ? entry & kFrameMask : 0;
+  return entries;
+}
+
+void ByteCheck::compare_frames(const Asked& asked, const pinrail_registration_t& reg, const Seen& known) {
+  const std::vector<uint64_t> now = frames(asked.addr, asked.length);
+  const size_t first = address(asked.addr) / page_size() - address(reg.base) / page_size();
+  // Without CAP_SYS_ADMIN the kernel shows frame 0 for every page.
+  const bool readable =
+      !now.empty() && first + now.size() <= known.frames.size() && std::find(now.begin(), now.end(), 0) == now.end();
+  if (!readable) {
+    unchecked_ += asked.length;
+    return;
+  }
+  for (size_t i = 0; i < now.size(); i++) moved_pages_ += now[i] != known.frames[first + i] ? 1 : 0;
+  frame_bytes_ += asked.length;
+}
+
+std::string ByteCheck::said() const {
+  std::string out;
+  if (device_bytes_ > 0) out = samples_ ? "device, samples" : "device";
+  if (frame_bytes_ > 0) out += out.empty() ? "page frames" : ", page frames";
+  if (unchecked_ > 0 || out.empty()) out += out.empty() ? "unchecked" : ", in part unchecked";
+  if (moved_pages_ > 0) out += text(" (the kernel moved %llu pages)", static_cast<unsigned long long>(moved_pages_));
+  return out;
+}
+
+}  // namespace pinrail::perf

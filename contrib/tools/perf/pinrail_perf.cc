@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pinrail_perf.cc - measures and checks a registration cache on this machine.
+#include <cstdio>
+#include <exception>
+
+#include "contrib/tools/perf/report.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+enum Exit { kGood = 0, kBad = 1, kUsage = 2 };
+
+int complain(const std::string& what) {
+  fprintf(stderr, "pinrail_perf: %s\n", what.c_str());
+  return kBad;
+}
+
+// Destroys the pools too: that they can be is the last check.
+int finish(Session* session, Errors* errors) {
+  const Result closed = session->close();
+  if (!closed.ok()) errors->add(closed.why());
+  if (fflush(stdout) != 0) return complain("cannot write the output");
+  return errors->count() == 0 ? kGood : kBad;
+}
+
+int table(const Options& options) {
+  Session session;
+  const Result opened = session.open(options);
+  if (!opened.ok()) return complain(opened.why());
+  Errors errors;
+  Table table(options, session, &errors);
+  const std::vector<Row> rows = table.run();
+  if (options.json)
+    print_table_json(options, session, table, rows, errors);
+  else
+    print_table(options, session, table, rows, errors);
+  return finish(&session, &errors);
+}
+
+int replay(const Options& options) {
+  Trace trace;
+  const Result read = read_trace(options.trace, &trace);
+  if (!read.ok()) return complain(read.why());
+  Session session;
+  const Result opened = session.open(options);
+  if (!opened.ok()) return complain(opened.why());
+  Errors errors;
+  Replay replay(session, &errors);
+  const Result ran = replay.run(trace);
+  if (!ran.ok()) return complain("trace " + options.trace + ": " + ran.why());
+  if (options.json)
+    print_replay_json(options, session, replay, errors);
+  else
+    print_replay(options, session, trace, replay, errors);
+  return finish(&session, &errors);
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  const Result parsed = parse_options(argc, argv, &options);
+  if (!parsed.ok()) {
+    complain(parsed.why() + "\nTry 'pinrail_perf --help'.");
+    return kUsage;
+  }
+  switch (options.action) {
+    case Action::help: return fputs(kHelp, stdout) < 0 ? kBad : kGood;
+    case Action::version: return printf("pinrail_perf %s\n", pinrail_version()) < 0 ? kBad : kGood;
+    case Action::table: return table(options);
+    case Action::replay: return replay(options);
+  }
+  return kBad;
+}
+
+}  // namespace
+
+}  // namespace pinrail::perf
+
+int main(int argc, char** argv) {
+  try {
+    return pinrail::perf::run(argc, argv);
+  } catch (const std::exception& failure) {  // memory ran out
+    fprintf(stderr, "pinrail_perf: %s\n", failure.what());
+    return 1;
+  }
+}

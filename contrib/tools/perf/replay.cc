@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// replay.cc - does again what a recorded program asked of its registration cache.
+#include "contrib/tools/perf/replay.h"
+
+#include <unordered_set>
+
+#include "contrib/tools/perf/clock.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr size_t kLookEvery = 256;  // records
+
+TraceSpan span_of(const TraceRecord& record) { return {record.addr, record.addr + record.size}; }
+
+// Adds what call() takes to the sum.
+template <typename Call>
+pinrail_status_t timed(uint64_t* sum, Call call) {
+  const uint64_t begin = now_ns();
+  const pinrail_status_t status = call();
+  *sum += now_ns() - begin;
+  return status;
+}
+
+}  // namespace
+
+Replay::Replay(const Session& session, Errors* errors)
+    : session_(session), errors_(errors), bytes_(session.registrar_name(), errors) {}
+
+Result Replay::run(const Trace& trace) {
+  Result mapped = memory_.map(trace);
+  if (!mapped.ok()) return mapped;
+  for (size_t i = 0; i < trace.records.size(); i++) {
+    step(trace.records[i]);
+    if (i % kLookEvery != 0) continue;
+    check_limit(trace.records[i]);
+    progress_.show("pinrail_perf: replaying", i, trace.records.size());
+  }
+  check_limit(trace.records.back());
+  figures_.stats = session_.stats();
+  if (figures_.stats.peak_registered_bytes > figures_.stats.size_limit)
+    fail(trace.records.back(), "more was registered in between than the size_limit allows");
+  release_rest();
+  progress_.erase();
+  return Result::good();
+}
+
+void Replay::step(const TraceRecord& record) {
+  switch (record.op) {
+    case TraceOp::reg:
+    case TraceOp::find: return take(record);
+    case TraceOp::dereg: return release(record);
+    case TraceOp::invalidate: return invalidate(record);
+    case TraceOp::evict: return evict(record);
+    case TraceOp::repeated: return;  // the recorder's note about a program that erred; not to be repeated
+  }
+}
+
+void Replay::take(const TraceRecord& record) {
+  void* const addr = memory_.at(record.addr);
+  pinrail_mpool_t* const pool = session_.pool();
+  pinrail_handle_t handle = {};
+  const bool find = record.op == TraceOp::find;
+  figures_.calls += find ? 0 : 1;
+  const pinrail_status_t status = timed(&figures_.nanoseconds, [&] {
+    return find ? pinrail_mpool_find(pool, addr, record.size, record.access, &handle)
+                : pinrail_mpool_register(pool, addr, record.size, record.access, record.flags, &handle);
+  });
+  if (status == PINRAIL_SUCCESS)
+    keep(record, handle);
+  else if (is_refusal(status) && !find)
+    refuse(record, status);
+  else if (!find || status != PINRAIL_ERR_NOT_FOUND)
+    fail(record, pinrail_status_name(status));
+}
+
+void Replay::keep(const TraceRecord& record, pinrail_handle_t handle) {
+  bytes_.check(
+      {memory_.at(record.addr), record.size, record.access, memory_.changed_at(span_of(record)), memory_.changes()},
+      handle);
+  if (record.id >= 0)
+    held_.emplace(record.id, handle);
+  else
+    drop(record, handle);  // in the recording it failed, so nothing will release it
+}
+
+// An id that is not held was refused here, or not found.
+void Replay::release(const TraceRecord& record) {
+  const auto found = held_.find(record.id);
+  if (found == held_.end()) return;
+  const pinrail_handle_t handle = found->second;
+  held_.erase(found);
+  drop(record, handle);
+}
+
+void Replay::drop(const TraceRecord& record, pinrail_handle_t handle) {
+  const pinrail_status_t status = timed(&figures_.nanoseconds, [&] { return pinrail_mpool_deregister(handle); });
+  if (status != PINRAIL_SUCCESS) fail(record, std::string("deregister: ") + pinrail_status_name(status));
+}
+
+void Replay::invalidate(const TraceRecord& record) {
+  figures_.reports++;
+  for (const Piece& piece : memory_.to_report(span_of(record))) {
+    timed(&figures_.nanoseconds, [&] {
+      pinrail_monitor_report(reinterpret_cast<void*>(piece.base), piece.length);
+      return PINRAIL_SUCCESS;
+    });
+  }
+  const Result remapped = memory_.remap(span_of(record));
+  if (!remapped.ok()) fail(record, remapped.why());
+}
+
+void Replay::evict(const TraceRecord& record) {
+  const pinrail_status_t status = timed(&figures_.nanoseconds, [&] { return pinrail_mpool_evict(session_.pool()); });
+  if (status != PINRAIL_SUCCESS && status != PINRAIL_ERR_NOT_FOUND)
+    fail(record, std::string("evict: ") + pinrail_status_name(status));
+}
+
+void Replay::refuse(const TraceRecord& record, pinrail_status_t status) {
+  const Refusal refusal = explain_refusal(session_, status, record.size, held_bytes());
+  if (refusal.legitimate)
+    figures_.refused++;
+  else
+    fail(record, refusal.why);
+}
+
+void Replay::check_limit(const TraceRecord& record) {
+  const pinrail_mpool_stats_t stats = session_.stats();
+  if (stats.registered_bytes > stats.size_limit)
+    fail(record, text("%s are registered, the limit is %s", size_text(stats.registered_bytes).c_str(),
+                      size_text(stats.size_limit).c_str()));
+}
+
+void Replay::release_rest() {
+  for (const auto& [id, handle] : held_) {
+    const pinrail_status_t status = pinrail_mpool_deregister(handle);
+    if (status != PINRAIL_SUCCESS)
+      errors_->add(
+          text("releasing id %lld after the end: %s", static_cast<long long>(id), pinrail_status_name(status)));
+  }
+  held_.clear();
+}
+
+uint64_t Replay::held_bytes() const {
+  std::unordered_set<const pinrail_registration_t*> seen;
+  uint64_t bytes = 0;
+  for (const auto& [id, handle] : held_) bytes += seen.insert(handle.reg).second ? handle.reg->length : 0;
+  return bytes;
+}
+
+void Replay::fail(const TraceRecord& record, const std::string& what) {
+  errors_->add(text("line %u (%c): %s", record.line, static_cast<char>(record.op), what.c_str()));
+}
+
+}  // namespace pinrail::perf

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// replay.h - does again what a recorded program asked of its registration cache.
+//
+// Threads  one at a time: a trace is replayed in its order by one thread.
+//
+// P1  Memory events are real: what an I line names is reported, unmapped and mapped again with new contents.
+// P2  Each registration that is returned is checked at once: coverage, staleness, bytes.
+// P3  Only calls of Pinrail are timed.
+#ifndef PINRAIL_TOOLS_PERF_REPLAY_H
+#define PINRAIL_TOOLS_PERF_REPLAY_H
+
+#include <pinrail/pinrail.h>
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "contrib/tools/perf/budget.h"
+#include "contrib/tools/perf/byte_check.h"
+#include "contrib/tools/perf/errors.h"
+#include "contrib/tools/perf/progress.h"
+#include "contrib/tools/perf/replay_memory.h"
+#include "contrib/tools/perf/session.h"
+#include "contrib/tools/perf/trace.h"
+
+namespace pinrail::perf {
+
+struct Replayed {
+  uint64_t calls = 0;    // register calls
+  uint64_t reports = 0;  // I lines
+  uint64_t refused = 0;  // register calls that what was in use kept out
+  pinrail_mpool_stats_t stats = {};
+  uint64_t nanoseconds = 0;
+};
+
+class Replay {
+ public:
+  Replay(const Session& session, Errors* errors);
+
+  // Bad if the trace's memory cannot be had.
+  Result run(const Trace& trace);
+
+  const Replayed& figures() const { return figures_; }
+  const ByteCheck& bytes() const { return bytes_; }
+
+ private:
+  void step(const TraceRecord& record);
+  void take(const TraceRecord& record);
+  void keep(const TraceRecord& record, pinrail_handle_t handle);
+  void release(const TraceRecord& record);
+  void drop(const TraceRecord& record, pinrail_handle_t handle);
+  void invalidate(const TraceRecord& record);
+  void evict(const TraceRecord& record);
+  void refuse(const TraceRecord& record, pinrail_status_t status);
+  void check_limit(const TraceRecord& record);
+  void release_rest();
+  uint64_t held_bytes() const;
+  void fail(const TraceRecord& record, const std::string& what);
+
+  const Session& session_;
+  Errors* const errors_;
+  ByteCheck bytes_;
+  Progress progress_;
+  ReplayMemory memory_;
+  Replayed figures_;
+  std::unordered_map<int64_t, pinrail_handle_t> held_;  // by the trace's id
+};
+
+}  // namespace pinrail::perf
+
+#endif

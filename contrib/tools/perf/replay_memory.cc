@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// replay_memory.cc - real memory for a trace: the same layout, and pages that really change.
+#include "contrib/tools/perf/replay_memory.h"
+
+#include <pinrail/pinrail.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "contrib/tools/perf/memory.h"
+#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr uint64_t kAlignment = 2 << 20;  // offsets within a hugepage's worth of memory are kept
+constexpr uint64_t kNowhere = 1 << 30;
+constexpr uint64_t kLowest = 1 << 20;      // below it lie NULL and what the kernel keeps free
+constexpr uint64_t kStackRoom = 64 << 20;  // that this program's own stack may still grow into
+constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+void* reserve_anywhere(uint64_t length) { return mmap(nullptr, length, PROT_NONE, kReserve, -1, 0); }
+
+bool may_lie_at(const Cluster& cluster) {
+  char here = 0;
+  const auto stack = reinterpret_cast<uintptr_t>(&here);
+  const bool in_stack = cluster.begin < stack + kStackRoom && cluster.end > stack - kStackRoom;
+  return cluster.begin >= kLowest && !in_stack;
+}
+
+// Kernels that do not know MAP_FIXED_NOREPLACE take the address as a hint: hence the comparison.
+bool reserve_at(uint64_t addr, uint64_t length) {
+  void* const wanted = reinterpret_cast<void*>(addr);
+  void* const got = mmap(wanted, length, PROT_NONE, kReserve | MAP_FIXED_NOREPLACE, -1, 0);
+  if (got == wanted) return true;
+  if (got != MAP_FAILED) munmap(got, length);
+  return false;
+}
+
+}  // namespace
+
+ReplayMemory::~ReplayMemory() {
+  for (const Mapping& mapping : mappings_) {
+    pinrail_monitor_report(mapping.base, mapping.length);
+    munmap(mapping.base, mapping.length);
+  }
+}
+
+Result ReplayMemory::reserve(Cluster* cluster) {
+  const uint64_t length = cluster->end - cluster->begin;
+  if (may_lie_at(*cluster) && reserve_at(cluster->begin, length)) {
+    mappings_.push_back({reinterpret_cast<void*>(cluster->begin), length});
+    return Result::good();
+  }
+  void* const got = reserve_anywhere(length + kAlignment);
+  if (got == MAP_FAILED)
+    return Result::bad(text("the trace's ranges near %llx span %s, which cannot be reserved here: %s",
+                            static_cast<unsigned long long>(cluster->begin), size_text(length).c_str(),
+                            errno_text().c_str()));
+  mappings_.push_back({got, length + kAlignment});
+  const auto base = reinterpret_cast<uintptr_t>(got);
+  cluster->base = base + static_cast<uintptr_t>((cluster->begin - base) % kAlignment);
+  return Result::good();
+}
+
+Result ReplayMemory::map(const Trace& trace) {
+  layout_ = Layout::of(trace, page_size());
+  if (layout_.touched_pages() > available_memory() / page_size())
+    return Result::bad(text("the trace touches %llu pages, more memory than this machine has free",
+                            static_cast<unsigned long long>(layout_.touched_pages())));
+  for (Cluster& cluster : layout_.clusters()) {
+    Result reserved = reserve(&cluster);
+    if (!reserved.ok()) return reserved;
+  }
+  changed_at_.assign(layout_.touched_pages(), 0);
+  for (const Touched& touched : layout_.touched()) {
+    Result mapped = map_fresh(layout_.translate(touched.begin), touched.end - touched.begin, 0);
+    if (!mapped.ok()) return mapped;
+  }
+  void* const nowhere = reserve_anywhere(kNowhere + page_size());
+  if (nowhere == MAP_FAILED) return Result::good();
+  mappings_.push_back({nowhere, kNowhere + page_size()});
+  nowhere_ = reinterpret_cast<uintptr_t>(nowhere);
+  nowhere_bytes_ = kNowhere;
+  return Result::good();
+}
+
+std::vector<Piece> ReplayMemory::to_report(TraceSpan span) const {
+  std::vector<Piece> pieces = layout_.in_clusters(span);
+  const uint64_t length = std::min(span.end - span.begin, nowhere_bytes_);
+  if (pieces.empty() && length > 0) pieces.push_back({nowhere_ + span.begin % page_size(), length, 0});
+  return pieces;
+}
+
+Result ReplayMemory::remap(TraceSpan span) {
+  changes_++;
+  for (const Piece& piece : layout_.touched_pages_in(span)) {
+    const auto first = changed_at_.begin() + static_cast<std::ptrdiff_t>(piece.first_page);
+    std::fill_n(first, piece.length / page_size(), changes_);
+    Result mapped = map_fresh(piece.base, piece.length, changes_);
+    if (!mapped.ok()) return mapped;
+  }
+  return Result::good();
+}
+
+uint64_t ReplayMemory::changed_at(TraceSpan span) const {
+  uint64_t last = 0;
+  for (const Piece& piece : layout_.touched_pages_in(span)) {
+    const auto first = changed_at_.begin() + static_cast<std::ptrdiff_t>(piece.first_page);
+    last = std::max(last, *std::max_element(first, first + static_cast<std::ptrdiff_t>(piece.length / page_size())));
+  }
+  return last;
+}
+
+}  // namespace pinrail::perf

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// session.cc - Pinrail from init to finalize, with the pool under test and one that keeps nothing.
+#include "contrib/tools/perf/session.h"
+
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+// This program reports its own unmaps, so that it needs no hooks; whoever wants to try a monitor names it.
+const pinrail_setting_t kDefaults[] = {{"monitor", "external"}};
+
+Result refused(const char* what, const std::string& name, pinrail_status_t status) {
+  return Result::bad(
+      text("%s %s: %s", what, name.empty() ? "(the best one)" : name.c_str(), pinrail_status_name(status)));
+}
+
+pinrail_mpool_options_t keep_nothing() {
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  options.leave_pinned = 0;
+  options.size_limit = 0;
+  options.count_limit = 0;
+  return options;
+}
+
+}  // namespace
+
+Session::~Session() {
+  if (cached_ != nullptr) pinrail_mpool_destroy(cached_, PINRAIL_DESTROY_FORCE);
+  if (uncached_ != nullptr) pinrail_mpool_destroy(uncached_, PINRAIL_DESTROY_FORCE);
+  if (initialised_) pinrail_finalize();
+}
+
+Result Session::open(const Options& options) {
+  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.defaults = kDefaults;
+  init.default_count = sizeof(kDefaults) / sizeof(kDefaults[0]);
+  init.settings = options.mca.settings().data();
+  init.setting_count = options.mca.settings().size();
+  const pinrail_status_t status = pinrail_init(&init);
+  if (status != PINRAIL_SUCCESS) return Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
+  initialised_ = true;
+  return open_pools(options);
+}
+
+Result Session::open_pools(const Options& options) {
+  const char* const mpool = options.pool.empty() ? nullptr : options.pool.c_str();
+  pinrail_registrar_choice_t choice = {options.registrar.c_str(), nullptr, nullptr};
+  pinrail_status_t status =
+      pinrail_mpool_create(mpool, options.registrar.empty() ? nullptr : &choice, nullptr, nullptr, &cached_);
+  if (status != PINRAIL_SUCCESS)
+    return refused("cannot make a pool",
+                   text("%s on registrar %s", mpool != nullptr ? mpool : "(the best one)",
+                        options.registrar.empty() ? "(the best one)" : choice.name),
+                   status);
+  if (options.action == Action::replay) return Result::good();
+  choice.name = registrar_name();
+  const pinrail_mpool_options_t nothing = keep_nothing();
+  status = pinrail_mpool_create(pool_name(), &choice, "pinrail_perf_uncached", &nothing, &uncached_);
+  if (status != PINRAIL_SUCCESS) return refused("cannot make a pool without a cache on registrar", choice.name, status);
+  return Result::good();
+}
+
+Result Session::close() {
+  for (pinrail_mpool_t** pool : {&uncached_, &cached_}) {
+    const pinrail_status_t status = *pool == nullptr ? PINRAIL_SUCCESS : pinrail_mpool_destroy(*pool, 0);
+    if (status != PINRAIL_SUCCESS)
+      return Result::bad(text("destroying a pool that nobody uses: %s", pinrail_status_name(status)));
+    *pool = nullptr;
+  }
+  return Result::good();
+}
+
+pinrail_mpool_stats_t Session::stats_of(pinrail_mpool_t* pool) {
+  pinrail_mpool_stats_t stats = {};
+  stats.size = sizeof(stats);
+  (void)pinrail_mpool_read_stats(pool, &stats);
+  return stats;
+}
+
+std::string Session::parameter(const char* short_name) const { return text("mpool_%s_%s", pool_name(), short_name); }
+
+std::string Session::describe(const char* short_name) const {
+  pinrail_param_info_t info = {};
+  info.size = sizeof(info);
+  if (pinrail_param_find(parameter(short_name).c_str(), &info) != PINRAIL_SUCCESS) return "unknown";
+  std::string said = text("%s, from the %s", info.value, pinrail_param_source_name(info.source));
+  if (*info.source_file != '\0') said += text(" %s line %d", info.source_file, info.source_line);
+  return said;
+}
+
+}  // namespace pinrail::perf

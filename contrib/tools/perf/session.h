@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// session.h - Pinrail from init to finalize, with the pool under test and one that keeps nothing.
+//
+// Owns     the library's init and both pools.
+// Threads  open() and close() alone; the pools are Pinrail's.
+#ifndef PINRAIL_TOOLS_PERF_SESSION_H
+#define PINRAIL_TOOLS_PERF_SESSION_H
+
+#include <pinrail/pinrail.h>
+
+#include <string>
+
+#include "contrib/tools/perf/options.h"
+#include "contrib/tools/perf/result.h"
+
+namespace pinrail::perf {
+
+class Session {
+ public:
+  Session() = default;
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Result open(const Options& options);
+
+  // Destroys the pools; bad if Pinrail says that something is still referenced.
+  Result close();
+
+  pinrail_mpool_t* pool() const { return cached_; }
+  pinrail_mpool_t* uncached() const { return uncached_; }
+
+  const char* pool_name() const { return pinrail_mpool_name(cached_); }
+  const char* registrar_name() const { return pinrail_mpool_registrar_name(cached_); }
+  pinrail_mpool_stats_t stats() const { return stats_of(cached_); }
+  static pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool);
+
+  // "8M, from the environment": a parameter of the pool under test, by its short name.
+  std::string describe(const char* parameter) const;
+  // "mpool_grdma_size_limit"
+  std::string parameter(const char* short_name) const;
+
+ private:
+  Result open_pools(const Options& options);
+
+  bool initialised_ = false;
+  pinrail_mpool_t* cached_ = nullptr;
+  pinrail_mpool_t* uncached_ = nullptr;
+};
+
+}  // namespace pinrail::perf
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// table.cc - the rows and their timing.
+#include "contrib/tools/perf/table.h"
+
+#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr uint64_t kDefaultOperations = 10000;
+constexpr uint64_t kCachedNs = 250000000, kUncachedNs = 200000000;
+constexpr size_t kHugeSize = size_t{2} << 20;
+
+}  // namespace
+
+Table::Table(const Options& options, const Session& session, Errors* errors)
+    : options_(options), session_(session), errors_(errors), bytes_(session.registrar_name(), errors) {}
+
+std::vector<Row> Table::run() {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < options_.sizes.size(); i++) {
+    const size_t size = options_.sizes[i];
+    progress_.show("pinrail_perf: " + size_text(size), i, options_.sizes.size());
+    rows.push_back(row(size, Pages::small));
+    if (size == kHugeSize) rows.push_back(row(size, Pages::huge));
+  }
+  progress_.erase();
+  return rows;
+}
+
+Row Table::row(size_t size, Pages pages) {
+  Row row;
+  row.size = size;
+  row.pages = pages;
+  const uint64_t errors_before = errors_->count();
+  Buffers buffers;
+  Result mapped = map(row, &buffers);
+  if (!mapped.ok()) {
+    row.reason = mapped.why();
+    return row;
+  }
+  Budget budget(session_, pages == Pages::small, errors_);
+  if (time_uncached(buffers, &row) && time_cached(buffers, &row)) verify(&buffers, &budget);
+  row.growth = budget.growth();
+  changes_before_ += buffers.changes() + 1;
+  buffers.unmap();
+  (void)pinrail_mpool_progress(session_.pool());
+  row.errors = errors_->count() - errors_before;
+  return row;
+}
+
+Result Table::map(const Row& row, Buffers* buffers) {
+  const int64_t huge_before = huge_bytes();
+  Result mapped = buffers->map(options_.regions * options_.threads, row.size, row.pages);
+  if (mapped.ok() && row.pages == Pages::huge && huge_bytes() <= huge_before)
+    return Result::bad("this kernel gave no transparent hugepage");
+  return mapped;
+}
+
+Job Table::job(const Buffers& buffers) const {
+  const uint64_t operations = options_.iterations != 0 ? options_.iterations : kDefaultOperations;
+  return {nullptr, 0, &buffers, options_.threads, options_.regions, operations, 0};
+}
+
+bool Table::time_uncached(const Buffers& buffers, Row* row) {
+  Job uncached = job(buffers);
+  uncached.pool = session_.uncached();
+  uncached.flags = PINRAIL_FLAG_CACHE_BYPASS;
+  uncached.time_limit_ns = kUncachedNs;
+  const Measured measured = measure(uncached);
+  if (measured.status != PINRAIL_SUCCESS) {
+    refused(measured, row);
+    return false;
+  }
+  row->uncached_ns = measured.ns;
+  row->uncached_per_second = measured.per_second;
+  return true;
+}
+
+bool Table::time_cached(const Buffers& buffers, Row* row) {
+  Job cached = job(buffers);
+  cached.pool = session_.pool();
+  if (options_.iterations == 0) cached.time_limit_ns = kCachedNs;
+  const pinrail_mpool_stats_t before = session_.stats();
+  const Measured measured = measure(cached);
+  const pinrail_mpool_stats_t after = session_.stats();
+  row->hits = after.hits - before.hits;
+  row->misses = after.misses - before.misses;
+  row->evictions = after.evictions - before.evictions;
+  row->registered_bytes = after.registered_bytes;
+  row->pinned_bytes = after.pinned_bytes;
+  if (measured.status != PINRAIL_SUCCESS) {
+    refused(measured, row);
+    return false;
+  }
+  row->cached_ns = measured.ns;
+  row->cached_per_second = measured.per_second;
+  return true;
+}
+
+void Table::refused(const Measured& measured, Row* row) {
+  if (measured.no_threads) {
+    row->reason = text("the system does not give %u threads", options_.threads);
+    return;
+  }
+  row->reason = pinrail_status_name(measured.status);
+  if (measured.status == PINRAIL_ERR_NOT_SUPPORTED) {
+    row->reason = "the registrar takes no buffer of this size";
+    return;
+  }
+  if (!is_refusal(measured.status)) {
+    errors_->add(size_text(row->size) + ": register or deregister: " + row->reason);
+    return;
+  }
+  // All other threads may each have held one buffer when this one was refused; nobody holds any now.
+  const uint64_t stride = round_up(row->size, page_size());
+  const uint64_t held = stride * (options_.threads - 1);
+  const bool crowded = held > 0 && (session_.stats().size_limit < held + stride || memlock_limit() < held + stride);
+  const Refusal refusal = explain_refusal(session_, measured.status, row->size, 0);
+  if (crowded)
+    row->reason =
+        text("%u threads of %s each do not fit under this limit at once", options_.threads, size_text(stride).c_str());
+  else
+    row->reason = refusal.why;
+  if (!crowded && !refusal.legitimate) errors_->add(refusal.why);
+}
+
+}  // namespace pinrail::perf

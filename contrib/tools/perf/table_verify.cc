@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// table_verify.cc - the untimed pass over a row: coverage, bytes, budget, and memory that goes and comes back.
+#include <algorithm>
+
+#include "contrib/tools/perf/table.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr uint64_t kMostLimitedSteps = 2000;
+constexpr size_t kRemapped = 4;
+
+uint64_t steps_of(const Options& options, const Session& session, uint64_t buffers) {
+  const pinrail_mpool_stats_t stats = session.stats();
+  if (stats.size_limit == UINT64_MAX && stats.count_limit == UINT64_MAX) return 2 * buffers;
+  const uint64_t asked = options.iterations == 0 ? kMostLimitedSteps : options.iterations;
+  return std::max(2 * buffers, std::min(asked, kMostLimitedSteps));
+}
+
+}  // namespace
+
+void Table::verify(Buffers* buffers, Budget* budget) {
+  const std::vector<uint32_t> order = shuffled_order(buffers->count());
+  const uint64_t steps = steps_of(options_, session_, buffers->count());
+  for (uint64_t i = 0; i < steps; i++) {
+    const Depth depth = i < 2 * buffers->count() ? Depth::bytes_too : Depth::coverage_only;
+    if (!verify_step(*buffers, order[i % order.size()], depth, budget)) return;
+    progress_.show(text("pinrail_perf: checking %s", size_text(buffers->size()).c_str()), i, steps);
+  }
+  if (buffers->pages() == Pages::small) verify_remapped(buffers, budget);
+}
+
+void Table::verify_remapped(Buffers* buffers, Budget* budget) {
+  for (size_t i = 0; i < std::min(kRemapped, buffers->count()); i++) {
+    const Result remapped = buffers->remap(i);
+    if (!remapped.ok()) {
+      errors_->add(remapped.why());
+      return;
+    }
+    (void)pinrail_mpool_progress(session_.pool());
+    if (!verify_step(*buffers, i, Depth::bytes_too, budget)) return;
+  }
+}
+
+bool Table::verify_step(const Buffers& buffers, size_t index, Depth depth, Budget* budget) {
+  const std::string when = text("%s, buffer %zu", size_text(buffers.size()).c_str(), index);
+  void* const addr = buffers.at(index);
+  pinrail_handle_t handle;
+  pinrail_status_t status = pinrail_mpool_register(session_.pool(), addr, buffers.size(), kAccess, 0, &handle);
+  if (status != PINRAIL_SUCCESS) {
+    errors_->add(when + ": register, with nothing in use: " + pinrail_status_name(status));
+    return false;
+  }
+  const uint64_t now = changes_before_ + 1;
+  const Asked asked = {addr, buffers.size(), kAccess, now + buffers.changed_at(index), now + buffers.changes()};
+  if (depth == Depth::bytes_too)
+    bytes_.check(asked, handle);
+  else
+    bytes_.check_coverage(asked, handle);
+  status = pinrail_mpool_deregister(handle);
+  if (status != PINRAIL_SUCCESS) errors_->add(when + ": deregister: " + pinrail_status_name(status));
+  budget->check(when);
+  return status == PINRAIL_SUCCESS;
+}
+
+}  // namespace pinrail::perf

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// trace_parser.cc - lines to records.
+#include <charconv>
+
+#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/trace.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr size_t kLongestLine = 64 << 10;                  // headers carry whole command lines
+constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;       // no processor gives a program more
+constexpr uint64_t kMostRecords = uint64_t{1} << 31;       // line numbers have 32 bits
+constexpr uint32_t kKnownAccess = 0xf, kKnownFlags = 0x3;  // other flags are reserved: ignored
+
+std::string_view next_field(std::string_view* text) {
+  const size_t start = text->find_first_not_of(" \t");
+  if (start == std::string_view::npos) return *text = {};
+  const size_t end = text->find_first_of(" \t", start);
+  const std::string_view field = text->substr(start, end == std::string_view::npos ? end : end - start);
+  text->remove_prefix(end == std::string_view::npos ? text->size() : end);
+  return field;
+}
+
+template <typename Number>
+bool take(std::string_view* text, int base, Number* number_out) {
+  const std::string_view field = next_field(text);
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), *number_out, base);
+  return !field.empty() && error == std::errc() && end == field.data() + field.size();
+}
+
+bool is_op(std::string_view field) { return field.size() == 1 && std::string_view("RDFIEX").find(field) < 6; }
+
+}  // namespace
+
+Result TraceParser::malformed(const std::string& why) const {
+  return Result::bad(text("line %llu: %s", static_cast<unsigned long long>(line_), why.c_str()));
+}
+
+Result TraceParser::feed(std::string_view piece) {
+  for (;;) {
+    const size_t end = piece.find('\n');
+    rest_.append(piece.substr(0, end));
+    if (rest_.size() > kLongestLine) {
+      line_++;
+      return malformed("is too long for a trace");
+    }
+    if (end == std::string_view::npos) return Result::good();
+    piece.remove_prefix(end + 1);
+    line_++;
+    Result parsed = line(rest_);
+    if (!parsed.ok()) return parsed;
+    rest_.clear();
+  }
+}
+
+Result TraceParser::finish(Trace* trace_out) {
+  if (!rest_.empty()) {
+    line_++;
+    return malformed("is cut off: it does not end with a line feed");
+  }
+  if (line_ == 0) return Result::bad("is empty");
+  if (announced_ != UINT64_MAX && announced_ != trace_.records.size())
+    return malformed(text("is the last one, but the header speaks of %llu records and %zu were read: cut off?",
+                          static_cast<unsigned long long>(announced_), trace_.records.size()));
+  if (trace_.registers == 0) return Result::bad("has no R line: nothing to replay");
+  *trace_out = std::move(trace_);
+  return Result::good();
+}
+
+Result TraceParser::line(std::string_view text) {
+  if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
+  if (text.empty()) return Result::good();
+  return text.front() == '#' ? header(text) : record(text);
+}
+
+Result TraceParser::header(std::string_view text) {
+  text.remove_prefix(1);
+  const std::string_view key = next_field(&text);
+  if (key == "records:" && !take(&text, 10, &announced_)) return malformed("'# records:' names no number");
+  const size_t start = text.find_first_not_of(' ');
+  if (key == "program:" && start != std::string_view::npos) trace_.program = text.substr(start);
+  return Result::good();
+}
+
+Result TraceParser::record(std::string_view text) {
+  uint64_t t_ns = 0;
+  uint32_t tid = 0;
+  TraceRecord record{};
+  if (!take(&text, 10, &t_ns) || !take(&text, 10, &tid)) return malformed("does not begin with a time and a thread");
+  const std::string_view op = next_field(&text);
+  if (!is_op(op)) return malformed("its operation is none of R D F I E X");
+  record.op = static_cast<TraceOp>(op.front());
+  if (!take(&text, 16, &record.addr) || !take(&text, 10, &record.size) || !take(&text, 16, &record.access) ||
+      !take(&text, 16, &record.flags) || !take(&text, 10, &record.id))
+    return malformed("is not 't_ns tid op addr size access flags id'");
+  if (!next_field(&text).empty()) return malformed("has more fields than eight");
+  if (t_ns < last_ns_) return malformed("is earlier than the line before it");
+  if (trace_.records.size() >= kMostRecords) return malformed("is one record too many");
+  last_ns_ = t_ns;
+  record.line = static_cast<uint32_t>(line_);
+  record.flags &= kKnownFlags;
+  Result checked = check(record);
+  if (!checked.ok()) return checked;
+  trace_.registers += record.op == TraceOp::reg ? 1 : 0;
+  trace_.records.push_back(record);
+  return Result::good();
+}
+
+Result TraceParser::check(const TraceRecord& record) {
+  if (record.addr > kEndOfMemory || record.size > kEndOfMemory - record.addr)
+    return malformed("its range ends beyond any address space");
+  if (record.op == TraceOp::dereg) {
+    if (held_.erase(record.id) == 0) return malformed("releases an id that no earlier R or F line holds");
+    return Result::good();
+  }
+  if (record.op != TraceOp::reg && record.op != TraceOp::find) return Result::good();
+  if (record.size == 0) return malformed("its range is empty");
+  if ((record.access & ~kKnownAccess) != 0) return malformed("its access has unknown bits");
+  if (record.id < -1) return malformed("its id is negative");
+  if (record.id < 0) return Result::good();
+  if (!seen_.insert(record.id).second) return malformed("its id is not new");
+  held_.insert(record.id);
+  return Result::good();
+}
+
+}  // namespace pinrail::perf

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The chunk iterator: large buffers in pieces, so that transfers pipeline and little is pinned needlessly.
+#include <algorithm>
+
+#include "base/core/span.h"
+#include "framework/front/front.h"
+
+pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_chunks_t* chunks_out) {
+  const auto base = reinterpret_cast<uintptr_t>(addr);
+  const bool sane = pool != nullptr && chunks_out != nullptr && addr != nullptr && length != 0;
+  if (!sane || !pinrail::fits(base, length)) return PINRAIL_ERR_BAD_PARAM;
+  *chunks_out = {base, base + length, pool->ops->max_reg_size(pool->module)};
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t pinrail_chunks_next(pinrail_chunks_t* chunks, void** addr_out, size_t* length_out) {
+  if (chunks == nullptr || addr_out == nullptr || length_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (chunks->next >= chunks->end) return PINRAIL_ERR_NOT_FOUND;
+  // Cut at multiples of the step, so that neighbouring buffers share their pieces.
+  const size_t to_cut = chunks->step - chunks->next % chunks->step;
+  const size_t length = std::min(to_cut, static_cast<size_t>(chunks->end - chunks->next));
+  *addr_out = reinterpret_cast<void*>(chunks->next);
+  *length_out = length;
+  chunks->next += length;
+  return PINRAIL_SUCCESS;
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Init and finalize: parameters, components, monitors, in that order; and back.
+#include "config.h"
+
+#include "base/core/registration_arena.h"
+#include "base/report/report.h"
+#include "framework/front/front.h"
+#include "framework/monitor/monitor.h"
+#include "framework/rcache/rcache.h"
+
+namespace pinrail::front {
+namespace {
+
+constexpr char kHelp[] =
+#include "framework/front/front_help.txt"
+    ;
+
+// What two calls of init and finalize on different threads meet on; they exclude each other by contract.
+House* the_house = nullptr;
+unsigned entries = 0;
+
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_registration_t** reg_out) {
+  return arena::allocate(tail_size, reg_out).code();
+}
+void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
+
+pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
+  return guarded([&] { return rcache::create(*the_house->loader, name, flags, rcache_out); });
+}
+
+pinrail_status_t subscribe(const pinrail_host_t*, monitor::Hook hook, void* arg, void** subscription_out) {
+  return monitor::subscribe(hook, arg, subscription_out).code();
+}
+void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
+int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
+void report_hook(const pinrail_host_t*, uintptr_t base, size_t length) { monitor::report_hook(base, length); }
+
+pinrail_host_t services() {
+  pinrail_host_t host{};
+  host.size = sizeof(host);
+  host.abi = PINRAIL_HOST_ABI;
+  host.registration_alloc = alloc;
+  host.registration_free = free;
+  host.registrar_register = registrar::register_mem;
+  host.registrar_deregister = registrar::deregister_mem;
+  host.rcache_create = make_rcache;
+  host.monitor_subscribe = subscribe;
+  host.monitor_unsubscribe = unsubscribe;
+  host.monitor_works = monitor_works;
+  host.monitor_report_hook = report_hook;
+  return host;
+}
+
+const std::vector<loader::Framework>& frameworks() {
+  static const std::vector<loader::Framework> all = {
+      {"mpool", PINRAIL_MPOOL_ABI, sizeof(pinrail_mpool_ops_t)},
+      {"rcache", PINRAIL_RCACHE_ABI, sizeof(pinrail_rcache_ops_t)},
+      {"registrar", PINRAIL_REGISTRAR_ABI, sizeof(pinrail_registrar_ops_t)},
+      {"monitor", PINRAIL_MONITOR_ABI, sizeof(pinrail_monitor_ops_t)},
+  };
+  return all;
+}
+
+// Components that exist: parameters of those that are not loaded here are not reported as unknown.
+const std::vector<std::string>& shipped() {
+  static const std::vector<std::string> all = {
+      "mpool_grdma",     "mpool_gpusm",        "mpool_rgpusm",      "mpool_mrall",     "rcache_vma",
+      "rcache_grdma",    "rcache_rgpusm",      "registrar_verbs",   "registrar_mlock", "registrar_iouring",
+      "monitor_patcher", "registrar_cuda_ipc", "monitor_uffd",      "monitor_cuda",    "monitor_external",
+  };
+  return all;
+}
+
+bool sane(const pinrail_setting_t* settings, size_t count) {
+  if (count != 0 && settings == nullptr) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (settings[i].name == nullptr || settings[i].value == nullptr) return false;
+  }
+  return true;
+}
+
+Status check_options(const pinrail_init_options_t& options) {
+  const bool whole = options.size == sizeof(options) && sane(options.defaults, options.default_count) &&
+                     sane(options.settings, options.setting_count);
+  return whole ? success() : Status(PINRAIL_ERR_BAD_PARAM);
+}
+
+void append(const pinrail_setting_t* settings, size_t count, std::vector<param::Setting>* out) {
+  for (size_t i = 0; i < count; ++i) out->push_back({settings[i].name, settings[i].value});
+}
+
+Status furnish(House* house, const pinrail_init_options_t& options) {
+  param::Sources sources = param::process_sources();
+  append(options.defaults, options.default_count, &sources.defaults);
+  append(options.settings, options.setting_count, &sources.settings);
+  Status status = house->params.read_sources(sources);
+  if (!status.ok()) return status;
+  house->loader = std::make_unique<loader::Loader>(house->params, services());
+  status = house->loader->discover(frameworks());
+  if (!status.ok()) return status;
+  house->params.finish(shipped());
+  for (const loader::Framework& framework : frameworks()) {
+    status = house->loader->open(framework.name);
+    if (!status.ok()) return status;
+  }
+  return monitor::start(*house->loader);
+}
+
+// Components are closed before the parameters that they look at are gone.
+void demolish(House* house) {
+  if (house->loader != nullptr) {
+    monitor::stop(*house->loader);
+    house->loader->close_all();
+  }
+  delete house;
+}
+
+Status first_entry(const pinrail_init_options_t& options) {
+  report::forget();
+  auto* house = new House;
+  the_house = house;  // components may ask for services while they open
+  const Status status = furnish(house, options);
+  if (!status.ok()) {
+    the_house = nullptr;
+    demolish(house);
+  }
+  return status;
+}
+
+// A nested init may only repeat what holds already.
+Status later_entry(const pinrail_init_options_t& options) {
+  for (size_t i = 0; i < options.setting_count; ++i) {
+    const pinrail_setting_t& setting = options.settings[i];
+    pinrail_param_info_t info{};
+    info.size = sizeof(info);
+    pinrail_param_value_t value{};
+    std::string why;
+    Status status = the_house->params.find(setting.name, &info);
+    if (!status.ok()) continue;  // unknown names are no error in the first one either
+    status = param::parse(*info.declaration, setting.value, &value, &why);
+    if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed)) continue;
+    const pinrail_help_arg_t args[] = {{"name", setting.name}, {"value", setting.value}, {"now", info.value}};
+    report::help("base", kHelp, "already initialised", args, 3);
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  return success();
+}
+
+Status enter(const pinrail_init_options_t& options) {
+  Status status = check_options(options);
+  if (!status.ok()) return status;
+  status = entries == 0 ? first_entry(options) : later_entry(options);
+  if (status.ok()) ++entries;
+  return status;
+}
+
+Status leave() {
+  if (entries == 0) return PINRAIL_ERR_BAD_PARAM;
+  if (entries > 1) {
+    --entries;
+    return success();
+  }
+  const Status status = close_pools(the_house);
+  if (!status.ok()) return status;
+  House* house = the_house;
+  demolish(house);
+  the_house = nullptr;
+  entries = 0;
+  return success();
+}
+
+}  // namespace
+
+House* house() { return the_house; }
+param::Registry* front_registry() { return the_house == nullptr ? nullptr : &the_house->params; }
+loader::Loader* front_loader() { return the_house == nullptr ? nullptr : the_house->loader.get(); }
+
+}  // namespace pinrail::front
+
+using pinrail::front::guarded;
+
+pinrail_status_t pinrail_init(const pinrail_init_options_t* options) {
+  const pinrail_init_options_t none = PINRAIL_INIT_OPTIONS_INIT;
+  return guarded([&] { return pinrail::front::enter(options != nullptr ? *options : none); });
+}
+
+pinrail_status_t pinrail_finalize(void) { return guarded(pinrail::front::leave); }
+
+const char* pinrail_status_name(pinrail_status_t status) { return pinrail::status_name(status); }
+
+const char* pinrail_version(void) { return PACKAGE_VERSION; }

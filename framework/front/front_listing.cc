@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The C face of listing.h.
+#include "config.h"
+
+#include <pinrail/component.h>
+#include <pinrail/listing.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "framework/front/front.h"
+
+#define TEXT_OF(value) TEXT_OF_EXPANDED(value)
+#define TEXT_OF_EXPANDED(value) #value
+
+namespace {
+
+using pinrail::Status;
+using pinrail::loader::Listed;
+
+#ifdef PINRAIL_DEBUG
+constexpr const char* kDebugChecks = "yes";
+#else
+constexpr const char* kDebugChecks = "no";
+#endif
+
+#ifdef __OPTIMIZE__
+constexpr const char* kOptimized = "yes";
+#else
+constexpr const char* kOptimized = "no";
+#endif
+
+constexpr pinrail_build_fact_t kFacts[] = {
+    {"version", PACKAGE_VERSION},   {"sysconfdir", PINRAIL_SYSCONFDIR}, {"pkglibdir", PINRAIL_PKGLIBDIR},
+    {"compiler", __VERSION__},      {"c++", TEXT_OF(__cplusplus)},      {"optimized", kOptimized},
+    {"debug_checks", kDebugChecks},
+};
+
+pinrail_component_info_t info_of(const Listed& listed) {
+  pinrail_component_info_t info{};
+  info.size = sizeof(info);
+  info.framework = listed.framework.c_str();
+  info.name = listed.name.c_str();
+  info.version = listed.version.c_str();
+  info.help = listed.help.c_str();
+  info.path = listed.path.c_str();
+  info.reason = listed.reason.c_str();
+  info.priority = listed.priority;
+  info.selected = listed.selected ? 1 : 0;
+  info.status = listed.status.code();
+  return info;
+}
+
+const std::vector<Listed>* listed() {
+  const pinrail::loader::Loader* loader = pinrail::front::front_loader();
+  return loader != nullptr ? &loader->listed() : nullptr;
+}
+
+}  // namespace
+
+size_t pinrail_component_count(void) { return listed() != nullptr ? listed()->size() : 0; }
+
+pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* info_out) {
+  if (info_out == nullptr || info_out->size < sizeof(info_out->size)) return PINRAIL_ERR_BAD_PARAM;
+  if (index >= pinrail_component_count()) return PINRAIL_ERR_NOT_FOUND;
+  const pinrail_component_info_t info = info_of((*listed())[index]);
+  const size_t size = std::min(info_out->size, sizeof(info));
+  std::memcpy(info_out, &info, size);
+  info_out->size = size;
+  return PINRAIL_SUCCESS;
+}
+
+const pinrail_build_fact_t* pinrail_build_at(size_t index) {
+  return index < std::size(kFacts) ? &kFacts[index] : nullptr;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * component.h - what a component author fills in: one descriptor, and one table of functions per framework.
+ *
+ * A component is an ELF shared object <framework>_<name>.so that exports one symbol, `pinrail_component`. It links
+ * against nothing of Pinrail: services come in the host table that open() is given. It keeps no mutable globals, for
+ * two copies of Pinrail in one process may load the same file: what it needs hangs on its context.
+ *
+ * Contexts of functions: start-up (open, close, create, destroy), API (everything else), hook (name ends in _hook:
+ * no allocation, no free, no log, no lock that is held across one of these).
+ */
+#ifndef PINRAIL_COMPONENT_H
+#define PINRAIL_COMPONENT_H
+
+#include <pinrail/params.h>
+#include <pinrail/registrar.h>
+#include <pinrail/stats.h>
+#include <pinrail/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One number per border; raised when its table changes in a way that an old binary would not survive. */
+enum {
+  PINRAIL_HOST_ABI = 1,
+  PINRAIL_MPOOL_ABI = 1,
+  PINRAIL_RCACHE_ABI = 1,
+  PINRAIL_REGISTRAR_ABI = 1,
+  PINRAIL_MONITOR_ABI = 1
+};
+
+typedef struct pinrail_host pinrail_host_t;
+
+/** The descriptor. Its first four fields never move: they are what a loader of another age compares. */
+typedef struct pinrail_component {
+  size_t size;        /**< sizeof(pinrail_component_t) */
+  uint32_t abi;       /**< PINRAIL_<FRAMEWORK>_ABI */
+  int32_t priority;   /**< highest wins; below 0: only when named in the framework's selection list */
+  char framework[16]; /**< "mpool", "rcache", "registrar", "monitor" */
+  char name[32];
+  const char *version;
+  const char *help;                   /**< one line: when to choose it */
+  const char *help_catalogue;         /**< text of its help file; see base/report; or NULL */
+  const pinrail_param_t *params;      /**< or NULL */
+  size_t param_count;
+  const char *const *synonym_prefixes; /**< {"rcache_grdma_", NULL}: old families of names; or NULL */
+
+  /** NOT_AVAILABLE: nothing here for it (no device, no driver). Runs at start-up, parameters can be read. */
+  pinrail_status_t (*open)(const pinrail_host_t *host, void **context_out);
+  void (*close)(void *context);
+
+  const void *ops; /**< the framework's table below; it starts with its size */
+} pinrail_component_t;
+
+/* Exported by a DSO; a static build renames it, so that many fit into one library. */
+#ifndef PINRAIL_COMPONENT_SYMBOL
+#define PINRAIL_COMPONENT_SYMBOL pinrail_component
+#endif
+
+/* ---- registrar ------------------------------------------------------------------------------------------------- */
+
+typedef struct pinrail_registrar_ops {
+  size_t size;
+  /**
+   * Makes one registrar for one pool. native is the embedder's (struct ibv_pd * for verbs) or NULL.
+   * NOT_AVAILABLE: this machine or this user cannot have it; selection goes on with the next one.
+   */
+  pinrail_status_t (*create)(void *component, void *native, pinrail_registrar_t *registrar_out);
+  void (*destroy)(void *component, pinrail_registrar_t *registrar);
+} pinrail_registrar_ops_t;
+
+/** A registrar as pools call it: checked, and serialised where it asks for that. */
+typedef struct pinrail_bound_registrar pinrail_bound_registrar_t;
+
+/* ---- rcache: the index ----------------------------------------------------------------------------------------- */
+
+enum {
+  PINRAIL_RCACHE_EXACT = 0x1u /**< find only equal ranges and access; nothing dominates anything */
+};
+
+/** Hook context: reg has left the index. */
+typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *reg);
+
+typedef struct pinrail_rcache_ops {
+  size_t size;
+  pinrail_status_t (*create)(void *component, uint32_t flags, void **module_out);
+  void (*destroy)(void *module);
+
+  /** Takes the memory that one insert of this access may need; each success is followed by one insert or cancel. */
+  pinrail_status_t (*prepare)(void *module, uint32_t rights, uint32_t traits);
+  void (*cancel)(void *module);
+
+  /**
+   * Puts reg in; what it dominates (same traits, no more rights, contained, not persistent) leaves and is visited.
+   * BUSY: one that is in dominates reg; nothing changed. Neither allocates nor frees.
+   */
+  pinrail_status_t (*insert)(void *module, pinrail_registration_t *reg, pinrail_visit_hook_t displaced, void *arg);
+
+  /** NOT_FOUND if it is not in. */
+  pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
+
+  /**
+   * A referenced registration that contains the range, with these rights or more and exactly these traits.
+   * Takes no lock and never waits; NOT_FOUND may be said although one was just being moved: only find_locked is sure.
+   */
+  pinrail_status_t (*find)(void *module, uintptr_t base, size_t length, uint32_t rights, uint32_t traits,
+                           pinrail_registration_t **reg_out);
+  pinrail_status_t (*find_locked)(void *module, uintptr_t base, size_t length, uint32_t rights, uint32_t traits,
+                                  pinrail_registration_t **reg_out);
+
+  /** Rights of every registration of these traits that contains the range, or-ed; 0 if none. */
+  uint32_t (*containing_rights)(void *module, uintptr_t base, size_t length, uint32_t traits);
+
+  /** Takes a reference to each registration that overlaps the range and writes up to room of them; returns how many
+   *  overlap. */
+  size_t (*find_all)(void *module, uintptr_t base, size_t length, pinrail_registration_t **regs_out, size_t room);
+
+  /** Everything that overlaps the range leaves, and is visited. Hook context. */
+  void (*invalidate_hook)(void *module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void *arg);
+
+  size_t (*count)(void *module);
+  /** Unique bytes that what is in covers. */
+  size_t (*covered_bytes)(void *module);
+  /** Checks the module's invariants; ERROR and a line in the log if one is broken. For tests. */
+  pinrail_status_t (*check)(void *module);
+} pinrail_rcache_ops_t;
+
+typedef struct pinrail_rcache {
+  const pinrail_rcache_ops_t *ops;
+  void *module;
+} pinrail_rcache_t;
+
+/* ---- mpool ----------------------------------------------------------------------------------------------------- */
+
+/** What Pinrail knows of one thread; made on the thread's first call. Passed down, so that no component needs TLS. */
+typedef struct pinrail_thread {
+  size_t size;
+  uint32_t index;        /**< small, dense, reused when a thread has ended */
+  uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
+} pinrail_thread_t;
+
+typedef struct pinrail_mpool_config {
+  size_t size;
+  pinrail_mpool_t *pool; /**< to be written into each registration */
+  const char *cache_name;
+  pinrail_bound_registrar_t *registrar;
+  const pinrail_registrar_t *limits; /**< the registrar's granularity, max_length, tail_size, kinds, thread_mode */
+  uint32_t flags;                    /**< PINRAIL_POOL_* */
+  int64_t leave_pinned, size_limit, count_limit; /**< PINRAIL_UNSET or explicit */
+} pinrail_mpool_config_t;
+
+typedef struct pinrail_mpool_request {
+  uintptr_t addr;
+  size_t length;
+  uint32_t rights, traits, flags;
+} pinrail_mpool_request_t;
+
+typedef struct pinrail_mpool_ops {
+  size_t size;
+  /** NOT_SUPPORTED: this mpool cannot work with that registrar. */
+  pinrail_status_t (*create)(void *component, const pinrail_mpool_config_t *config, void **module_out);
+  /** BUSY, with nothing changed, if something is referenced and flags has no PINRAIL_DESTROY_FORCE. */
+  pinrail_status_t (*destroy)(void *module, pinrail_thread_t *thread, uint32_t flags);
+  /** How many registrations are referenced. */
+  size_t (*referenced)(void *module);
+  pinrail_status_t (*register_mem)(void *module, pinrail_thread_t *thread, const pinrail_mpool_request_t *request,
+                                   pinrail_registration_t **reg_out);
+  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, const pinrail_mpool_request_t *request,
+                           pinrail_registration_t **reg_out);
+  pinrail_status_t (*deregister)(void *module, pinrail_thread_t *thread, pinrail_handle_t handle);
+  void (*invalidate_range_hook)(void *module, uintptr_t base, size_t length);
+  pinrail_status_t (*evict)(void *module, pinrail_thread_t *thread);
+  pinrail_status_t (*progress)(void *module, pinrail_thread_t *thread);
+  pinrail_status_t (*stats)(void *module, pinrail_mpool_stats_t *stats_out);
+  size_t (*max_reg_size)(void *module);
+  /** Checks the module's invariants. For tests. */
+  pinrail_status_t (*check)(void *module);
+} pinrail_mpool_ops_t;
+
+/* ---- monitor --------------------------------------------------------------------------------------------------- */
+
+typedef struct pinrail_monitor_ops {
+  size_t size;
+  /** Begins to report, through host->monitor_report_hook, and makes sure with real events that it works. */
+  pinrail_status_t (*start)(void *component);
+  /** Nothing is un-patched: afterwards its events just go nowhere. */
+  void (*stop)(void *component);
+} pinrail_monitor_ops_t;
+
+/* ---- host ------------------------------------------------------------------------------------------------------ */
+
+typedef enum pinrail_log_level {
+  PINRAIL_LOG_ERROR = 0, /**< always shown */
+  PINRAIL_LOG_WARN = 1,  /**< always shown */
+  PINRAIL_LOG_INFO = 10, /**< shown from <framework>_<component>_verbose 10 on */
+  PINRAIL_LOG_DEBUG = 50
+} pinrail_log_level_t;
+
+/** Fills a {name} of a help text. */
+typedef struct pinrail_help_arg {
+  const char *name;
+  const char *value;
+} pinrail_help_arg_t;
+
+/** Services. Every component has a copy of its own, good from open() to close(); pass it as the first argument. */
+struct pinrail_host {
+  size_t size;  /**< sizeof(pinrail_host_t) of the library */
+  uint32_t abi; /**< PINRAIL_HOST_ABI */
+  uint32_t reserved;
+  const void *self; /**< the library's own */
+
+  /** The component's own parameter by its short name. NOT_FOUND if it declares none of that name. */
+  pinrail_status_t (*param)(const pinrail_host_t *host, const char *name, pinrail_param_value_t *value_out);
+  /** Any parameter, by its full name, with value, source and file. */
+  pinrail_status_t (*param_info)(const pinrail_host_t *host, const char *full_name, pinrail_param_info_t *info_out);
+
+  /** One line to stderr, with the component's name before it, if its verbosity allows. Not in hooks. */
+  void (*log)(const pinrail_host_t *host, pinrail_log_level_t level, const char *line);
+  /** A topic of the component's help catalogue. Said once per process for equal topic and arguments. Not in hooks. */
+  void (*help)(const pinrail_host_t *host, const char *topic, const pinrail_help_arg_t *args, size_t arg_count);
+
+  /** Memory for one registration and a tail: zeroed but for state, which carries a fresh generation. */
+  pinrail_status_t (*registration_alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_registration_t **reg_out);
+  void (*registration_free)(const pinrail_host_t *host, pinrail_registration_t *reg);
+
+  /** Registrar calls of a pool. No lock may be held. */
+  pinrail_status_t (*registrar_register)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,
+                                         const pinrail_register_request_t *request, pinrail_registration_t *reg);
+  pinrail_status_t (*registrar_deregister)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,
+                                           pinrail_registration_t *reg, pinrail_reason_t reason);
+
+  /** The index component that is named, or the best one. */
+  pinrail_status_t (*rcache_create)(const pinrail_host_t *host, const char *name, uint32_t flags,
+                                    pinrail_rcache_t *rcache_out);
+
+  /** hook is called with every range that is about to go away, in hook context, until unsubscribe returns. */
+  pinrail_status_t (*monitor_subscribe)(const pinrail_host_t *host,
+                                        void (*hook)(void *arg, uintptr_t base, size_t length), void *arg,
+                                        void **subscription_out);
+  void (*monitor_unsubscribe)(const pinrail_host_t *host, void *subscription);
+  /** Whether host memory may be cached: 1 if a monitor was seen to work; why is set to the reason if not. */
+  int (*monitor_works)(const pinrail_host_t *host, const char **why_out);
+
+  /** For monitors: deliver an event to all subscribers. Hook context. */
+  void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * listing.h - what this library is and what it found: the facts of its build, and its components, usable or not.
+ */
+#ifndef PINRAIL_LISTING_H
+#define PINRAIL_LISTING_H
+
+#include <pinrail/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A component that was found. Strings live until pinrail_finalize(). */
+typedef struct pinrail_component_info {
+  size_t size; /**< in: sizeof(pinrail_component_info_t) */
+  const char *framework;
+  const char *name;
+  const char *version; /**< "" if it was not loaded */
+  const char *help;    /**< one line; "" if it was not loaded */
+  const char *path;    /**< its file, or "built in" */
+  const char *reason;  /**< why it is not open; "" if it is */
+  int32_t priority;
+  int32_t selected;        /**< 1 if the framework's selection list allows it */
+  pinrail_status_t status; /**< of its checks and its open() */
+} pinrail_component_info_t;
+
+/** How many components were found (between init and finalize). */
+PINRAIL_API size_t pinrail_component_count(void);
+
+/** The index-th one: by framework (mpool, rcache, registrar, monitor), then by name. NOT_FOUND past the end. */
+PINRAIL_API pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t *info_out);
+
+/** A fact of how the library was built. */
+typedef struct pinrail_build_fact {
+  const char *name; /**< "sysconfdir" */
+  const char *value;
+} pinrail_build_fact_t;
+
+/** The facts, before init too; index 0 and up, NULL past the end. */
+PINRAIL_API const pinrail_build_fact_t *pinrail_build_at(size_t index);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * params.h - MCA parameters: how they are declared, listed, read and set.
+ *
+ * A parameter's full name is <framework>_<component>_<name>. Sources, weakest first: default, the site's file, the
+ * user's file, files of mca_base_param_files, environment, command line or API, the site's override file.
+ */
+#ifndef PINRAIL_PARAMS_H
+#define PINRAIL_PARAMS_H
+
+#include <pinrail/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum pinrail_param_type {
+  PINRAIL_TYPE_BOOL = 0,     /**< 0 1 no yes false true off on */
+  PINRAIL_TYPE_INT = 1,      /**< decimal or 0x..., with sign */
+  PINRAIL_TYPE_UNSIGNED = 2, /**< decimal or 0x... */
+  PINRAIL_TYPE_SIZE = 3,     /**< bytes; suffixes K M G T (powers of 1024); "unlimited" is UINT64_MAX */
+  PINRAIL_TYPE_STRING = 4,
+  PINRAIL_TYPE_ENUM = 5 /**< one of the values, by name or by number */
+} pinrail_param_type_t;
+
+typedef enum pinrail_param_scope {
+  PINRAIL_SCOPE_CONSTANT = 0, /**< shown, never set */
+  PINRAIL_SCOPE_READONLY = 1, /**< set until pinrail_init() returns */
+  PINRAIL_SCOPE_SETTABLE = 2  /**< may be set at any time */
+} pinrail_param_scope_t;
+
+typedef enum pinrail_param_source {
+  PINRAIL_SOURCE_DEFAULT = 0,
+  PINRAIL_SOURCE_FILE = 1, /**< source_file and source_line say where */
+  PINRAIL_SOURCE_ENVIRONMENT = 2,
+  PINRAIL_SOURCE_COMMAND_LINE = 3,
+  PINRAIL_SOURCE_API = 4,
+  PINRAIL_SOURCE_OVERRIDE = 5 /**< the site's override file */
+} pinrail_param_source_t;
+
+typedef struct pinrail_enum_value {
+  int64_t value;
+  const char *name; /**< NULL ends a list */
+} pinrail_enum_value_t;
+
+/** One declared parameter: data, so that the program, the listing tool and the tests read the same table. */
+typedef struct pinrail_param {
+  size_t size;          /**< sizeof(pinrail_param_t) */
+  const char *name;     /**< without framework and component */
+  const char *fallback; /**< the default, as a user would type it */
+  const char *help;     /**< one or two sentences: what it does, its unit, its zero, its price */
+  pinrail_param_type_t type;
+  pinrail_param_scope_t scope;
+  int level;                          /**< 1 (end user) to 9 (developer), as Open MPI's */
+  const pinrail_enum_value_t *values; /**< ENUM: what may be chosen */
+  int64_t minimum, maximum;           /**< INT, UNSIGNED, SIZE: inclusive; both 0: all that the type holds */
+  const char *const *synonyms;        /**< full names of old, NULL at the end; or NULL */
+} pinrail_param_t;
+
+/** A value: i for BOOL, INT and ENUM, u for UNSIGNED and SIZE, s for STRING (never NULL). */
+typedef union pinrail_param_value {
+  int64_t i;
+  uint64_t u;
+  const char *s;
+} pinrail_param_value_t;
+
+/** What is known of one parameter. Strings live until pinrail_finalize() or the parameter is set. */
+typedef struct pinrail_param_info {
+  size_t size;           /**< in: sizeof(pinrail_param_info_t) */
+  const char *name;      /**< full name */
+  const char *framework; /**< "" for the base */
+  const char *component; /**< "" or "base" for those of a framework */
+  const char *value;     /**< as text */
+  pinrail_param_value_t typed;
+  pinrail_param_source_t source;
+  const char *source_file; /**< "" if not from a file */
+  int source_line;
+  const pinrail_param_t *declaration;
+} pinrail_param_info_t;
+
+/** How many parameters are declared now (between init and finalize). */
+PINRAIL_API size_t pinrail_param_count(void);
+
+/** The index-th parameter, sorted by framework, component, name. NOT_FOUND past the end. */
+PINRAIL_API pinrail_status_t pinrail_param_at(size_t index, pinrail_param_info_t *info_out);
+
+/** A parameter by its full name or by a synonym. NOT_FOUND if nothing has that name. */
+PINRAIL_API pinrail_status_t pinrail_param_find(const char *name, pinrail_param_info_t *info_out);
+
+/** Sets a SETTABLE parameter. PERM for others or under an override; BAD_PARAM for a malformed value. */
+PINRAIL_API pinrail_status_t pinrail_param_set(const char *name, const char *value);
+
+/** "default", "file", ... */
+PINRAIL_API const char *pinrail_param_source_name(pinrail_param_source_t source);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

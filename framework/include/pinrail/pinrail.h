@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * pinrail.h - start here: init, pools, register, deregister.
+ *
+ * Threads  Every call may run on any thread at any time, except pinrail_init() and pinrail_finalize() against all
+ *          others, and create and destroy of a pool against other calls on that pool.
+ * Errors   Are values. A call that fails changes nothing and has said why on stderr, once.
+ */
+#ifndef PINRAIL_PINRAIL_H
+#define PINRAIL_PINRAIL_H
+
+#include <pinrail/params.h>
+#include <pinrail/registrar.h>
+#include <pinrail/stats.h>
+#include <pinrail/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** One parameter's full name and value, as a user would type them. */
+typedef struct pinrail_setting {
+  const char *name;
+  const char *value;
+} pinrail_setting_t;
+
+typedef struct pinrail_init_options {
+  size_t size;                       /**< sizeof(pinrail_init_options_t) */
+  const pinrail_setting_t *defaults; /**< replace built-in defaults; every other source is stronger */
+  size_t default_count;
+  const pinrail_setting_t *settings; /**< as strong as a command line */
+  size_t setting_count;
+} pinrail_init_options_t;
+
+#define PINRAIL_INIT_OPTIONS_INIT {sizeof(pinrail_init_options_t), NULL, 0, NULL, 0}
+
+/**
+ * Reads the parameters and loads the components. Calls nest: only the first does the work, each needs its
+ * pinrail_finalize(). options may be NULL.
+ * BAD_PARAM: a value is malformed; NOT_FOUND or the component's own error: one asked for by name cannot be had.
+ */
+PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options);
+
+/** Undoes one pinrail_init(). The last one destroys what pools are left; BUSY if a registration is referenced. */
+PINRAIL_API pinrail_status_t pinrail_finalize(void);
+
+/** "SUCCESS", "OUT_OF_RESOURCE", ... */
+PINRAIL_API const char *pinrail_status_name(pinrail_status_t status);
+
+/** "1.0.0" of the library that runs, which may be another than the header's. */
+PINRAIL_API const char *pinrail_version(void);
+
+/** Which registrar a pool shall use: a component by name, or a table of the caller's own, which must outlive the pool. */
+typedef struct pinrail_registrar_choice {
+  const char *name;                 /**< component; NULL: the best one that works here */
+  const pinrail_registrar_t *table; /**< not NULL: use this one; name is ignored */
+  void *native;                     /**< handed to the component: a struct ibv_pd * for verbs; or NULL */
+} pinrail_registrar_choice_t;
+
+enum {
+  PINRAIL_POOL_EXACT = 0x1u /**< hit only on equal range and access */
+};
+
+/** What a pool is told beyond the parameters. PINRAIL_UNSET leaves the parameter's value. */
+#define PINRAIL_UNSET INT64_MIN
+typedef struct pinrail_mpool_options {
+  size_t size;          /**< sizeof(pinrail_mpool_options_t) */
+  uint32_t flags;       /**< PINRAIL_POOL_* */
+  int64_t leave_pinned; /**< -1, 0 or 1 */
+  int64_t size_limit;   /**< bytes; 0: no limit */
+  int64_t count_limit;  /**< registrations; 0: no limit */
+} pinrail_mpool_options_t;
+
+#define PINRAIL_MPOOL_OPTIONS_INIT \
+  {sizeof(pinrail_mpool_options_t), 0, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_UNSET}
+
+/**
+ * Makes a new pool. Pools of one mpool component and one cache_name share their budget and their order of eviction,
+ * never registrations.
+ * @param mpool       component's name, or NULL for the one of highest priority that takes the registrar
+ * @param registrar   or NULL for the best one that works here
+ * @param cache_name  or NULL for "default"
+ * @param options     or NULL
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_create(const char *mpool, const pinrail_registrar_choice_t *registrar,
+                                                  const char *cache_name, const pinrail_mpool_options_t *options,
+                                                  pinrail_mpool_t **pool_out);
+
+enum { PINRAIL_DESTROY_FORCE = 0x1u /**< also with references; their handles stay good for one harmless deregister */ };
+
+/** BUSY, and nothing changed, if a registration is referenced (the first few are listed), unless flags has FORCE. */
+PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);
+
+/** Names of what the pool runs on: "grdma", "verbs". They live as long as the pool. */
+PINRAIL_API const char *pinrail_mpool_name(const pinrail_mpool_t *pool);
+PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool);
+
+/**
+ * A referenced registration that covers [addr, addr + length) with at least that access.
+ * @param length  bytes, not 0
+ * @param access  PINRAIL_ACCESS_* | PINRAIL_TRAIT_*
+ * @param flags   PINRAIL_FLAG_*
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_register(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
+                                                    uint32_t flags, pinrail_handle_t *handle_out);
+
+/** As register, but from the cache only: NOT_FOUND otherwise. Takes a reference. */
+PINRAIL_API pinrail_status_t pinrail_mpool_find(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
+                                                pinrail_handle_t *handle_out);
+
+/** Drops one reference, on any thread. BAD_PARAM for a handle whose registration is gone or is not referenced. */
+PINRAIL_API pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle);
+
+/** The range is about to go, or went, away: afterwards no call returns a registration that overlaps it. */
+PINRAIL_API pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t *pool, void *addr, size_t length);
+
+/** Gives back the least recently used idle registration of the pool's cache. NOT_FOUND if nothing is idle. */
+PINRAIL_API pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t *pool);
+
+/** Gives back what events killed. Needed only for pools that see few other calls. */
+PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
+
+/** What the device sees of a registration; see pinrail_registrar_t. NOT_SUPPORTED where the registrar cannot. */
+PINRAIL_API pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void *into,
+                                                       size_t length);
+PINRAIL_API pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void *from,
+                                                        size_t length);
+
+/** Steps through a large range in pieces of at most mpool_<name>_max_reg_size bytes, cut at multiples of it. */
+typedef struct pinrail_chunks {
+  uintptr_t next, end; /**< private */
+  size_t step;
+} pinrail_chunks_t;
+PINRAIL_API pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t *pool, void *addr, size_t length,
+                                                  pinrail_chunks_t *chunks_out);
+/** NOT_FOUND at the end. */
+PINRAIL_API pinrail_status_t pinrail_chunks_next(pinrail_chunks_t *chunks, void **addr_out, size_t *length_out);
+
+/**
+ * The embedder's report to monitor "external" that a range is about to go away. Legal before init, after finalize,
+ * in an allocator or a memory hook; takes no memory, logs nothing, preserves errno.
+ */
+PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

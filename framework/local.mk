@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+pkginclude_HEADERS = \
+	framework/include/pinrail/types.h framework/include/pinrail/registrar.h framework/include/pinrail/params.h \
+	framework/include/pinrail/stats.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h
+
+libpinrail_internal_la_SOURCES += \
+	framework/registrar/request.h framework/registrar/registrar.h framework/registrar/registrar.cc framework/registrar/registrar_bind.cc \
+	framework/registrar/registrar_help.h \
+	framework/monitor/monitor.h framework/monitor/monitor.cc \
+	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
+	framework/rcache/rcache.h framework/rcache/rcache.cc \
+	framework/mpool/mpool.h framework/mpool/mpool.cc \
+	framework/front/front.h framework/front/front_init.cc framework/front/front_pool.cc \
+	framework/front/front_call.cc framework/front/front_chunks.cc framework/front/front_stats.cc
+
+EXTRA_DIST += \
+	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
+	framework/mpool/mpool_help.txt framework/front/front_help.txt
+
+pkginclude_HEADERS += framework/include/pinrail/listing.h
+libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc

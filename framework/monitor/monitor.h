@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor.h - how pools learn that memory goes away: subscriptions, and which monitors work.
+//
+// Owns     the list of subscriptions.
+// Threads  subscribe(), unsubscribe(), works(): any time. start(), stop(): start-up and shut-down.
+// Hook     report_hook(): also before init and after finalize.
+//
+// M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
+// M2  An event is delivered to every subscription that was complete before it and not yet taken back.
+#ifndef PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
+#define PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
+
+#include <pinrail/component.h>
+
+#include <string>
+
+#include "base/core/status.h"
+#include "base/loader/loader.h"
+
+namespace pinrail::monitor {
+
+using Hook = void (*)(void* arg, uintptr_t base, size_t length);
+
+Status subscribe(Hook hook, void* arg, void** subscription_out);
+void unsubscribe(void* subscription);
+
+void report_hook(uintptr_t base, size_t length);
+
+// Starts the opened monitors; one that was named and does not work is an error.
+Status start(const loader::Loader& loader);
+void stop(const loader::Loader& loader);
+
+// Whether a monitor was started and seen to work (E5); why_out: if not, why. The text lives until stop().
+bool works(const char** why_out);
+
+}  // namespace pinrail::monitor
+
+#endif

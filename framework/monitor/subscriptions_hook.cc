@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/monitor/subscriptions_hook.h"
+
+#include "framework/monitor/monitor.h"
+
+namespace pinrail::monitor {
+
+Subscriptions subscriptions;
+
+// Counts the caller into the gate that is open; again, if the gates turned meanwhile.
+uint32_t Subscriptions::enter_hook() {
+  for (;;) {
+    const uint32_t now = turn.load();
+    gate[now & 1].fetch_add(1);
+    if (turn.load() == now) return now & 1;
+    gate[now & 1].fetch_sub(1);
+  }
+}
+
+void Subscriptions::deliver_hook(uintptr_t base, size_t length) {
+  if (first.load() == nullptr) return;
+  const uint32_t side = enter_hook();
+  for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) at->hook(at->arg, base, length);
+  leave_hook(side);
+}
+
+void report_hook(uintptr_t base, size_t length) {
+  if (length == 0) return;
+  if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
+  subscriptions.deliver_hook(base, length);
+}
+
+}  // namespace pinrail::monitor

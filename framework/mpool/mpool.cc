@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/mpool/mpool.h"
+
+#include <cstring>
+
+#include "base/report/report.h"
+
+namespace pinrail::mpool {
+namespace {
+
+constexpr char kHelp[] =
+#include "framework/mpool/mpool_help.txt"
+    ;
+
+pinrail_mpool_config_t config_of(pinrail_mpool* pool, const char* cache_name, const pinrail_mpool_options_t& options) {
+  pinrail_mpool_config_t config{};
+  config.size = sizeof(config);
+  config.pool = pool;
+  config.cache_name = cache_name;
+  config.registrar = pool->registrar.get();
+  config.limits = &pool->registrar->table;
+  config.flags = options.flags;
+  config.leave_pinned = options.leave_pinned;
+  config.size_limit = options.size_limit;
+  config.count_limit = options.count_limit;
+  return config;
+}
+
+Status refuse(const char* topic, const char* key, const char* value, pinrail_status_t status) {
+  const pinrail_help_arg_t args[] = {{key, value}};
+  report::help("mpool", kHelp, topic, args, 1);
+  return status;
+}
+
+// The first component, by priority, that has the name (if one is asked for) and takes the registrar.
+Status create_module(const loader::Loader& loader, const char* name, const pinrail_mpool_config_t& config,
+                     pinrail_mpool* pool) {
+  for (const loader::Opened& opened : loader.opened("mpool")) {
+    if (name != nullptr && std::strcmp(opened.descriptor->name, name) != 0) continue;
+    const auto* ops = static_cast<const pinrail_mpool_ops_t*>(opened.descriptor->ops);
+    const Status status = ops->create(opened.context, &config, &pool->module);
+    if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && name == nullptr) continue;
+    pool->ops = ops;
+    pool->name = opened.descriptor->name;
+    return status;
+  }
+  if (name != nullptr) return refuse("no such mpool", "name", name, PINRAIL_ERR_NOT_FOUND);
+  return refuse("no mpool takes it", "registrar", pool->registrar->name.c_str(), PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+}  // namespace
+
+Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
+              const char* cache_name, const pinrail_mpool_options_t& options,
+              std::unique_ptr<pinrail_mpool>* pool_out) {
+  if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  auto pool = std::make_unique<pinrail_mpool>();
+  const Status bound = registrar::bind(loader, registrar, &pool->registrar);
+  if (!bound.ok()) return bound;
+  const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
+  const Status made = create_module(loader, name, config, pool.get());
+  if (made.ok()) *pool_out = std::move(pool);
+  return made;
+}
+
+}  // namespace pinrail::mpool

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool.h - which mpool component makes a pool, and the pool as the C face holds it.
+//
+// Threads  create() and destroy(): not against other calls on that pool.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_MPOOL_H
+#define PINRAIL_FRAMEWORK_MPOOL_MPOOL_H
+
+#include <pinrail/component.h>
+#include <pinrail/pinrail.h>
+
+#include <memory>
+#include <string>
+
+#include "base/core/status.h"
+#include "base/loader/loader.h"
+#include "framework/registrar/registrar.h"
+
+// The table and the module come first: they are all that a hit reads here.
+struct pinrail_mpool {
+  const pinrail_mpool_ops_t* ops = nullptr;
+  void* module = nullptr;
+  std::unique_ptr<pinrail_bound_registrar> registrar;
+  std::string name;
+};
+
+namespace pinrail::mpool {
+
+// A pool of the named component, or of the best one that takes the registrar.
+// NOT_FOUND: no such component; BAD_PARAM: options; else what registrar or component said.
+Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
+              const char* cache_name, const pinrail_mpool_options_t& options,
+              std::unique_ptr<pinrail_mpool>* pool_out);
+
+}  // namespace pinrail::mpool
+
+#endif

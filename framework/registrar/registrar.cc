@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The calls: checked on the way in and on the way out.
+#include "framework/registrar/registrar.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/core/registration_arena.h"
+#include "base/report/report.h"
+#include "framework/registrar/registrar_help.h"
+
+namespace pinrail::registrar {
+namespace {
+
+// One thread at a time in a registrar that asks for it; its own re-entry goes through.
+class Turn {
+ public:
+  Turn(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
+    ++thread->in_registrar;
+    // relaxed: only this thread could have written its own name.
+    const bool inside = bound->serving.load(std::memory_order_relaxed) == thread;
+    holds_ = bound->table.thread_mode != PINRAIL_THREAD_CONCURRENT && !inside;
+    if (!holds_) return;
+    bound->serial.lock();
+    bound->serving.store(thread, std::memory_order_relaxed);
+  }
+  ~Turn() {
+    if (holds_) {
+      bound_->serving.store(nullptr, std::memory_order_relaxed);
+      bound_->serial.unlock();
+    }
+    --thread_->in_registrar;
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  pinrail_bound_registrar_t* const bound_;
+  pinrail_thread_t* const thread_;
+  bool holds_ = false;
+};
+
+bool is_known(pinrail_status_t status) { return status <= PINRAIL_SUCCESS && status >= PINRAIL_ERR_VERSION; }
+
+Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
+  const pinrail_help_arg_t args[] = {{"name", bound->name.c_str()}, {"what", what}};
+  report::help("registrar", kHelp, "bad answer", args, 2);
+  return PINRAIL_ERR_ERROR;
+}
+
+Status check_request(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
+  if ((request.rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if ((request.traits & ~uint32_t{PINRAIL_TRAITS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if (request.length == 0) return PINRAIL_ERR_BAD_PARAM;
+  if ((request.kind & table.kinds) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (table.max_length != 0 && request.length > table.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
+  return success();
+}
+
+// An embedder's function may be C++ and throw.
+Status call_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
+                     pinrail_registration_t* reg) {
+  try {
+    return bound->table.register_mem(bound->table.context, request, reg);
+  } catch (...) {
+    return bad_answer(bound, "an exception");
+  }
+}
+
+Status call_deregister(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  try {
+    return bound->table.deregister_mem(bound->table.context, reg, reason);
+  } catch (...) {
+    return bad_answer(bound, "an exception");
+  }
+}
+
+Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
+  if (bound->table.tail_init == nullptr || reg->tail_size == 0) return success();
+  return bound->table.tail_init(bound->table.context, arena::tail_of(reg));
+}
+
+void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
+  if (bound->table.tail_fini == nullptr || reg->tail_size == 0) return;
+  bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
+}
+
+// Asks the device, and makes sure of what it said.
+Status ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  const Status status = call_register(bound, request, reg);
+  reg->base = request->addr;
+  reg->length = request->length;
+  reg->traits = request->traits;
+  if (!is_known(status.code())) return bad_answer(bound, "a status that does not exist");
+  if (!status.ok()) {
+    reg->rights = request->rights;
+    return status;
+  }
+  const bool kept = (reg->rights & request->rights) == request->rights;
+  if (kept && (reg->rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) == 0) return success();
+  call_deregister(bound, reg, PINRAIL_REASON_RELEASED).ignore();
+  return bad_answer(bound, "rights that are not those asked for, or more");
+}
+
+}  // namespace
+
+pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                              const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  Status status = check_request(bound->table, *request);
+  if (!status.ok()) return status.code();
+  Turn turn(bound, thread);
+  status = init_tail(bound, reg);
+  if (!status.ok()) return status.code();
+  status = ask(bound, request, reg);
+  if (!status.ok()) finish_tail(bound, reg);
+  return status.code();
+}
+
+pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                                pinrail_registration_t* reg, pinrail_reason_t reason) {
+  Turn turn(bound, thread);
+  const Status status = call_deregister(bound, reg, reason);
+  finish_tail(bound, reg);
+  if (status.ok()) return PINRAIL_SUCCESS;
+  char base[32], length[32];
+  std::snprintf(base, sizeof(base), "%p", reg->base);
+  std::snprintf(length, sizeof(length), "%zu", reg->length);
+  const pinrail_help_arg_t args[] = {
+      {"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}};
+  report::help("registrar", kHelp, "device keeps it", args, 4);
+  return status.code();
+}
+
+}  // namespace pinrail::registrar

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Selection and validation: which registrar a pool gets, and whether its table is whole.
+#include <cstring>
+#include <new>
+
+#include "base/core/registration_arena.h"
+#include "base/report/report.h"
+#include "framework/registrar/registrar.h"
+#include "framework/registrar/registrar_help.h"
+
+pinrail_bound_registrar::~pinrail_bound_registrar() {
+  if (component.descriptor == nullptr) return;
+  static_cast<const pinrail_registrar_ops_t*>(component.descriptor->ops)->destroy(component.context, &table);
+}
+
+namespace pinrail::registrar {
+namespace {
+
+using Bound = std::unique_ptr<pinrail_bound_registrar>;
+
+// What a table may not lack; older tables are shorter, what they lack is zero.
+constexpr size_t kLeastTable = offsetof(pinrail_registrar_t, tail_init);
+
+const char* flaw(const pinrail_registrar_t& table) {
+  if (table.register_mem == nullptr || table.deregister_mem == nullptr) return "register_mem or deregister_mem is NULL";
+  if (table.granularity == 0 || (table.granularity & (table.granularity - 1)) != 0) {
+    return "granularity is not a power of two";
+  }
+  if (table.tail_size > arena::kMaxTail) return "tail_size is over 64 KiB";
+  if (table.kinds == 0) return "kinds is 0";
+  if (table.thread_mode < PINRAIL_THREAD_CONCURRENT || table.thread_mode > PINRAIL_THREAD_CALLER) {
+    return "thread_mode is none of the three";
+  }
+  return nullptr;
+}
+
+Status refuse_table(const std::string& name, const char* why) {
+  const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"why", why}};
+  report::help("registrar", kHelp, "incomplete table", args, 2);
+  return PINRAIL_ERR_BAD_PARAM;
+}
+
+Status check_table(const Bound& bound) {
+  const char* why = flaw(bound->table);
+  return why == nullptr ? success() : refuse_table(bound->name, why);
+}
+
+Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
+  if (table.size < kLeastTable || table.size > 4096) return refuse_table("lent", "its size is impossible");
+  auto bound = std::make_unique<pinrail_bound_registrar>();
+  std::memcpy(&bound->table, &table, std::min(table.size, sizeof(table)));
+  bound->name = bound->table.name != nullptr ? bound->table.name : "lent";
+  const Status status = check_table(bound);
+  if (status.ok()) *bound_out = std::move(bound);
+  return status;
+}
+
+Status bind_component(const loader::Opened& opened, void* native, Bound* bound_out) {
+  const auto* ops = static_cast<const pinrail_registrar_ops_t*>(opened.descriptor->ops);
+  auto bound = std::make_unique<pinrail_bound_registrar>();
+  bound->table.size = sizeof(pinrail_registrar_t);
+  bound->name = opened.descriptor->name;
+  const Status made = ops->create(opened.context, native, &bound->table);
+  if (!made.ok()) return made;
+  bound->component = opened;  // from here on the destructor gives it back
+  const Status status = check_table(bound);
+  if (status.ok()) *bound_out = std::move(bound);
+  return status;
+}
+
+Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
+  const pinrail_help_arg_t name = {"name", choice.name};
+  for (const loader::Opened& opened : loader.opened("registrar")) {
+    if (std::strcmp(opened.descriptor->name, choice.name) != 0) continue;
+    const Status status = bind_component(opened, choice.native, bound_out);
+    if (status.ok()) return status;
+    const pinrail_help_arg_t args[] = {name, {"status", status_name(status.code())}};
+    report::help("registrar", kHelp, "registrar failed", args, 2);
+    return status;
+  }
+  report::help("registrar", kHelp, "no such registrar", &name, 1);
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+Status bind_best(const loader::Loader& loader, void* native, Bound* bound_out) {
+  std::string tried;
+  for (const loader::Opened& opened : loader.opened("registrar")) {
+    const Status status = bind_component(opened, native, bound_out);
+    if (status.ok()) return status;
+    tried += (tried.empty() ? "" : ", ") + std::string(opened.descriptor->name) + " " + status_name(status.code());
+  }
+  if (tried.empty()) tried = "none is loaded";
+  const pinrail_help_arg_t args[] = {{"list", tried.c_str()}};
+  report::help("registrar", kHelp, "no registrar works", args, 1);
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+}  // namespace
+
+Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
+  if (choice.table != nullptr) return bind_lent(*choice.table, bound_out);
+  if (choice.name != nullptr) return bind_named(loader, choice, bound_out);
+  return bind_best(loader, choice.native, bound_out);
+}
+
+}  // namespace pinrail::registrar

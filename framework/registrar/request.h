@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// request.h - is this a request that a registrar's table promises to take? The checks that every registrar owes.
+//
+// Threads  all functions may run together.
+#ifndef PINRAIL_FRAMEWORK_REGISTRAR_REQUEST_H
+#define PINRAIL_FRAMEWORK_REGISTRAR_REQUEST_H
+
+#include <pinrail/registrar.h>
+
+#include "base/core/span.h"
+#include "base/core/status.h"
+
+namespace pinrail {
+
+// The device's bytes of one registration lie right behind it, at a multiple of 64: the tail, for components, which
+// have no symbols of the library.
+inline void* registrar_tail(pinrail_registration_t* reg) {
+  static_assert(sizeof(pinrail_registration_t) % 64 == 0, "a tail starts right behind the registration");
+  return reg + 1;
+}
+inline const void* registrar_tail(const pinrail_registration_t* reg) { return reg + 1; }
+
+// BAD_PARAM: unknown bits, an empty, endless or unaligned range. NOT_SUPPORTED: a kind or a length that the table
+// excludes. What it says of rights and traits beyond that is the registrar's own business.
+inline Status check_request(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
+  if (request.size < sizeof(request)) return PINRAIL_ERR_VERSION;
+  if (request.kind == 0 || (request.kind & (request.kind - 1)) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if ((request.kind & table.kinds) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if ((request.rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if ((request.traits & ~uint32_t{PINRAIL_TRAITS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  const uintptr_t addr = reinterpret_cast<uintptr_t>(request.addr);
+  if (addr == 0 || request.length == 0 || !fits(addr, request.length)) return PINRAIL_ERR_BAD_PARAM;
+  if (((addr | request.length) & (table.granularity - 1)) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if (table.max_length != 0 && request.length > table.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
+  return success();
+}
+
+// Whether [offset, offset + length) lies within the registration.
+inline bool within(const pinrail_registration_t& reg, size_t offset, size_t length) {
+  return offset <= reg.length && length <= reg.length - offset;
+}
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/fake/fake_host.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/param/param.h"
+
+namespace pinrail::fake {
+
+FakeHost::FakeHost(const pinrail_component_t& component) : component_(component) {
+  table_.size = sizeof(table_);
+  table_.abi = PINRAIL_HOST_ABI;
+  table_.self = this;
+  table_.param = param_entry;
+  table_.param_info = param_info_entry;
+  table_.log = log_entry;
+  table_.help = help_entry;
+  table_.registration_alloc = alloc_entry;
+  table_.registration_free = free_entry;
+  for (size_t i = 0; i < component.param_count; ++i) set(component.params[i].name, component.params[i].fallback);
+}
+
+bool FakeHost::set(const std::string& name, const std::string& text) {
+  for (size_t i = 0; i < component_.param_count; ++i) {
+    if (name != component_.params[i].name) continue;
+    std::lock_guard<std::mutex> guard(mutex_);
+    texts_.push_back(text);
+    pinrail_param_value_t value{};
+    std::string why;
+    if (!param::parse(component_.params[i], texts_.back(), &value, &why).ok()) return false;
+    if (component_.params[i].type == PINRAIL_TYPE_STRING) value.s = texts_.back().c_str();
+    values_[name] = value;
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::string> FakeHost::lines() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return lines_;
+}
+
+std::vector<FakeHelp> FakeHost::helps() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return helps_;
+}
+
+std::vector<std::string> FakeHost::missing_topics() const {
+  const std::string catalogue = component_.help_catalogue == nullptr ? "" : component_.help_catalogue;
+  std::vector<std::string> missing;
+  for (const FakeHelp& help : helps()) {
+    if (catalogue.find("[" + help.topic + "]") == std::string::npos) missing.push_back(help.topic);
+  }
+  return missing;
+}
+
+FakeHost* FakeHost::of(const pinrail_host_t* host) { return static_cast<FakeHost*>(const_cast<void*>(host->self)); }
+
+pinrail_status_t FakeHost::param_entry(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
+  FakeHost* fake = of(host);
+  std::lock_guard<std::mutex> guard(fake->mutex_);
+  const auto found = fake->values_.find(name);
+  if (found == fake->values_.end()) return PINRAIL_ERR_NOT_FOUND;
+  *value_out = found->second;
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t FakeHost::param_info_entry(const pinrail_host_t*, const char*, pinrail_param_info_t*) {
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+void FakeHost::log_entry(const pinrail_host_t* host, pinrail_log_level_t, const char* line) {
+  FakeHost* fake = of(host);
+  std::lock_guard<std::mutex> guard(fake->mutex_);
+  fake->lines_.emplace_back(line);
+}
+
+void FakeHost::help_entry(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count) {
+  FakeHelp help{topic, {}};
+  for (size_t i = 0; i < count; ++i) help.args[args[i].name] = args[i].value;
+  FakeHost* fake = of(host);
+  std::lock_guard<std::mutex> guard(fake->mutex_);
+  fake->helps_.push_back(std::move(help));
+}
+
+pinrail_status_t FakeHost::alloc_entry(const pinrail_host_t*, size_t tail_size, pinrail_registration_t** reg_out) {
+  const size_t bytes = sizeof(pinrail_registration_t) + (tail_size + 63) / 64 * 64;
+  void* memory = std::aligned_alloc(64, bytes);
+  if (memory == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  std::memset(memory, 0, bytes);
+  *reg_out = static_cast<pinrail_registration_t*>(memory);
+  (*reg_out)->tail_size = static_cast<uint32_t>(tail_size);
+  return PINRAIL_SUCCESS;
+}
+
+void FakeHost::free_entry(const pinrail_host_t*, pinrail_registration_t* reg) { std::free(reg); }
+
+}  // namespace pinrail::fake

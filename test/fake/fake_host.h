@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fake_host.h - a host table for driving one component without the library.
+//
+// Owns     the component's parameters, what it logged and what help it asked for; registrations that it hands out.
+// Threads  All functions may run together; set() before the component is opened.
+//
+// Services of param, param_info, log, help and registration memory are there; the rest of the table is NULL.
+#ifndef PINRAIL_TEST_FAKE_FAKE_HOST_H
+#define PINRAIL_TEST_FAKE_FAKE_HOST_H
+
+#include <pinrail/component.h>
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace pinrail::fake {
+
+struct FakeHelp {
+  std::string topic;
+  std::map<std::string, std::string> args;
+};
+
+class FakeHost {
+ public:
+  explicit FakeHost(const pinrail_component_t& component);
+  FakeHost(const FakeHost&) = delete;
+  FakeHost& operator=(const FakeHost&) = delete;
+
+  const pinrail_host_t* table() const { return &table_; }
+
+  // Overrides a parameter, as a user would type it. False if the component declares none of that name, or the value
+  // does not parse.
+  bool set(const std::string& name, const std::string& text);
+
+  std::vector<std::string> lines() const;  // what was logged, at any level
+  std::vector<FakeHelp> helps() const;
+  // Topics that were asked for and that the component's own catalogue lacks. Empty if all is well.
+  std::vector<std::string> missing_topics() const;
+
+ private:
+  static FakeHost* of(const pinrail_host_t* host);
+  static pinrail_status_t param_entry(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out);
+  static pinrail_status_t param_info_entry(const pinrail_host_t* host, const char* full_name,
+                                           pinrail_param_info_t* info_out);
+  static void log_entry(const pinrail_host_t* host, pinrail_log_level_t level, const char* line);
+  static void help_entry(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count);
+  static pinrail_status_t alloc_entry(const pinrail_host_t* host, size_t tail_size, pinrail_registration_t** reg_out);
+  static void free_entry(const pinrail_host_t* host, pinrail_registration_t* reg);
+
+  const pinrail_component_t& component_;
+  pinrail_host_t table_{};
+
+  mutable std::mutex mutex_;  // guards everything below
+  std::map<std::string, pinrail_param_value_t> values_;
+  std::list<std::string> texts_;  // what string values point to
+  std::vector<std::string> lines_;
+  std::vector<FakeHelp> helps_;
+};
+
+}  // namespace pinrail::fake
+
+#endif

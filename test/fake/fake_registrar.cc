@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/fake/fake_registrar.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace pinrail::fake {
+namespace {
+
+thread_local int pool_depth = 0;
+
+constexpr size_t kMostViolations = 64;
+
+// The tail as registrar.h promises it: behind the registration, at the next multiple of 64.
+const unsigned char* tail_bytes(const pinrail_registration_t* reg) {
+  static_assert(sizeof(pinrail_registration_t) % 64 == 0, "a tail starts right behind the registration");
+  return reinterpret_cast<const unsigned char*>(reg + 1);
+}
+
+std::string text_of(const FakeRecord& record) {
+  char text[96];
+  std::snprintf(text, sizeof(text), "[%#zx, +%#zx) lkey %u", static_cast<size_t>(record.base), record.length,
+                record.lkey);
+  return text;
+}
+
+}  // namespace
+
+struct FakeRegistrar::Script {
+  std::map<uint64_t, pinrail_status_t> failing_registers;  // by number of the call
+  std::map<uint64_t, pinrail_status_t> failing_deregisters;
+  pinrail_status_t every_register = PINRAIL_SUCCESS;
+  RegisterCallback on_register;
+  DeregisterCallback on_deregister;
+
+  static pinrail_status_t take(std::map<uint64_t, pinrail_status_t>* failing, uint64_t call) {
+    const auto found = failing->find(call);
+    if (found == failing->end()) return PINRAIL_SUCCESS;
+    const pinrail_status_t status = found->second;
+    failing->erase(found);
+    return status;
+  }
+};
+
+// One call of the calling thread. A thread that calls again from within a callback counts once.
+class FakeRegistrar::Calls {
+ public:
+  explicit Calls(FakeRegistrar* fake) : fake_(fake) {
+    std::lock_guard<std::mutex> guard(fake->mutex_);
+    ++fake->inside_[std::this_thread::get_id()];
+    fake->most_at_once_ = std::max(fake->most_at_once_, static_cast<int>(fake->inside_.size()));
+    fake->check_thread_mode_locked();
+  }
+  ~Calls() {
+    std::lock_guard<std::mutex> guard(fake_->mutex_);
+    const auto here = fake_->inside_.find(std::this_thread::get_id());
+    if (--here->second == 0) fake_->inside_.erase(here);
+  }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
+ private:
+  FakeRegistrar* const fake_;
+};
+
+FakeRegistrar::FakeRegistrar(const FakeOptions& options)
+    : options_(options),
+      script_(std::make_unique<Script>()),
+      byte_capacity_(options.byte_capacity),
+      count_capacity_(options.count_capacity) {
+  table_.size = sizeof(table_);
+  table_.name = "fake";
+  table_.context = this;
+  table_.thread_mode = options.thread_mode;
+  table_.kinds = options.kinds;
+  table_.granularity = options.granularity;
+  table_.max_length = options.max_length;
+  table_.tail_size = options.tail_size;
+  table_.register_mem = options.zero_cost ? zero_register_entry : register_entry;
+  table_.deregister_mem = options.zero_cost ? zero_deregister_entry : deregister_entry;
+  if (options.tail_hooks) {
+    table_.tail_init = tail_init_entry;
+    table_.tail_fini = tail_fini_entry;
+  }
+}
+
+FakeRegistrar::~FakeRegistrar() = default;
+
+const pinrail_registrar_t* FakeRegistrar::table() const { return &table_; }
+
+// ---- script --------------------------------------------------------------------------------------------------------
+
+void FakeRegistrar::fail_register(uint64_t nth, pinrail_status_t status) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  script_->failing_registers[register_calls_ + nth] = status;
+}
+
+void FakeRegistrar::fail_every_register(pinrail_status_t status) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  script_->every_register = status;
+}
+
+void FakeRegistrar::fail_deregister(uint64_t nth, pinrail_status_t status) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  script_->failing_deregisters[deregister_calls_ + nth] = status;
+}
+
+void FakeRegistrar::set_capacity(size_t bytes, size_t count) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  byte_capacity_ = bytes;
+  count_capacity_ = count;
+}
+
+void FakeRegistrar::clear_script() {
+  auto fresh = std::make_unique<Script>();
+  std::lock_guard<std::mutex> guard(mutex_);
+  script_.swap(fresh);
+}
+
+void FakeRegistrar::on_register(RegisterCallback callback) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  script_->on_register = std::move(callback);
+}
+
+void FakeRegistrar::on_deregister(DeregisterCallback callback) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  script_->on_deregister = std::move(callback);
+}
+
+// ---- the calls -----------------------------------------------------------------------------------------------------
+
+pinrail_status_t FakeRegistrar::register_mem(const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  const Calls calls(this);
+  RegisterCallback callback;
+  uint64_t call = 0;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    call = ++register_calls_;
+    callback = script_->on_register;
+    check_request_locked(*request, reg);
+  }
+  if (callback) callback(*request, reg);
+
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (script_->every_register != PINRAIL_SUCCESS) return script_->every_register;
+  const pinrail_status_t scripted = Script::take(&script_->failing_registers, call);
+  return scripted != PINRAIL_SUCCESS ? scripted : admit_locked(*request, reg);
+}
+
+pinrail_status_t FakeRegistrar::admit_locked(const pinrail_register_request_t& request, pinrail_registration_t* reg) {
+  if ((request.kind & options_.kinds) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if ((request.rights & ~PINRAIL_RIGHTS_MASK) != 0 || (request.traits & ~PINRAIL_TRAITS_MASK) != 0) {
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  if ((request.rights & options_.refused_rights) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (live_.size() >= count_capacity_) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (live_bytes_ > byte_capacity_ || request.length > byte_capacity_ - live_bytes_) return PINRAIL_ERR_OUT_OF_RESOURCE;
+
+  const FakeRecord record{
+      reg, reinterpret_cast<uintptr_t>(request.addr), request.length, request.rights, request.traits, next_lkey_++};
+  if (!live_.emplace(reg, record).second) note_locked("registered while it was live: " + text_of(record));
+  live_bytes_ += request.length;
+  peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
+  reg->lkey = record.lkey;
+  reg->rkey = ~record.lkey;
+  if (options_.tail_size >= sizeof(record.lkey)) {
+    std::memcpy(const_cast<unsigned char*>(tail_bytes(reg)), &record.lkey, sizeof(record.lkey));
+  }
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t FakeRegistrar::deregister_mem(pinrail_registration_t* reg, pinrail_reason_t reason) {
+  const Calls calls(this);
+  DeregisterCallback callback;
+  uint64_t call = 0;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    call = ++deregister_calls_;
+    callback = script_->on_deregister;
+  }
+  if (callback) callback(reg, reason);
+
+  std::lock_guard<std::mutex> guard(mutex_);
+  forget_locked(reg, reason);
+  return Script::take(&script_->failing_deregisters, call);
+}
+
+void FakeRegistrar::forget_locked(const pinrail_registration_t* reg, pinrail_reason_t reason) {
+  if (static_cast<unsigned>(reason) >= unsigned{kReasons}) {
+    note_locked("deregistered for an unknown reason");
+  } else {
+    ++reasons_[reason];
+  }
+  const auto found = live_.find(reg);
+  if (found == live_.end()) return note_locked("deregistered what is not live (twice?)");
+  const FakeRecord& record = found->second;
+  if (reinterpret_cast<uintptr_t>(reg->base) != record.base || reg->length != record.length) {
+    note_locked("range changed while registered: " + text_of(record));
+  }
+  if (reg->lkey != record.lkey) note_locked("lkey changed while registered: " + text_of(record));
+  if (options_.tail_size >= sizeof(record.lkey) &&
+      std::memcmp(tail_bytes(reg), &record.lkey, sizeof(record.lkey)) != 0) {
+    note_locked("tail changed while registered: " + text_of(record));
+  }
+  live_bytes_ -= record.length;
+  live_.erase(found);
+}
+
+// ---- what a caller may do wrong ------------------------------------------------------------------------------------
+
+void FakeRegistrar::check_request_locked(const pinrail_register_request_t& request, const pinrail_registration_t* reg) {
+  const uintptr_t addr = reinterpret_cast<uintptr_t>(request.addr);
+  if (request.size != sizeof(request)) note_locked("request of a wrong size");
+  if (request.length == 0 || request.length > UINTPTR_MAX - addr) note_locked("request of an empty or endless range");
+  if (((addr | request.length) & (options_.granularity - 1)) != 0) note_locked("request not rounded to granularity");
+  if (options_.max_length != 0 && request.length > options_.max_length) note_locked("request above max_length");
+  if (reg->base != request.addr || reg->length != request.length) note_locked("registration's range is not set");
+  if (reg->rights != request.rights || reg->traits != request.traits) note_locked("registration's access is not set");
+  if (reg->tail_size != options_.tail_size) note_locked("tail of a wrong size");
+  if (options_.tail_hooks && tails_.count(tail_bytes(reg)) == 0) note_locked("tail was not initialised");
+}
+
+void FakeRegistrar::check_thread_mode_locked() {
+  if (options_.thread_mode == PINRAIL_THREAD_CONCURRENT) return;
+  if (inside_.size() > 1) note_locked("calls at a time in a thread mode that forbids it");
+  const bool caller = options_.thread_mode == PINRAIL_THREAD_CALLER;
+  if (caller && options_.needs_pool_scope && pool_depth == 0) note_locked("CALLER registrar called from elsewhere");
+}
+
+void FakeRegistrar::note_locked(std::string what) {
+  if (violations_.size() < kMostViolations) violations_.push_back(std::move(what));
+}
+
+// ---- what tests read -----------------------------------------------------------------------------------------------
+
+uint64_t FakeRegistrar::register_calls() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return register_calls_;
+}
+
+uint64_t FakeRegistrar::deregister_calls() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return deregister_calls_;
+}
+
+uint64_t FakeRegistrar::deregistered(pinrail_reason_t reason) const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return reasons_[reason];
+}
+
+uint64_t FakeRegistrar::tails_made() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return tails_made_;
+}
+
+uint64_t FakeRegistrar::tails_finished() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return tails_finished_;
+}
+
+int FakeRegistrar::most_at_once() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return most_at_once_;
+}
+
+size_t FakeRegistrar::live_count() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return live_.size();
+}
+
+size_t FakeRegistrar::live_bytes() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return live_bytes_;
+}
+
+size_t FakeRegistrar::peak_live_bytes() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return peak_live_bytes_;
+}
+
+std::vector<FakeRecord> FakeRegistrar::live() const {
+  std::vector<FakeRecord> records;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    for (const auto& entry : live_) records.push_back(entry.second);
+  }
+  std::sort(records.begin(), records.end(), [](const FakeRecord& a, const FakeRecord& b) { return a.base < b.base; });
+  return records;
+}
+
+bool FakeRegistrar::is_live(const pinrail_registration_t* reg) const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return live_.count(reg) != 0;
+}
+
+std::vector<std::string> FakeRegistrar::violations() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return violations_;
+}
+
+// ---- the table's entries -------------------------------------------------------------------------------------------
+
+pinrail_status_t FakeRegistrar::register_entry(void* context, const pinrail_register_request_t* request,
+                                               pinrail_registration_t* reg) {
+  return static_cast<FakeRegistrar*>(context)->register_mem(request, reg);
+}
+
+pinrail_status_t FakeRegistrar::deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  return static_cast<FakeRegistrar*>(context)->deregister_mem(reg, reason);
+}
+
+pinrail_status_t FakeRegistrar::zero_register_entry(void*, const pinrail_register_request_t*, pinrail_registration_t*) {
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t FakeRegistrar::zero_deregister_entry(void*, pinrail_registration_t*, pinrail_reason_t) {
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t FakeRegistrar::tail_init_entry(void* context, void* tail) {
+  auto* fake = static_cast<FakeRegistrar*>(context);
+  std::lock_guard<std::mutex> guard(fake->mutex_);
+  ++fake->tails_made_;
+  if (!fake->tails_.emplace(tail, true).second) fake->note_locked("tail initialised twice");
+  return PINRAIL_SUCCESS;
+}
+
+void FakeRegistrar::tail_fini_entry(void* context, void* tail) {
+  auto* fake = static_cast<FakeRegistrar*>(context);
+  std::lock_guard<std::mutex> guard(fake->mutex_);
+  ++fake->tails_finished_;
+  if (fake->tails_.erase(tail) == 0) fake->note_locked("tail finished that was not initialised");
+}
+
+PoolScope::PoolScope() { ++pool_depth; }
+PoolScope::~PoolScope() { --pool_depth; }
+
+}  // namespace pinrail::fake

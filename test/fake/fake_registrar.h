@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// fake_registrar.h - a registrar without a device: it counts, remembers and checks, and fails where the script says.
+//
+// Owns     what it remembers of each registration. Never pins, reads or writes the memory that it is told of.
+// Threads  All functions may run together. Options are fixed at construction. Callbacks run without any lock of the
+//          fake held, on the thread of the call: they may sleep, allocate, unmap, or call the pool again.
+//
+// K1  A register call that succeeds is live until its deregister call; each live one has an lkey of its own.
+// K2  A call that fails by script or for lack of capacity leaves no trace but its count.
+// K3  What a caller does wrong (a second deregistration, another registration's range or key, a request that breaks
+//     the contract of registrar.h, calls at a time in a mode that forbids it) is a violation: noted, never fatal.
+// K4  live_bytes() <= byte_capacity and live_count() <= count_capacity.
+#ifndef PINRAIL_TEST_FAKE_FAKE_REGISTRAR_H
+#define PINRAIL_TEST_FAKE_FAKE_REGISTRAR_H
+
+#include <pinrail/registrar.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace pinrail::fake {
+
+struct FakeOptions {
+  pinrail_thread_mode_t thread_mode = PINRAIL_THREAD_CONCURRENT;
+  uint32_t kinds = PINRAIL_KIND_HOST;
+  size_t granularity = 4096;
+  size_t max_length = 0;
+  size_t tail_size = 0;
+  size_t byte_capacity = SIZE_MAX;   // OUT_OF_RESOURCE beyond it
+  size_t count_capacity = SIZE_MAX;  // OUT_OF_RESOURCE beyond it
+  uint32_t refused_rights = 0;       // a request with one of these rights gets NOT_SUPPORTED
+  bool tail_hooks = false;           // the table has tail_init and tail_fini
+  bool zero_cost = false;            // both calls return success at once: nothing counted, remembered or checked
+  bool needs_pool_scope = false;     // CALLER mode: a call outside of every PoolScope is a violation
+};
+
+// What the fake knows of a live registration.
+struct FakeRecord {
+  const pinrail_registration_t* reg;
+  uintptr_t base;
+  size_t length;
+  uint32_t rights;
+  uint32_t traits;
+  uint32_t lkey;
+};
+
+class FakeRegistrar {
+ public:
+  using RegisterCallback = std::function<void(const pinrail_register_request_t&, pinrail_registration_t*)>;
+  using DeregisterCallback = std::function<void(pinrail_registration_t*, pinrail_reason_t)>;
+  static constexpr int kReasons = 4;
+
+  explicit FakeRegistrar(const FakeOptions& options = {});
+  ~FakeRegistrar();
+  FakeRegistrar(const FakeRegistrar&) = delete;
+  FakeRegistrar& operator=(const FakeRegistrar&) = delete;
+
+  // Lend this to a pool. Lives as long as the fake.
+  const pinrail_registrar_t* table() const;
+
+  // The script. nth counts from now on: 1 is the next call. A scripted failure beats capacity.
+  void fail_register(uint64_t nth, pinrail_status_t status);
+  void fail_every_register(pinrail_status_t status);  // SUCCESS ends it
+  void fail_deregister(uint64_t nth, pinrail_status_t status);
+  void set_capacity(size_t bytes, size_t count);
+  void clear_script();
+
+  // Called at the start of each call, before its outcome is decided. NULL: none.
+  void on_register(RegisterCallback callback);
+  void on_deregister(DeregisterCallback callback);
+
+  uint64_t register_calls() const;    // failed ones too
+  uint64_t deregister_calls() const;  // wrong ones too
+  uint64_t deregistered(pinrail_reason_t reason) const;
+  uint64_t tails_made() const;
+  uint64_t tails_finished() const;
+  int most_at_once() const;  // threads that were in a device call at a time, at most
+
+  size_t live_count() const;
+  size_t live_bytes() const;
+  size_t peak_live_bytes() const;
+  std::vector<FakeRecord> live() const;  // by base
+  bool is_live(const pinrail_registration_t* reg) const;
+
+  // Empty after a right run: EXPECT_EQ(fake.violations(), std::vector<std::string>{}).
+  std::vector<std::string> violations() const;
+
+ private:
+  struct Script;
+  class Calls;
+
+  pinrail_status_t register_mem(const pinrail_register_request_t* request, pinrail_registration_t* reg);
+  pinrail_status_t deregister_mem(pinrail_registration_t* reg, pinrail_reason_t reason);
+  pinrail_status_t admit_locked(const pinrail_register_request_t& request, pinrail_registration_t* reg);
+  void forget_locked(const pinrail_registration_t* reg, pinrail_reason_t reason);
+  void check_request_locked(const pinrail_register_request_t& request, const pinrail_registration_t* reg);
+  void check_thread_mode_locked();
+  void note_locked(std::string what);
+
+  static pinrail_status_t register_entry(void* context, const pinrail_register_request_t* request,
+                                         pinrail_registration_t* reg);
+  static pinrail_status_t deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
+  static pinrail_status_t zero_register_entry(void* context, const pinrail_register_request_t* request,
+                                              pinrail_registration_t* reg);
+  static pinrail_status_t zero_deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
+  static pinrail_status_t tail_init_entry(void* context, void* tail);
+  static void tail_fini_entry(void* context, void* tail);
+
+  const FakeOptions options_;
+  pinrail_registrar_t table_{};
+
+  mutable std::mutex mutex_;               // guards everything below; never held while a callback runs
+  std::map<std::thread::id, int> inside_;  // threads in a call, and how deep
+  int most_at_once_ = 0;
+  std::unique_ptr<Script> script_;
+  std::map<const pinrail_registration_t*, FakeRecord> live_;
+  std::map<const void*, bool> tails_;  // made and not finished
+  size_t live_bytes_ = 0, peak_live_bytes_ = 0;
+  size_t byte_capacity_, count_capacity_;
+  uint64_t register_calls_ = 0, deregister_calls_ = 0, tails_made_ = 0, tails_finished_ = 0;
+  uint64_t reasons_[kReasons] = {};
+  uint32_t next_lkey_ = 1;
+  std::vector<std::string> violations_;
+};
+
+// While one lives, its thread is inside a call into the pool that a CALLER registrar was lent to. They nest.
+class PoolScope {
+ public:
+  PoolScope();
+  ~PoolScope();
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+};
+
+}  // namespace pinrail::fake
+
+#endif

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Threads find without a lock while others insert, remove and invalidate, and the memory of registrations is reused.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "base/core/registration_arena.h"
+#include "components/rcache/vma/vma.h"
+
+namespace pinrail::vma {
+namespace {
+
+constexpr uintptr_t kBase = 0x100000;
+constexpr uintptr_t kPage = 4096;
+constexpr uintptr_t kPages = 512;
+
+// Who sees the last reference of a dead registration go frees it: its memory is somebody else's at once.
+struct World {
+  Index index{false};
+  std::atomic<uint64_t> found{0}, wrong{0}, freed{0}, made{0};
+
+  void free(pinrail_registration_t* reg) {
+    ++freed;
+    arena::free(reg);
+  }
+  void drop_one(pinrail_registration_t* reg, uint64_t generation) {
+    uint64_t word;
+    const Drop dropped = drop({reg, generation}, &word);
+    if (dropped == Drop::stale) ++wrong;
+    if (dropped == Drop::must_act && (word & state::kDead) != 0) free(reg);
+  }
+  static void left(void* world, pinrail_registration_t* reg) {
+    bool idle = false;
+    if (kill(reg, 0, &idle) && idle) static_cast<World*>(world)->free(reg);
+  }
+};
+
+void find_some(World* world, unsigned seed, int rounds) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < rounds; ++i) {
+    const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 3) * kPage);
+    pinrail_registration_t* reg = nullptr;
+    if (!world->index.find({span, 1, 0}, &reg).ok()) continue;
+    if (!span_of(reg).contains(span) || (reg->rights & 1) == 0) ++world->wrong;
+    ++world->found;
+    world->drop_one(reg, generation_of(reg));
+  }
+}
+
+void change_some(World* world, unsigned seed, int rounds) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < rounds; ++i) {
+    const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 8) * kPage);
+    if (random() % 8 == 0) {
+      world->index.invalidate_hook(span, World::left, world);
+      continue;
+    }
+    pinrail_registration_t* reg = nullptr;
+    if (!arena::allocate(0, &reg).ok()) continue;
+    ++world->made;
+    reg->base = reinterpret_cast<void*>(span.base);
+    reg->length = span.length();
+    reg->rights = random() % 2 == 0 ? 1 : 3;
+    const uint64_t generation = generation_of(reg);
+    const bool prepared = world->index.prepare(reg->rights, 0).ok();
+    state::publish(reg, state::load(reg) | state::kIndexed | state::kOne);
+    const bool in = prepared && world->index.insert(reg, World::left, world).ok();
+    if (!in) state::publish(reg, state::of_generation(generation) | state::kDead | state::kOne);
+    world->drop_one(reg, generation);
+    // Sometimes evict it again, as an evictor does: claim first, remove then.
+    const uint64_t word = state::load(reg);
+    if (in && random() % 4 == 0 && state::generation(word) == generation && claim_idle(reg, word)) {
+      world->index.remove(reg).ignore();
+      world->free(reg);
+    }
+  }
+}
+
+TEST(VmaStress, finds_without_a_lock_stay_right_while_others_change_the_index) {
+  World world;
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 3; ++seed) threads.emplace_back(find_some, &world, seed, 200000);
+  for (unsigned seed = 11; seed <= 13; ++seed) threads.emplace_back(change_some, &world, seed, 40000);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(world.wrong, 0u);
+  EXPECT_GT(world.found, 10000u);
+  EXPECT_EQ(world.index.check(), nullptr) << world.index.check();
+  world.index.invalidate_hook({0, UINTPTR_MAX}, World::left, &world);
+  EXPECT_EQ(world.index.count(), 0u);
+  EXPECT_EQ(world.freed, world.made);
+}
+
+}  // namespace
+}  // namespace pinrail::vma

@@ -1,0 +1,194 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# tools_perf_test.sh - pinrail_perf as its users run it: output, exit status, limits, wrong words.
+# Runs in the build tree; PINRAIL_PERF names another binary. Exit status 77: no registrar works here.
+set -u
+perf=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+HOME=$work
+export HOME
+unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
+failures=0
+
+fail() {
+  echo "FAIL: $*"
+  sed 's/^/  | /' "$work/out" "$work/err"
+  failures=$((failures + 1))
+}
+
+# expect STATUS WORDS...: runs pinrail_perf; what it writes is in $work/out and $work/err.
+expect() {
+  wanted=$1
+  shift
+  "$perf" "$@" >"$work/out" 2>"$work/err"
+  status=$?
+  [ "$status" -eq "$wanted" ] || fail "pinrail_perf $*: exit status $status, not $wanted"
+}
+
+said() { grep -q -e "$1" "$work/out" "$work/err" || fail "nothing like '$1' was said"; }
+figure() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$work/out" | head -n 1; }
+is() { [ "$(figure "$1")" = "$2" ] || fail "$1 is $(figure "$1"), not $2"; }
+positive() { [ -n "$(figure "$1")" ] && [ "$(figure "$1")" != 0 ] || fail "$1 is not above 0"; }
+
+valid_json() {
+  if command -v python3 >/dev/null 2>&1; then
+    python3 -m json.tool <"$work/out" >/dev/null 2>&1 || fail "this is no JSON"
+  else
+    { [ "$(head -c 1 "$work/out")" = "{" ] && [ "$(tail -n 1 "$work/out")" = "}" ]; } || fail "this is no JSON"
+  fi
+}
+
+"$perf" --size 4K --iterations 10 >"$work/out" 2>"$work/err"
+if [ $? -ne 0 ] && grep -q NOT_AVAILABLE "$work/err"; then
+  echo "SKIP: no registrar works here"
+  exit 77
+fi
+
+echo "the table"
+expect 0 --size 4K,64K --iterations 200
+said 'without *with *speedup'
+said '64 KiB'
+said 'errors 0'
+
+echo "JSON"
+expect 0 --size 4K,2M --iterations 200 --regions 3 --json
+valid_json
+for key in pool registrar leave_pinned rows size uncached_ns cached_ns speedup hits misses evictions errors; do
+  said "\"$key\":"
+done
+is leave_pinned 1
+is hits 200
+is misses 3
+is errors 0
+
+echo "threads"
+expect 0 --size 64K --iterations 500 --regions 4 --threads 2 --json
+valid_json
+is hits 1000
+is misses 8
+is errors 0
+
+echo "each registrar"
+for registrar in iouring mlock; do
+  "$perf" --registrar "$registrar" --size 64K --iterations 100 --json >"$work/out" 2>"$work/err"
+  status=$?
+  if [ "$status" -ne 0 ] && grep -q -e NOT_AVAILABLE -e NOT_FOUND "$work/err"; then
+    echo "  not here: $registrar"
+    continue
+  fi
+  [ "$status" -eq 0 ] || fail "--registrar $registrar: exit status $status"
+  said "\"registrar\": \"$registrar\""
+  is errors 0
+  case $registrar in
+    iouring) is vmpin_growth 65536; said '"bytes_checked": "device"' ;;
+    mlock) is vmlck_growth 65536; said '"bytes_checked": "[pu]' ;;
+  esac
+done
+
+echo "a limit that forces evictions"
+PINRAIL_MCA_mpool_grdma_size_limit=8M
+export PINRAIL_MCA_mpool_grdma_size_limit
+expect 0 --size 1M --regions 64 --iterations 1000 --json
+valid_json
+positive evictions
+is errors 0
+[ "$(figure registered_bytes)" -le 8388608 ] || fail "more than the limit is registered"
+expect 0 --size 1M,16M --iterations 100
+said 'mpool_grdma_size_limit is 8M, from the environment: less than one buffer'
+unset PINRAIL_MCA_mpool_grdma_size_limit
+
+echo "a limit of the system"
+if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null 2>&1; then
+  (ulimit -l 1024 && setpriv --bounding-set=-ipc_lock --inh-caps=-all "$perf" --size 256K,4M --regions 8 \
+    --iterations 500 --json) >"$work/out" 2>"$work/err"
+  status=$?
+  [ "$status" -eq 0 ] || fail "under ulimit -l: exit status $status"
+  valid_json
+  is errors 0
+  said 'ulimit -l is 1 MiB'
+else
+  echo "  not checked: needs root and setpriv"
+fi
+
+echo "without caching"
+expect 0 --mca mpool_grdma_leave_pinned 0 --size 64K --iterations 100
+said 'Nothing was kept: leave_pinned is 0'
+said 'errors 0'
+
+echo "wrong words"
+for words in "--size 4Q" "--size 0" "--threads 0" "--regions x" "--iterations -1" "--nonsense" "4K" "--mca monitor" \
+  "--trace a --size 4K"; do
+  # shellcheck disable=SC2086
+  expect 2 $words
+  for word in $words; do last=$word; done
+  [ "$words" = "--trace a --size 4K" ] || said "$last"
+done
+expect 1 --registrar nonsense --size 4K
+said nonsense
+expect 1 --pool nonsense --size 4K
+said nonsense
+expect 0 --help
+said '--iterations'
+expect 0 --version
+said 'pinrail_perf [0-9]'
+
+echo "wrong parameters"
+PINRAIL_MCA_mpool_grdma_leave_pinned=maybe
+export PINRAIL_MCA_mpool_grdma_leave_pinned
+expect 1 --size 4K --iterations 10
+said maybe
+said mpool_grdma_leave_pinned
+said environment
+unset PINRAIL_MCA_mpool_grdma_leave_pinned
+PINRAIL_MCA_mpool_grdma_leav_pinned=1
+export PINRAIL_MCA_mpool_grdma_leav_pinned
+expect 0 --size 4K --iterations 10
+said '[Dd]id you mean.*leave_pinned'
+unset PINRAIL_MCA_mpool_grdma_leav_pinned
+
+echo "a trace"
+cat >"$work/good.trace" <<'END'
+# program: a test
+# records: 9 dropped 0 threads 1
+1 0 R 7e0000001010 5000 5 0 0
+2 0 R 7e0000001010 100 1 0 1
+3 0 D 7e0000001000 8192 5 0 0
+4 0 D 7e0000001000 8192 5 0 1
+5 0 I 7e0000002000 48 0 0 0
+6 0 R 7e0000001010 5000 5 0 2
+7 0 F 7e0000001010 5000 5 0 3
+8 0 E 0 0 0 0 0
+9 0 D 7e0000001000 8192 5 0 2
+END
+expect 0 --trace "$work/good.trace" --json
+valid_json
+for key in trace calls hits misses evictions invalidations peak_bytes errors seconds; do said "\"$key\":"; done
+is calls 3
+is misses 2
+is invalidations 1
+is peak_bytes 8192
+is errors 0
+expect 0 --trace "$work/good.trace"
+said 'calls  *3'
+
+echo "traces that are none"
+head -n 5 "$work/good.trace" >"$work/short.trace"
+head -c 100 "$work/good.trace" >"$work/cut.trace"
+: >"$work/empty.trace"
+echo '1 0 I 1000 1 0 0 0' >"$work/nothing.trace"
+echo 'what is this' >"$work/garbage.trace"
+head -c 2000 /dev/urandom >"$work/random.trace"
+printf '\3757zXZ\0and no more' >"$work/bad.xz"
+for name in short.trace cut.trace garbage.trace; do
+  expect 1 --trace "$work/$name"
+  said "$name: line [0-9]"
+done
+for name in empty.trace nothing.trace random.trace bad.xz missing.trace; do
+  expect 1 --trace "$work/$name"
+  said "$name"
+done
+expect 1 --trace /
+said directory
+
+[ "$failures" -eq 0 ] || { echo "$failures checks failed"; exit 1; }

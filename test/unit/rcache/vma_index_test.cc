@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The index beside a model that looks at everything: what it finds, what it displaces, what an event takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <set>
+
+#include "base/core/registration_arena.h"
+#include "components/rcache/vma/vma.h"
+
+namespace pinrail::vma {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+
+pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0, uint32_t flags = 0) {
+  pinrail_registration_t* reg = nullptr;
+  EXPECT_TRUE(arena::allocate(0, &reg).ok());
+  reg->base = reinterpret_cast<void*>(base);
+  reg->length = length;
+  reg->rights = rights;
+  reg->traits = traits;
+  reg->flags = flags;
+  state::publish(reg, state::load(reg) | state::kIndexed);
+  return reg;
+}
+
+// Collects what leaves.
+struct Left {
+  std::vector<pinrail_registration_t*> regs;
+  static void visit(void* arg, pinrail_registration_t* reg) {
+    bool idle = false;
+    kill(reg, 0, &idle);
+    static_cast<Left*>(arg)->regs.push_back(reg);
+  }
+};
+
+class IndexTest : public ::testing::Test {
+ protected:
+  Status put(Index& index, pinrail_registration_t* reg) {
+    EXPECT_TRUE(index.prepare(reg->rights, reg->traits).ok());
+    return index.insert(reg, Left::visit, &left_);
+  }
+  // The found registration, its reference dropped again; NULL if none.
+  static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,
+                                      uint32_t traits = 0) {
+    pinrail_registration_t* reg = nullptr;
+    if (!index.find({Span::of(base, length), rights, traits}, &reg).ok()) return nullptr;
+    uint64_t word;
+    EXPECT_NE(drop({reg, generation_of(reg)}, &word), Drop::stale);
+    return reg;
+  }
+  Left left_;
+};
+
+TEST_F(IndexTest, an_empty_index_finds_nothing) {
+  Index index(false);
+  EXPECT_EQ(look(index, kPage, kPage, 0), nullptr);
+  EXPECT_EQ(index.count(), 0u);
+  EXPECT_EQ(index.check(), nullptr);
+}
+
+TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out_is_not) {
+  Index index(false);
+  pinrail_registration_t* reg = make(0x10000, 0x4000, 1);
+  ASSERT_TRUE(put(index, reg).ok());
+  EXPECT_EQ(look(index, 0x10000, 0x4000, 1), reg);
+  EXPECT_EQ(look(index, 0x12345, 1, 0), reg);
+  EXPECT_EQ(look(index, 0x13fff, 1, 1), reg);
+  EXPECT_EQ(look(index, 0x13fff, 2, 1), nullptr);
+  EXPECT_EQ(look(index, 0xffff, 2, 1), nullptr);
+}
+
+TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
+  Index index(false);
+  pinrail_registration_t* reg = make(0x10000, 0x4000, 3, PINRAIL_TRAIT_RELAXED_ORDERING);
+  ASSERT_TRUE(put(index, reg).ok());
+  EXPECT_EQ(look(index, 0x10000, 1, 2, PINRAIL_TRAIT_RELAXED_ORDERING), reg);
+  EXPECT_EQ(look(index, 0x10000, 1, 4, PINRAIL_TRAIT_RELAXED_ORDERING), nullptr);
+  EXPECT_EQ(look(index, 0x10000, 1, 2, 0), nullptr);
+}
+
+TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_has_more_rights) {
+  Index index(false);
+  pinrail_registration_t* small = make(0x11000, 0x1000, 1);
+  pinrail_registration_t* strong = make(0x12000, 0x1000, 3);
+  pinrail_registration_t* pinned = make(0x13000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT);
+  pinrail_registration_t* across = make(0xf000, 0x2000, 1);
+  for (auto* reg : {small, strong, pinned, across}) ASSERT_TRUE(put(index, reg).ok());
+  pinrail_registration_t* large = make(0x10000, 0x8000, 1);
+  ASSERT_TRUE(put(index, large).ok());
+  EXPECT_EQ(left_.regs, std::vector<pinrail_registration_t*>{small});
+  EXPECT_EQ(index.count(), 4u);
+  EXPECT_EQ(index.check(), nullptr);
+}
+
+TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
+  Index index(false);
+  ASSERT_TRUE(put(index, make(0x10000, 0x8000, 3)).ok());
+  EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1)).is(PINRAIL_ERR_BUSY));
+  EXPECT_TRUE(put(index, make(0x10000, 0x8000, 3)).is(PINRAIL_ERR_BUSY));
+  EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT)).ok());
+  EXPECT_EQ(index.check(), nullptr);
+}
+
+TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
+  Index index(true);
+  pinrail_registration_t* outer = make(0x10000, 100, 3);
+  pinrail_registration_t* inner = make(0x10000, 50, 3);
+  ASSERT_TRUE(put(index, outer).ok());
+  ASSERT_TRUE(put(index, inner).ok());
+  EXPECT_TRUE(left_.regs.empty());
+  EXPECT_EQ(look(index, 0x10000, 100, 3), outer);
+  EXPECT_EQ(look(index, 0x10000, 50, 3), inner);
+  EXPECT_EQ(look(index, 0x10000, 50, 1), nullptr);
+  EXPECT_EQ(look(index, 0x10000, 49, 3), nullptr);
+}
+
+TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
+  Index index(false);
+  pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
+  pinrail_registration_t* next = make(0x13000, 0x1000, 1);
+  ASSERT_TRUE(put(index, reg).ok());
+  ASSERT_TRUE(put(index, next).ok());
+  index.invalidate_hook(Span::of(0x11000, 0x1000), Left::visit, &left_);
+  EXPECT_EQ(left_.regs, std::vector<pinrail_registration_t*>{reg});
+  EXPECT_EQ(look(index, 0x10000, 1, 1), nullptr);
+  EXPECT_EQ(look(index, 0x13000, 1, 1), next);
+}
+
+TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
+  Index index(false);
+  pinrail_registration_t* outer = make(0x10000, 0x3000, 1);
+  pinrail_registration_t* later = make(0x11000, 0x8000, 1);
+  ASSERT_TRUE(put(index, outer).ok());
+  ASSERT_TRUE(put(index, later).ok());
+  bool idle = false;
+  ASSERT_TRUE(kill(later, 0, &idle));  // as an evictor does, before it removes
+  pinrail_registration_t* found = nullptr;
+  ASSERT_TRUE(index.find_locked({Span::of(0x12000, 1), 1, 0}, &found).ok());
+  EXPECT_EQ(found, outer);
+  EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_EQ(index.count(), 1u);
+}
+
+TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) {
+  Index index(false);
+  ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
+  ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
+  ASSERT_TRUE(put(index, make(0x14000, 0x3000, 4)).ok());
+  EXPECT_EQ(index.containing_rights(Span::of(0x11000, 0x2000), 0), 3u);
+  EXPECT_EQ(index.containing_rights(Span::of(0x11000, 0x2001), 0), 2u);
+  EXPECT_EQ(index.containing_rights(Span::of(0x11000, 1), PINRAIL_TRAIT_ON_DEMAND), 0u);
+}
+
+TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
+  Index index(false);
+  ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
+  ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
+  ASSERT_TRUE(put(index, make(0x20000, 0x1000, 1)).ok());
+  EXPECT_EQ(index.covered_bytes(), 0x5000u);
+}
+
+TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
+  Index index(false);
+  for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
+  pinrail_registration_t* found[4];
+  EXPECT_EQ(index.find_all(Span::of(0x12000, 0x3000), found, 4), 4u);
+  for (auto* reg : found) EXPECT_EQ(state::references(state::load(reg)), 1u);
+  EXPECT_EQ(index.find_all({0, UINTPTR_MAX}, found, 0), 10u);
+}
+
+// The model: a set of spans with rights, every answer by looking at all of them.
+struct Model {
+  std::vector<pinrail_registration_t*> in;
+
+  bool contains(const Span& span, uint32_t rights, uint32_t traits) const {
+    return std::any_of(in.begin(), in.end(), [&](auto* reg) {
+      return span_of(reg).contains(span) && (reg->rights & rights) == rights && reg->traits == traits;
+    });
+  }
+  std::set<pinrail_registration_t*> dominated_by(const pinrail_registration_t* by) const {
+    std::set<pinrail_registration_t*> out;
+    for (auto* reg : in) {
+      const bool weaker = (by->rights & reg->rights) == reg->rights && reg->traits == by->traits;
+      if (weaker && span_of(by).contains(span_of(reg))) out.insert(reg);
+    }
+    return out;
+  }
+  std::set<pinrail_registration_t*> overlapping(const Span& span) const {
+    std::set<pinrail_registration_t*> out;
+    for (auto* reg : in) {
+      if (span_of(reg).overlaps(span)) out.insert(reg);
+    }
+    return out;
+  }
+  void erase(const std::set<pinrail_registration_t*>& gone) {
+    in.erase(std::remove_if(in.begin(), in.end(), [&](auto* reg) { return gone.count(reg) != 0; }), in.end());
+  }
+};
+
+class RandomIndexTest : public IndexTest, public ::testing::WithParamInterface<unsigned> {};
+
+TEST_P(RandomIndexTest, agrees_with_the_model_at_every_step) {
+  std::mt19937 random(GetParam());
+  const bool deep = GetParam() % 2 != 0;  // few overlaps and trees of three levels; else crowded
+  const uintptr_t pages = deep ? 1 << 16 : 64;
+  auto pick = [&](uintptr_t n) { return std::uniform_int_distribution<uintptr_t>(0, n - 1)(random); };
+  auto span = [&] {
+    const uintptr_t longest = pick(deep ? 4000 : 8) == 0 ? pages / 2 : 6;
+    return Span::of((1 + pick(pages)) * kPage, (1 + pick(longest)) * kPage);
+  };
+  size_t most = 0;
+  Index index(false);
+  Model model;
+  for (int step = 0; step < 10000; ++step) {
+    const Span at = span();
+    const auto rights = static_cast<uint32_t>(pick(4));
+    const uint32_t traits = pick(8) == 0 ? PINRAIL_TRAIT_RELAXED_ORDERING : 0;
+    left_.regs.clear();
+    const uintptr_t what = pick(step % 5000 < 4000 ? 60 : 18);  // grows, and shrinks again
+    if (what < 12) {
+      ASSERT_EQ(look(index, at.base, at.length(), rights, traits) != nullptr, model.contains(at, rights, traits));
+    } else if (what == 13) {
+      const auto gone = model.overlapping(at);
+      index.invalidate_hook(at, Left::visit, &left_);
+      ASSERT_EQ(std::set<pinrail_registration_t*>(left_.regs.begin(), left_.regs.end()), gone);
+      ASSERT_EQ(left_.regs.size(), gone.size());
+      model.erase(gone);
+    } else if (what < 17 && !model.in.empty()) {
+      pinrail_registration_t* reg = model.in[pick(model.in.size())];
+      ASSERT_TRUE(index.remove(reg).ok());
+      model.erase({reg});
+    } else {
+      pinrail_registration_t* reg = make(at.base, at.length(), rights, traits);
+      const bool refused = model.contains(at, rights, traits);
+      const auto gone = model.dominated_by(reg);
+      ASSERT_EQ(put(index, reg).is(PINRAIL_ERR_BUSY), refused);
+      if (refused) continue;
+      ASSERT_EQ(std::set<pinrail_registration_t*>(left_.regs.begin(), left_.regs.end()), gone);
+      model.erase(gone);
+      model.in.push_back(reg);
+    }
+    ASSERT_EQ(index.count(), model.in.size());
+    most = std::max(most, model.in.size());
+    if (step % 64 == 0) {
+      ASSERT_EQ(index.check(), nullptr) << index.check();
+    }
+  }
+  EXPECT_GT(most, deep ? 1000u : 20u);
+  index.invalidate_hook({0, UINTPTR_MAX}, Left::visit, &left_);
+  EXPECT_EQ(index.count(), 0u);
+  EXPECT_EQ(index.check(), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomIndexTest, ::testing::Range(1u, 13u));
+
+class PersistentIndexTest : public IndexTest, public ::testing::WithParamInterface<bool> {};
+
+// Persistent (and exact) ones may contain each other: the reach of the nodes has to find the right one all the same.
+TEST_P(PersistentIndexTest, nested_registrations_are_all_found) {
+  const bool exact = GetParam();
+  Index index(exact);
+  std::mt19937 random(7);
+  Model model;
+  for (int i = 0; i < 3000; ++i) {
+    const uintptr_t base = 0x100000 + (random() % 512) * kPage;
+    const size_t length = (1 + random() % (i % 64 == 0 ? 512 : 8)) * kPage;
+    pinrail_registration_t* reg = make(base, length, 1, 0, PINRAIL_FLAG_PERSISTENT);
+    const bool equal = std::any_of(model.in.begin(), model.in.end(), [&](auto* other) {
+      return other->base == reg->base && other->length == reg->length;
+    });
+    ASSERT_EQ(put(index, reg).is(PINRAIL_ERR_BUSY), equal);
+    if (!equal) model.in.push_back(reg);
+  }
+  ASSERT_EQ(index.check(), nullptr) << index.check();
+  for (int i = 0; i < 3000; ++i) {
+    const Span span = Span::of(0x100000 + (random() % 600) * kPage, (1 + random() % 64) * kPage);
+    const bool expected = exact ? std::any_of(model.in.begin(), model.in.end(),
+                                              [&](auto* reg) {
+                                                return span_of(reg).base == span.base && span_of(reg).end == span.end;
+                                              })
+                                : model.contains(span, 1, 0);
+    ASSERT_EQ(look(index, span.base, span.length(), 1) != nullptr, expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, PersistentIndexTest, ::testing::Bool());
+
+}  // namespace
+}  // namespace pinrail::vma
