@@ -84,8 +84,9 @@ class Pool {
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
-  Status register_mem(pinrail_thread_t* thread, pinrail_mpool_request_t request, pinrail_registration_t** reg_out);
-  Status find(pinrail_thread_t* thread, pinrail_mpool_request_t request, pinrail_registration_t** reg_out);
+  Status register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
+                      pinrail_registration_t** reg_out);
+  Status find(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
   void invalidate_range_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
@@ -112,7 +113,8 @@ class Pool {
   void leave_cache();
 
   // grdma_register.cc
-  bool hit(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
+  bool hit(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& request,
+           pinrail_registration_t** reg_out);
   void count_hit(const pinrail_thread_t* thread);
   Status miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
   Status register_uncached(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,

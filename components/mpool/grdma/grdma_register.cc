@@ -8,40 +8,22 @@ namespace {
 // R13: a range that goes away while it is being registered is tried again this often.
 constexpr int kRetriesAfterRace = 3;
 
-// Rounds the request to what the device deals in.
-bool round_request(pinrail_mpool_request_t* request, size_t granularity) {
-  Span span = Span::of(request->addr, request->length);
-  if (!round_out(&span, granularity)) return false;
-  request->addr = span.base;
-  request->length = span.length();
-  return true;
-}
-
 }  // namespace
 
-Status Pool::register_mem(pinrail_thread_t* thread, pinrail_mpool_request_t request,
-                          pinrail_registration_t** reg_out) {
-  if (!round_request(&request, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
-  drain_if_due(thread);
-  if ((request.flags & PINRAIL_FLAG_CACHE_BYPASS) == 0 && hit(thread, request, reg_out)) return success();
-  return miss(thread, request, reg_out);
-}
-
-Status Pool::find(pinrail_thread_t* thread, pinrail_mpool_request_t request, pinrail_registration_t** reg_out) {
-  if (!round_request(&request, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
-  drain_if_due(thread);
-  if (hit(thread, request, reg_out)) return success();
-  if (rcache_.ops->find_locked(rcache_.module, request.addr, request.length, request.rights, request.traits,
-                               reg_out) != PINRAIL_SUCCESS) {
-    return PINRAIL_ERR_NOT_FOUND;
+inline void Pool::count_hit(const pinrail_thread_t* thread) {
+  if (thread->index < kHitCounts - 1) {
+    // relaxed, and no read-modify-write: this thread alone writes here, readers only want the figure.
+    std::atomic<uint64_t>& hits = hits_[thread->index].hits;
+    hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  } else {
+    hits_[kHitCounts - 1].hits.fetch_add(1, std::memory_order_relaxed);
   }
-  count_hit(thread);
-  return success();
 }
 
-bool Pool::hit(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out) {
+inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& request,
+                      pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  if (rcache_.ops->find(rcache_.module, request.addr, request.length, request.rights, request.traits, &reg) !=
+  if (rcache_.ops->find(rcache_.module, span.base, span.length(), request.rights, request.traits, &reg) !=
       PINRAIL_SUCCESS) {
     return false;
   }
@@ -51,14 +33,26 @@ bool Pool::hit(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
   return true;
 }
 
-void Pool::count_hit(const pinrail_thread_t* thread) {
-  if (thread->index < kHitCounts - 1) {
-    // relaxed, and no read-modify-write: this thread alone writes here, readers only want the figure.
-    std::atomic<uint64_t>& hits = hits_[thread->index].hits;
-    hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  } else {
-    hits_[kHitCounts - 1].hits.fetch_add(1, std::memory_order_relaxed);
+Status Pool::register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
+                          pinrail_registration_t** reg_out) {
+  Span span = Span::of(request.addr, request.length);
+  if (!round_out(&span, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
+  drain_if_due(thread);
+  if ((request.flags & PINRAIL_FLAG_CACHE_BYPASS) == 0 && hit(thread, span, request, reg_out)) return success();
+  return miss(thread, {span.base, span.length(), request.rights, request.traits, request.flags}, reg_out);
+}
+
+Status Pool::find(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out) {
+  Span span = Span::of(request.addr, request.length);
+  if (!round_out(&span, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
+  drain_if_due(thread);
+  if (hit(thread, span, request, reg_out)) return success();
+  if (rcache_.ops->find_locked(rcache_.module, span.base, span.length(), request.rights, request.traits, reg_out) !=
+      PINRAIL_SUCCESS) {
+    return PINRAIL_ERR_NOT_FOUND;
   }
+  count_hit(thread);
+  return success();
 }
 
 Status Pool::miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,

@@ -55,7 +55,10 @@ class Index {
   static constexpr uint32_t kMaxClasses = 64;  // 16 sets of rights x 4 sets of traits
   static constexpr size_t kBatch = 32;
 
-  bool answers(const Tree& tree, const Query& query) const;
+  bool answers(const Tree& tree, const Query& query) const {
+    if (tree.traits != query.traits) return false;
+    return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
+  }
   Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);

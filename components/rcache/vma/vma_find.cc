@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way down without a lock. Each step looks at a node's version, reads, and looks again (vma_node.h).
-#include "components/rcache/vma/vma_tree.h"
+#include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
 namespace {
 
-// A node and the version under which it was reached.
+// A node and the version under which it was reached. No initialisers: a search keeps a dozen and uses one or two.
 struct Step {
-  const Node* node = nullptr;
-  uint64_t version = 0;
+  const Node* node;
+  uint64_t version;
 };
 
 // How many of the sorted words are <= key.
@@ -50,7 +50,10 @@ bool step_down(Step* at, uint32_t slot) {
 
 bool start(const Word<Node*>& root, Step* at) {
   const Node* node = root.get();
-  if (node == nullptr) return true;
+  if (node == nullptr) {
+    at->node = nullptr;
+    return true;
+  }
   const uint64_t version = node->look();
   if ((version & 1) != 0 || root.get() != node) return false;
   *at = {node, version};
@@ -149,7 +152,7 @@ class Search {
 
 }  // namespace
 
-Look Tree::find(const Span& span, bool exact, pinrail_registration_t** reg_out) const {
+inline Look Tree::find(const Span& span, bool exact, pinrail_registration_t** reg_out) const {
   Step at;
   int slot = -1;
   const Look look = Search(span, exact).walk(root_, &at, &slot);
@@ -162,6 +165,20 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   // Under the index lock nothing disturbs.
   if (Search(span, exact).walk(root_, &at, &slot) != Look::found) return nullptr;
   return as_leaf(at.node)->reg[slot].get();
+}
+
+// flatten: the way of every hit, in one piece.
+__attribute__((flatten)) Status Index::find(const Query& query, pinrail_registration_t** reg_out) const {
+  constexpr int kLooks = 3;
+  // acquire: pairs with the release store in class_of().
+  const uint32_t count = classes_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!answers(trees_[i], query)) continue;
+    Look look = Look::disturbed;
+    for (int n = 0; n < kLooks && look == Look::disturbed; ++n) look = trees_[i].find(query.span, exact_, reg_out);
+    if (look == Look::found) return success();
+  }
+  return PINRAIL_ERR_NOT_FOUND;
 }
 
 }  // namespace pinrail::vma

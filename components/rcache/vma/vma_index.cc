@@ -47,24 +47,6 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
   return &trees_[count];
 }
 
-bool Index::answers(const Tree& tree, const Query& query) const {
-  if (tree.traits != query.traits) return false;
-  return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
-}
-
-Status Index::find(const Query& query, pinrail_registration_t** reg_out) const {
-  constexpr int kLooks = 3;
-  // acquire: pairs with the release store in class_of().
-  const uint32_t count = classes_.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (!answers(trees_[i], query)) continue;
-    Look look = Look::disturbed;
-    for (int n = 0; n < kLooks && look == Look::disturbed; ++n) look = trees_[i].find(query.span, exact_, reg_out);
-    if (look == Look::found) return success();
-  }
-  return PINRAIL_ERR_NOT_FOUND;
-}
-
 Status Index::find_locked(const Query& query, pinrail_registration_t** reg_out) {
   Guard guard(mutex_);
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The scriptable fake keeps the contract of a registrar, so that what was tested with it holds for the others.
+#include "test/conform/registrar_conformance.h"
+#include "test/fake/fake_registrar.h"
+
+namespace pinrail::test {
+namespace {
+
+class FakeDevice : public Device {
+ public:
+  ~FakeDevice() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
+  const pinrail_registrar_t& table() const override { return *fake_.table(); }
+
+ private:
+  fake::FakeRegistrar fake_;
+};
+
+Subject fake_subject() {
+  Subject subject;
+  subject.name = "fake";
+  subject.has_keys = true;
+  subject.open = [](std::unique_ptr<Device>* device_out, std::string*) {
+    *device_out = std::make_unique<FakeDevice>();
+    return success();
+  };
+  return subject;
+}
+
+INSTANTIATE_TEST_SUITE_P(fake, RegistrarConformance, ::testing::Values(fake_subject()));
+
+}  // namespace
+}  // namespace pinrail::test
