@@ -6,6 +6,7 @@
 set -u
 perf=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
 traces=${PINRAIL_TRACES:-${srcdir:-.}/test/traces}
+[ -x "$perf" ] || { echo "there is no $perf"; exit 99; }
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 HOME=$work

@@ -37,8 +37,11 @@ AC_DEFUN([PINRAIL_OPTION_SANITIZE], [
   pinrail_sanitize=$enable_sanitizer
   AS_IF([test "x$enable_sanitizer" != xno], [
     PINRAIL_SANITIZE="-fsanitize=$enable_sanitizer -fno-omit-frame-pointer -fno-sanitize-recover=undefined"
+  ], [
+    PINRAIL_NO_UNDEFINED="-Wl,--no-undefined"  # the sanitizers' run-time symbols come from the program
   ])
   AC_SUBST([PINRAIL_SANITIZE])
+  AC_SUBST([PINRAIL_NO_UNDEFINED])
 ])
 
 # PINRAIL_THIRD_PARTY(name, option, header, library, function, what)

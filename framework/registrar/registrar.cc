@@ -85,21 +85,29 @@ void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
   bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
 }
 
-// Asks the device, and makes sure of what it said.
-Status ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
-  const Status status = call_register(bound, request, reg);
+// What a registrar may not touch. Put right again where it did: others read these fields while the call runs, so
+// nothing is written as long as nothing is wrong.
+bool left_alone(const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  if (reg->base == request->addr && reg->length == request->length && reg->traits == request->traits) return true;
   reg->base = request->addr;
   reg->length = request->length;
   reg->traits = request->traits;
+  return false;
+}
+
+// Asks the device, and makes sure of what it said.
+Status ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  const Status status = call_register(bound, request, reg);
+  const bool same_range = left_alone(request, reg);
   if (!is_known(status.code())) return bad_answer(bound, "a status that does not exist");
   if (!status.ok()) {
     reg->rights = request->rights;
     return status;
   }
-  const bool kept = (reg->rights & request->rights) == request->rights;
-  if (kept && (reg->rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) == 0) return success();
+  const bool rights_kept = (reg->rights & request->rights) == request->rights;
+  if (same_range && rights_kept && (reg->rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) == 0) return success();
   call_deregister(bound, reg, PINRAIL_REASON_RELEASED).ignore();
-  return bad_answer(bound, "rights that are not those asked for, or more");
+  return bad_answer(bound, "another range, or rights that are not those asked for or more");
 }
 
 }  // namespace

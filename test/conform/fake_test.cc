@@ -8,11 +8,17 @@ namespace {
 
 class FakeDevice : public Device {
  public:
-  ~FakeDevice() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
+  ~FakeDevice() override { EXPECT_EQ(fake_.live_count(), 0u); }
   const pinrail_registrar_t& table() const override { return *fake_.table(); }
 
  private:
-  fake::FakeRegistrar fake_;
+  static fake::FakeOptions options() {
+    fake::FakeOptions options;
+    options.refused_traits = PINRAIL_TRAIT_ON_DEMAND;
+    return options;
+  }
+
+  fake::FakeRegistrar fake_{options()};
 };
 
 Subject fake_subject() {

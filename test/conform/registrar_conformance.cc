@@ -44,7 +44,9 @@ TEST_P(RegistrarConformance, every_length_is_counted_and_given_back) {
     const size_t before = counted();
     Registration registration(table());
     ASSERT_TRUE(registration.make(mapping.at(page_size()), length).ok());
-    if (GetParam().counter != Counter::nowhere) EXPECT_EQ(counted(), before + length);
+    if (GetParam().counter != Counter::nowhere) {
+      EXPECT_EQ(counted(), before + length);
+    }
     EXPECT_TRUE(registration.give_back().ok());
   }
 }
@@ -62,8 +64,7 @@ TEST_P(RegistrarConformance, range_and_traits_stay_and_rights_are_not_lowered) {
   }
 }
 
-TEST_P(RegistrarConformance, the_device_sees_every_byte_that_the_processor_wrote) {
-  if (!GetParam().moves_bytes) GTEST_SKIP() << GetParam().name << " moves no bytes";
+TEST_P(RegistrarOfBytes, the_device_sees_every_byte_that_the_processor_wrote) {
   const Mapping mapping(GetParam().largest_transfer);
   mapping.fill(2);
   for (const size_t length : lengths_up_to(mapping.length())) {
@@ -74,8 +75,7 @@ TEST_P(RegistrarConformance, the_device_sees_every_byte_that_the_processor_wrote
   }
 }
 
-TEST_P(RegistrarConformance, the_processor_sees_every_byte_that_the_device_wrote) {
-  if (!GetParam().moves_bytes) GTEST_SKIP() << GetParam().name << " moves no bytes";
+TEST_P(RegistrarOfBytes, the_processor_sees_every_byte_that_the_device_wrote) {
   const Mapping mapping(GetParam().largest_transfer);
   for (const size_t length : lengths_up_to(mapping.length())) {
     SCOPED_TRACE(length);
@@ -86,8 +86,7 @@ TEST_P(RegistrarConformance, the_processor_sees_every_byte_that_the_device_wrote
   }
 }
 
-TEST_P(RegistrarConformance, pieces_at_odd_offsets_touch_nothing_beside_them) {
-  if (!GetParam().moves_bytes) GTEST_SKIP() << GetParam().name << " moves no bytes";
+TEST_P(RegistrarOfBytes, pieces_at_odd_offsets_touch_nothing_beside_them) {
   const size_t page = page_size();
   const Mapping mapping(8 * page);
   Registration registration(table());
@@ -105,8 +104,7 @@ TEST_P(RegistrarConformance, pieces_at_odd_offsets_touch_nothing_beside_them) {
   }
 }
 
-TEST_P(RegistrarConformance, transfers_outside_of_the_registration_are_refused) {
-  if (!GetParam().moves_bytes) GTEST_SKIP() << GetParam().name << " moves no bytes";
+TEST_P(RegistrarOfBytes, transfers_outside_of_the_registration_are_refused) {
   const size_t page = page_size();
   const Mapping mapping(4 * page);
   Registration registration(table());
@@ -119,8 +117,7 @@ TEST_P(RegistrarConformance, transfers_outside_of_the_registration_are_refused) 
 }
 
 // Why caches go stale, and the proof that the pin is real.
-TEST_P(RegistrarConformance, after_unmap_and_map_the_old_registration_has_the_old_pages) {
-  if (!GetParam().moves_bytes) GTEST_SKIP() << GetParam().name << " moves no bytes";
+TEST_P(RegistrarOfBytes, after_unmap_and_map_the_old_registration_has_the_old_pages) {
   const Mapping mapping(64 * page_size());
   mapping.fill(5);
   Registration old_one(table());
@@ -149,12 +146,15 @@ TEST_P(RegistrarConformance, overlapping_registrations_do_not_depend_on_each_oth
     EXPECT_EQ(counted(), before + (GetParam().overlaps_count_once ? 8 : 10) * page);
   }
   EXPECT_TRUE(inner.give_back().ok());
-  if (GetParam().overlaps_count_once) EXPECT_EQ(counted(), before + 8 * page);
-  if (GetParam().moves_bytes) EXPECT_TRUE(device_sees(outer, 8, 0, 8 * page));
+  if (GetParam().overlaps_count_once) {
+    EXPECT_EQ(counted(), before + 8 * page);
+  }
+  if (GetParam().moves_bytes) {
+    EXPECT_TRUE(device_sees(outer, 8, 0, 8 * page));
+  }
 }
 
-TEST_P(RegistrarConformance, a_range_with_a_hole_is_refused_and_nothing_stays) {
-  if (!GetParam().checks_memory) GTEST_SKIP() << GetParam().name << " does not look at the memory";
+TEST_P(RegistrarOfPages, a_range_with_a_hole_is_refused_and_nothing_stays) {
   const size_t page = page_size();
   const Mapping mapping(8 * page);
   mapping.unmap(3 * page, page);
@@ -165,8 +165,7 @@ TEST_P(RegistrarConformance, a_range_with_a_hole_is_refused_and_nothing_stays) {
   EXPECT_EQ(counted(), before);
 }
 
-TEST_P(RegistrarConformance, memory_without_access_is_refused_and_nothing_stays) {
-  if (!GetParam().checks_memory) GTEST_SKIP() << GetParam().name << " does not look at the memory";
+TEST_P(RegistrarOfPages, memory_without_access_is_refused_and_nothing_stays) {
   const Mapping mapping(8 * page_size(), PROT_NONE);
   const size_t before = counted();
   Registration registration(table());
@@ -216,8 +215,12 @@ TEST_P(RegistrarConformance, twenty_thousand_registrations_have_keys_of_their_ow
     ASSERT_TRUE(registrations.back()->make(mapping.at(i * page), page).ok()) << i;
     keys.insert(registrations.back()->reg().lkey);
   }
-  if (GetParam().has_keys) EXPECT_EQ(keys.size(), kCount);
-  if (GetParam().counter != Counter::nowhere) EXPECT_EQ(counted(), before + kCount * page);
+  if (GetParam().has_keys) {
+    EXPECT_EQ(keys.size(), kCount);
+  }
+  if (GetParam().counter != Counter::nowhere) {
+    EXPECT_EQ(counted(), before + kCount * page);
+  }
   if (!GetParam().moves_bytes) return;
   for (size_t i = 0; i < kCount; i += 997) {
     unsigned char byte = 0;
@@ -227,7 +230,8 @@ TEST_P(RegistrarConformance, twenty_thousand_registrations_have_keys_of_their_ow
 }
 
 // Registers, moves bytes and deregisters in its part of the mapping; counts what went wrong.
-void churn(const pinrail_registrar_t& table, const Mapping& mapping, size_t first, bool moves, std::atomic<int>* wrong) {
+void churn(const pinrail_registrar_t& table, const Mapping& mapping, size_t first, bool moves,
+           std::atomic<int>* wrong) {
   const size_t page = page_size();
   for (size_t round = 0; round < 200; ++round) {
     const size_t offset = (first + round % 3) * page;
@@ -256,8 +260,8 @@ TEST_P(RegistrarConformance, four_threads_work_at_once_on_overlapping_ranges) {
 
 TEST_P(RegistrarConformance, every_reason_is_taken) {
   const Mapping mapping(4 * page_size());
-  for (const auto reason : {PINRAIL_REASON_RELEASED, PINRAIL_REASON_EVICTED, PINRAIL_REASON_INVALIDATED,
-                            PINRAIL_REASON_FINALIZED}) {
+  for (const auto reason :
+       {PINRAIL_REASON_RELEASED, PINRAIL_REASON_EVICTED, PINRAIL_REASON_INVALIDATED, PINRAIL_REASON_FINALIZED}) {
     SCOPED_TRACE(static_cast<int>(reason));
     Registration registration(table());
     ASSERT_TRUE(registration.make(mapping.base(), mapping.length()).ok());
@@ -279,8 +283,8 @@ TEST_P(RegistrarConformance, an_invalidated_one_leaves_the_locks_of_new_memory_a
 }
 
 TEST_P(RegistrarConformance, memory_that_is_already_gone_can_be_given_back_for_any_reason) {
-  for (const auto reason : {PINRAIL_REASON_RELEASED, PINRAIL_REASON_EVICTED, PINRAIL_REASON_INVALIDATED,
-                            PINRAIL_REASON_FINALIZED}) {
+  for (const auto reason :
+       {PINRAIL_REASON_RELEASED, PINRAIL_REASON_EVICTED, PINRAIL_REASON_INVALIDATED, PINRAIL_REASON_FINALIZED}) {
     SCOPED_TRACE(static_cast<int>(reason));
     const Mapping mapping(16 * page_size());
     Registration registration(table());
@@ -323,8 +327,7 @@ ChildAnswer fill_up_to_the_limit(const Subject& subject, size_t limit, size_t pi
   return {0, refused.code(), fitted, again_status.code(), refilled};
 }
 
-TEST_P(RegistrarConformance, a_memlock_limit_says_out_of_resource_and_what_is_given_back_makes_room) {
-  if (!GetParam().limited) GTEST_SKIP() << GetParam().name << " knows no such limit";
+TEST_P(RegistrarOfPages, a_memlock_limit_says_out_of_resource_and_what_is_given_back_makes_room) {
   constexpr size_t kLimit = 4 * kMiB, kPiece = kMiB / 4;
   ChildAnswer answer{};
   ASSERT_TRUE(in_child([] { return fill_up_to_the_limit(GetParam(), kLimit, kPiece); }, &answer));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar_conformance.h - what every registrar must do. A registrar joins with one small file that describes it and
-// says INSTANTIATE_TEST_SUITE_P(its_name, RegistrarConformance, ::testing::Values(subject)).
+// says INSTANTIATE_TEST_SUITE_P(its_name, RegistrarConformance, ::testing::Values(subject)), and likewise for
+//   RegistrarOfPages  if it really pins: it looks at the memory, and RLIMIT_MEMLOCK bounds it
+//   RegistrarOfBytes  if it has device_read and device_write
 //
 // Threads  as GoogleTest runs them: one case at a time.
 #ifndef PINRAIL_TEST_CONFORM_REGISTRAR_CONFORMANCE_H
@@ -61,11 +63,11 @@ struct Subject {
   std::string name;
   std::function<Status(std::unique_ptr<Device>*, std::string* why_out)> open;
   Counter counter = Counter::nowhere;
-  bool moves_bytes = false;        // has device_read and device_write
-  bool has_keys = false;           // lkeys differ between live registrations
-  bool checks_memory = false;      // refuses what is not mapped
-  bool limited = false;            // RLIMIT_MEMLOCK bounds it
-  bool limited_by_user = false;    // ... over all processes of the user
+  bool moves_bytes = false;      // has device_read and device_write
+  bool has_keys = false;         // lkeys differ between live registrations
+  bool checks_memory = false;    // refuses what is not mapped
+  bool limited = false;          // RLIMIT_MEMLOCK bounds it
+  bool limited_by_user = false;  // ... over all processes of the user
   bool overlaps_count_once = false;
   size_t largest_transfer = size_t{16} << 20;  // bytes; smaller where moving bytes is slow
 };
@@ -82,6 +84,9 @@ class RegistrarConformance : public ::testing::TestWithParam<Subject> {
   size_t counted_before_ = 0;
   size_t descriptors_before_ = 0;
 };
+
+class RegistrarOfPages : public RegistrarConformance {};
+class RegistrarOfBytes : public RegistrarConformance {};
 
 constexpr uint32_t kAllRights = PINRAIL_RIGHTS_MASK;
 

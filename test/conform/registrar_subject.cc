@@ -70,7 +70,9 @@ Registration::Registration(const pinrail_registrar_t& table) : table_(table) {
 }
 
 Registration::~Registration() {
-  if (live_) EXPECT_TRUE(give_back().ok());
+  if (live_) {
+    EXPECT_TRUE(give_back().ok());
+  }
   std::free(reg_);
 }
 

@@ -6,18 +6,14 @@
 #include <cstring>
 #include <utility>
 
+#include "framework/registrar/request.h"
+
 namespace pinrail::fake {
 namespace {
 
 thread_local int pool_depth = 0;
 
 constexpr size_t kMostViolations = 64;
-
-// The tail as registrar.h promises it: behind the registration, at the next multiple of 64.
-const unsigned char* tail_bytes(const pinrail_registration_t* reg) {
-  static_assert(sizeof(pinrail_registration_t) % 64 == 0, "a tail starts right behind the registration");
-  return reinterpret_cast<const unsigned char*>(reg + 1);
-}
 
 std::string text_of(const FakeRecord& record) {
   char text[96];
@@ -150,11 +146,10 @@ pinrail_status_t FakeRegistrar::register_mem(const pinrail_register_request_t* r
 }
 
 pinrail_status_t FakeRegistrar::admit_locked(const pinrail_register_request_t& request, pinrail_registration_t* reg) {
-  if ((request.kind & options_.kinds) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  if ((request.rights & ~PINRAIL_RIGHTS_MASK) != 0 || (request.traits & ~PINRAIL_TRAITS_MASK) != 0) {
-    return PINRAIL_ERR_BAD_PARAM;
-  }
-  if ((request.rights & options_.refused_rights) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  const Status checked = check_request(table_, request);
+  if (!checked.ok()) return checked.code();
+  const bool refused = ((request.rights & options_.refused_rights) | (request.traits & options_.refused_traits)) != 0;
+  if (refused) return PINRAIL_ERR_NOT_SUPPORTED;
   if (live_.size() >= count_capacity_) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (live_bytes_ > byte_capacity_ || request.length > byte_capacity_ - live_bytes_) return PINRAIL_ERR_OUT_OF_RESOURCE;
 
@@ -166,7 +161,7 @@ pinrail_status_t FakeRegistrar::admit_locked(const pinrail_register_request_t& r
   reg->lkey = record.lkey;
   reg->rkey = ~record.lkey;
   if (options_.tail_size >= sizeof(record.lkey)) {
-    std::memcpy(const_cast<unsigned char*>(tail_bytes(reg)), &record.lkey, sizeof(record.lkey));
+    std::memcpy(registrar_tail(reg), &record.lkey, sizeof(record.lkey));
   }
   return PINRAIL_SUCCESS;
 }
@@ -201,7 +196,7 @@ void FakeRegistrar::forget_locked(const pinrail_registration_t* reg, pinrail_rea
   }
   if (reg->lkey != record.lkey) note_locked("lkey changed while registered: " + text_of(record));
   if (options_.tail_size >= sizeof(record.lkey) &&
-      std::memcmp(tail_bytes(reg), &record.lkey, sizeof(record.lkey)) != 0) {
+      std::memcmp(registrar_tail(reg), &record.lkey, sizeof(record.lkey)) != 0) {
     note_locked("tail changed while registered: " + text_of(record));
   }
   live_bytes_ -= record.length;
@@ -219,7 +214,7 @@ void FakeRegistrar::check_request_locked(const pinrail_register_request_t& reque
   if (reg->base != request.addr || reg->length != request.length) note_locked("registration's range is not set");
   if (reg->rights != request.rights || reg->traits != request.traits) note_locked("registration's access is not set");
   if (reg->tail_size != options_.tail_size) note_locked("tail of a wrong size");
-  if (options_.tail_hooks && tails_.count(tail_bytes(reg)) == 0) note_locked("tail was not initialised");
+  if (options_.tail_hooks && tails_.count(registrar_tail(reg)) == 0) note_locked("tail was not initialised");
 }
 
 void FakeRegistrar::check_thread_mode_locked() {

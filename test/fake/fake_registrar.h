@@ -35,6 +35,7 @@ struct FakeOptions {
   size_t byte_capacity = SIZE_MAX;   // OUT_OF_RESOURCE beyond it
   size_t count_capacity = SIZE_MAX;  // OUT_OF_RESOURCE beyond it
   uint32_t refused_rights = 0;       // a request with one of these rights gets NOT_SUPPORTED
+  uint32_t refused_traits = 0;       // likewise
   bool tail_hooks = false;           // the table has tail_init and tail_fini
   bool zero_cost = false;            // both calls return success at once: nothing counted, remembered or checked
   bool needs_pool_scope = false;     // CALLER mode: a call outside of every PoolScope is a violation

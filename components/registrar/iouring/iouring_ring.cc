@@ -16,13 +16,20 @@ namespace {
 
 constexpr unsigned kQueueDepth = 2;  // transfers go one at a time
 constexpr uint64_t kProbeTag = 1;
+constexpr useconds_t kGraceMicroseconds = 30000;
 
-// What a refused ring means. Descriptors and memory come back; a switched-off or too old io_uring does not.
+bool may_lock_nothing() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+}
+
+// What a refused ring means. Descriptors and memory come back; a switched-off or too old io_uring does not. A ring's
+// own pages count as locked.
 Status status_of_refusal(int error) {
   switch (error) {
     case EMFILE:
-    case ENFILE:
-    case ENOMEM: return PINRAIL_ERR_OUT_OF_RESOURCE;
+    case ENFILE: return PINRAIL_ERR_OUT_OF_RESOURCE;
+    case ENOMEM: return may_lock_nothing() ? PINRAIL_ERR_NOT_AVAILABLE : PINRAIL_ERR_OUT_OF_RESOURCE;
     default: return PINRAIL_ERR_NOT_AVAILABLE;
   }
 }
@@ -74,11 +81,6 @@ Status add_ring(Registrar* registrar, uint32_t index) {
   return success();
 }
 
-bool may_lock_nothing() {
-  rlimit limit{};
-  return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
-}
-
 // Registers a page and clears it: does pinning work for this user, and does a clear unpin at once? A tagged buffer
 // says when it is gone.
 Status probe(Registrar* registrar, char* page, size_t bytes) {
@@ -120,8 +122,10 @@ bool pop_slot(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots
 void settle_ring(Ring* ring) {
   Guard guard(ring->transfer);  // before the look: whoever else is settling is waited for
   if (!ring->unsettled.exchange(false)) return;
-  // These kernels retire what was removed from a ring's tables in order and a second late; giving a table back waits
-  // for the end of that queue. A table of files, for it can come and go beside the buffers.
+  // These kernels put what was removed from a ring's tables onto a queue after an RCU grace period, and run the queue
+  // a second later. Giving a table back runs it at once and waits for its end: a table of files, for it can come and
+  // go beside the buffers. Whoever gives it back before the grace period is over waits the whole second.
+  usleep(kGraceMicroseconds);
   if (io_uring_register_files_sparse(&ring->uring, 1) != 0) return;
   while (io_uring_unregister_files(&ring->uring) == -EINTR) {
   }

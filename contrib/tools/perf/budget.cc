@@ -63,6 +63,18 @@ void Budget::check(const std::string& when) {
   if (now.registered_bytes > now.size_limit)
     errors_->add(text("%s: %" PRIu64 " bytes are registered, the limit is %" PRIu64, when.c_str(), now.registered_bytes,
                       now.size_limit));
+  if (now.registered_count > now.count_limit)
+    errors_->add(text("%s: %" PRIu64 " registrations, the limit is %" PRIu64, when.c_str(), now.registered_count,
+                      now.count_limit));
+}
+
+std::string limit_text(const Session& session) {
+  const pinrail_mpool_stats_t stats = session.stats();
+  for (const char* name : {"size_limit", "count_limit"}) {
+    const uint64_t limit = name[0] == 's' ? stats.size_limit : stats.count_limit;
+    if (limit != UINT64_MAX) return session.parameter(name) + " is " + session.describe(name);
+  }
+  return memlock_limit() == UINT64_MAX ? "" : "ulimit -l is " + size_text(memlock_limit());
 }
 
 bool is_refusal(pinrail_status_t status) {
@@ -80,11 +92,9 @@ Refusal explain_refusal(const Session& session, pinrail_status_t status, size_t 
   if (stats.size_limit < held + bytes)
     return {true, text("%s is %s: less than %s", session.parameter("size_limit").c_str(),
                        session.describe("size_limit").c_str(), held == 0 ? "one buffer" : "what is in use at once")};
-  if (memlock_limit() < held + bytes)
-    return {true,
-            text("%s was refused: ulimit -l is %s", size_text(bytes).c_str(), size_text(memlock_limit()).c_str())};
-  return {true, text("%s was refused (%s) with %s in use", size_text(bytes).c_str(), pinrail_status_name(status),
-                     size_text(held).c_str())};
+  const std::string locked = memlock_limit() == UINT64_MAX ? "" : "; ulimit -l is " + size_text(memlock_limit());
+  return {true, text("%s was refused with %s in use (%s%s)", size_text(bytes).c_str(), size_text(held).c_str(),
+                     pinrail_status_name(status), locked.c_str())};
 }
 
 }  // namespace pinrail::perf

@@ -41,6 +41,9 @@ class Budget {
   Growth growth_;
 };
 
+// Which limit of this pool or this user is in force, in words; "" if none is.
+std::string limit_text(const Session& session);
+
 // Why a register call of that length was refused, in words, when held bytes are registered and referenced.
 // legitimate: nothing idle could have been evicted for it.
 struct Refusal {

@@ -142,9 +142,9 @@ std::string ByteCheck::said() const {
   std::string out;
   if (device_bytes_ > 0) out = samples_ ? "device, samples" : "device";
   if (frame_bytes_ > 0) out += out.empty() ? "page frames" : ", page frames";
-  if (unchecked_ > 0 || out.empty()) out += out.empty() ? "unchecked" : ", in part unchecked";
+  if (unchecked_ > 0) out += out.empty() ? "unchecked" : ", in part unchecked";
   if (moved_pages_ > 0) out += text(" (the kernel moved %llu pages)", static_cast<unsigned long long>(moved_pages_));
-  return out;
+  return out.empty() ? "nothing compared" : out;
 }
 
 }  // namespace pinrail::perf

@@ -59,11 +59,12 @@ void print_notes(const Session& session, const std::vector<Row>& rows) {
   if (session.stats().leave_pinned == 0 && rates)
     printf("\nNothing was kept: leave_pinned is 0 (%s is %s), so both columns pay for the device.\n",
            session.parameter("leave_pinned").c_str(), session.describe("leave_pinned").c_str());
-  if (evictions > 0)
-    printf(
-        "\nThe buffers of a row with evictions do not fit into what may stay registered (%s is %s):\n"
-        "such a miss pays for the device, and for giving another buffer back.\n",
-        session.parameter("size_limit").c_str(), session.describe("size_limit").c_str());
+  if (evictions == 0) return;
+  const std::string limit = limit_text(session);
+  printf(
+      "\nThe buffers of a row with evictions do not fit into what may stay registered%s%s%s:\n"
+      "a miss there pays for the device, and for giving another buffer back.\n",
+      limit.empty() ? "" : " (", limit.c_str(), limit.empty() ? "" : ")");
 }
 
 }  // namespace

@@ -11,9 +11,11 @@ namespace {
 // This program reports its own unmaps, so that it needs no hooks; whoever wants to try a monitor names it.
 const pinrail_setting_t kDefaults[] = {{"monitor", "external"}};
 
-Result refused(const char* what, const std::string& name, pinrail_status_t status) {
-  return Result::bad(
-      text("%s %s: %s", what, name.empty() ? "(the best one)" : name.c_str(), pinrail_status_name(status)));
+Result refused(const char* mpool, const char* registrar, pinrail_status_t status) {
+  return Result::bad(text("cannot make %s%s%s%s%s: %s", mpool == nullptr ? "a pool" : "pool ",
+                          mpool == nullptr ? "" : mpool, registrar == nullptr ? "" : " on registrar ",
+                          registrar == nullptr ? "" : registrar, registrar == nullptr ? " on any registrar" : "",
+                          pinrail_status_name(status)));
 }
 
 pinrail_mpool_options_t keep_nothing() {
@@ -46,20 +48,15 @@ Result Session::open(const Options& options) {
 
 Result Session::open_pools(const Options& options) {
   const char* const mpool = options.pool.empty() ? nullptr : options.pool.c_str();
-  pinrail_registrar_choice_t choice = {options.registrar.c_str(), nullptr, nullptr};
-  pinrail_status_t status =
-      pinrail_mpool_create(mpool, options.registrar.empty() ? nullptr : &choice, nullptr, nullptr, &cached_);
-  if (status != PINRAIL_SUCCESS)
-    return refused("cannot make a pool",
-                   text("%s on registrar %s", mpool != nullptr ? mpool : "(the best one)",
-                        options.registrar.empty() ? "(the best one)" : choice.name),
-                   status);
+  pinrail_registrar_choice_t choice = {options.registrar.empty() ? nullptr : options.registrar.c_str(), nullptr,
+                                       nullptr};
+  pinrail_status_t status = pinrail_mpool_create(mpool, &choice, nullptr, nullptr, &cached_);
+  if (status != PINRAIL_SUCCESS) return refused(mpool, choice.name, status);
   if (options.action == Action::replay) return Result::good();
   choice.name = registrar_name();
   const pinrail_mpool_options_t nothing = keep_nothing();
   status = pinrail_mpool_create(pool_name(), &choice, "pinrail_perf_uncached", &nothing, &uncached_);
-  if (status != PINRAIL_SUCCESS) return refused("cannot make a pool without a cache on registrar", choice.name, status);
-  return Result::good();
+  return status == PINRAIL_SUCCESS ? Result::good() : refused(pool_name(), choice.name, status);
 }
 
 Result Session::close() {

@@ -2,6 +2,8 @@
 // table.cc - the rows and their timing.
 #include "contrib/tools/perf/table.h"
 
+#include <algorithm>
+
 #include "contrib/tools/perf/process.h"
 #include "contrib/tools/perf/text.h"
 
@@ -115,16 +117,20 @@ void Table::refused(const Measured& measured, Row* row) {
     return;
   }
   // All other threads may each have held one buffer when this one was refused; nobody holds any now.
-  const uint64_t stride = round_up(row->size, page_size());
-  const uint64_t held = stride * (options_.threads - 1);
-  const bool crowded = held > 0 && (session_.stats().size_limit < held + stride || memlock_limit() < held + stride);
   const Refusal refusal = explain_refusal(session_, measured.status, row->size, 0);
-  if (crowded)
+  if (crowded(row->size)) {
     row->reason =
-        text("%u threads of %s each do not fit under this limit at once", options_.threads, size_text(stride).c_str());
-  else
-    row->reason = refusal.why;
-  if (!crowded && !refusal.legitimate) errors_->add(refusal.why);
+        text("%u threads cannot use one buffer each at once: %s", options_.threads, limit_text(session_).c_str());
+    return;
+  }
+  row->reason = refusal.why;
+  if (!refusal.legitimate) errors_->add(refusal.why);
+}
+
+bool Table::crowded(size_t size) const {
+  const pinrail_mpool_stats_t stats = session_.stats();
+  const uint64_t one = round_up(size, page_size()), room = std::min(stats.size_limit, memlock_limit());
+  return one <= room && (room < one * options_.threads || stats.count_limit < options_.threads);
 }
 
 }  // namespace pinrail::perf

@@ -49,6 +49,7 @@ class Table {
   bool time_cached(const Buffers& buffers, Row* row);
   Job job(const Buffers& buffers) const;
   void refused(const Measured& measured, Row* row);
+  bool crowded(size_t size) const;  // whether the threads may keep each other out
   void verify(Buffers* buffers, Budget* budget);
   void verify_remapped(Buffers* buffers, Budget* budget);
   enum class Depth { coverage_only, bytes_too };

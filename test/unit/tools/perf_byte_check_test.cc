@@ -55,7 +55,9 @@ class PerfByteCheck : public testing::Test {
   void TearDown() override {
     testing::internal::GetCapturedStderr();
     buffers_.unmap();
-    if (pool_ != nullptr) EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+    if (pool_ != nullptr) {
+      EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+    }
     EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
   }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pinrail_info - shows what this Pinrail is, what it found, and how it is set.
+#include <pinrail/pinrail.h>
+
+#include <exception>
+#include <iostream>
+
+#include "contrib/tools/info/options.h"
+#include "contrib/tools/info/print.h"
+#include "contrib/tools/info/snapshot.h"
+
+namespace {
+
+using pinrail::info::Format;
+using pinrail::info::Options;
+using pinrail::info::Snapshot;
+
+constexpr int kCannotStart = 1;
+constexpr int kWrongUsage = 2;
+
+constexpr const char* kHelp =
+#include "contrib/tools/info/info_help.txt"
+    ;
+
+int wrong_usage(const std::string& why) {
+  std::cerr << "pinrail_info: " << why << "\nTry pinrail_info --help.\n";
+  return kWrongUsage;
+}
+
+void print(const Options& options, const Snapshot& snapshot) {
+  switch (options.format) {
+    case Format::text: print_text(options, snapshot, std::cout); break;
+    case Format::parsable: print_parsable(options, snapshot, std::cout); break;
+    case Format::json: print_json(options, snapshot, std::cout); break;
+  }
+}
+
+int list(const Options& options) {
+  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.settings = options.mca.settings().data();
+  init.setting_count = options.mca.settings().size();
+  const pinrail_status_t status = pinrail_init(&init);
+  if (status != PINRAIL_SUCCESS) {
+    std::cerr << "pinrail_info: Pinrail does not start: " << pinrail_status_name(status) << '\n';
+    return kCannotStart;
+  }
+  const Snapshot snapshot = pinrail::info::take_snapshot();
+  std::string why;
+  const bool right = check_filters(options, snapshot, &why);
+  if (right) print(options, snapshot);
+  std::cout.flush();
+  const bool failed = pinrail_finalize() != PINRAIL_SUCCESS || !std::cout;
+  if (!right) return wrong_usage(why);
+  return failed ? kCannotStart : 0;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  std::string why;
+  if (!parse_options(argc, argv, &options, &why)) return wrong_usage(why);
+  switch (options.action) {
+    case pinrail::info::Action::help: std::cout << kHelp; return 0;
+    case pinrail::info::Action::version: std::cout << "pinrail_info " << pinrail_version() << '\n'; return 0;
+    case pinrail::info::Action::list: break;
+  }
+  return list(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& failure) {
+    std::cerr << "pinrail_info: " << failure.what() << '\n';
+    return kCannotStart;
+  }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// print.h - the three ways to show a snapshot.
+#ifndef PINRAIL_CONTRIB_TOOLS_INFO_PRINT_H
+#define PINRAIL_CONTRIB_TOOLS_INFO_PRINT_H
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "contrib/tools/info/options.h"
+#include "contrib/tools/info/snapshot.h"
+
+namespace pinrail::info {
+
+// For people.
+void print_text(const Options& options, const Snapshot& snapshot, std::ostream& out);
+
+// One fact a line, with colons between its fields: mca:mpool:grdma:param:size_limit:value:8M. A field that holds a
+// colon, a quote, a backslash or a line break stands in quotes, with \ before quotes and backslashes.
+void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out);
+std::string parsable_field(std::string_view text);
+
+void print_json(const Options& options, const Snapshot& snapshot, std::ostream& out);
+
+}  // namespace pinrail::info
+
+#endif

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/tools/info/print.h"
+
+namespace pinrail::info {
+namespace {
+
+// Writes lines that begin alike.
+class Lines {
+ public:
+  Lines(std::ostream& out, std::string beginning) : out_(out), beginning_(std::move(beginning)) {}
+  void put(const char* name, std::string_view value) {
+    out_ << beginning_ << ':' << name << ':' << parsable_field(value) << '\n';
+  }
+
+ private:
+  std::ostream& out_;
+  const std::string beginning_;
+};
+
+void print_component(const pinrail_component_info_t& component, std::ostream& out) {
+  Lines lines(out, std::string("mca:") + component.framework + ":" + component.name);
+  lines.put("version", component.version);
+  lines.put("priority", std::to_string(component.priority));
+  lines.put("path", component.path);
+  lines.put("selected", component.selected != 0 ? "yes" : "no");
+  lines.put("status", pinrail_status_name(component.status));
+  lines.put("reason", component.reason);
+  lines.put("help", component.help);
+}
+
+void print_param(const pinrail_param_info_t& param, std::ostream& out) {
+  const pinrail_param_t& declaration = *param.declaration;
+  const std::string group = "mca:" + framework_of(param) + ":" + component_of(param);
+  Lines lines(out, group + ":param:" + short_name_of(param));
+  lines.put("value", param.value);
+  lines.put("source", pinrail_param_source_name(param.source));
+  if (param.source_file[0] != '\0') {
+    lines.put("source_file", param.source_file);
+    lines.put("source_line", std::to_string(param.source_line));
+  }
+  lines.put("default", declaration.fallback);
+  lines.put("full_name", param.name);
+  lines.put("type", type_name(declaration.type));
+  lines.put("scope", scope_name(declaration.scope));
+  lines.put("level", std::to_string(declaration.level));
+  for (const auto* v = declaration.values; v != nullptr && v->name != nullptr; ++v) {
+    lines.put(("enumerator:value:" + std::to_string(v->value)).c_str(), v->name);
+  }
+  for (const char* const* synonym = declaration.synonyms; synonym != nullptr && *synonym != nullptr; ++synonym) {
+    lines.put("synonym", *synonym);
+  }
+  lines.put("help", declaration.help);
+}
+
+void print_general(const Snapshot& snapshot, std::ostream& out) {
+  Lines build(out, "build");
+  for (const auto& fact : snapshot.facts) build.put(fact.name, fact.value);
+  Lines files(out, "params");
+  for (const ParamFile& file : param_files(snapshot)) files.put(file.role, file.path);
+}
+
+void print_stats(const Snapshot& snapshot, std::ostream& out) {
+  for (const pinrail_stat_info_t* stat : snapshot.stats) {
+    Lines lines(out, std::string("pvar:") + stat->name);
+    lines.put("unit", stat->unit);
+    lines.put("help", stat->help);
+  }
+}
+
+}  // namespace
+
+std::string parsable_field(std::string_view text) {
+  if (text.find_first_of(":\"\\\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' ? ' ' : c;
+  }
+  return quoted + "\"";
+}
+
+void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out) {
+  if (options.params.empty()) print_general(snapshot, out);
+  for (const auto& component : snapshot.components) {
+    if (wants(options, component)) print_component(component, out);
+  }
+  for (const auto& param : snapshot.params) {
+    if (wants(options, param)) print_param(param, out);
+  }
+  if (options.all) print_stats(snapshot, out);
+}
+
+}  // namespace pinrail::info

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <iomanip>
+
+#include "contrib/tools/info/print.h"
+
+namespace pinrail::info {
+namespace {
+
+constexpr size_t kLineWidth = 100;
+constexpr int kNameWidth = 16;
+
+void put_pair(std::ostream& out, const char* name, const std::string& value) {
+  out << "  " << std::left << std::setw(kNameWidth) << name << "  " << value << '\n';
+}
+
+// Words, in lines of at most kLineWidth, each begun with the indent.
+void put_wrapped(std::ostream& out, const std::string& indent, std::string_view text) {
+  std::string line = indent;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const bool first = line.size() == indent.size();
+    if (!first && line.size() + 1 + word.size() > kLineWidth) {
+      out << line << '\n';
+      line = indent;
+    } else if (!first) {
+      line += ' ';
+    }
+    line += word;
+  }
+  if (line.size() > indent.size()) out << line << '\n';
+}
+
+const pinrail_param_info_t* find(const Snapshot& snapshot, const std::string& name) {
+  const auto found = std::find_if(snapshot.params.begin(), snapshot.params.end(),
+                                  [&name](const pinrail_param_info_t& param) { return param.name == name; });
+  return found != snapshot.params.end() ? &*found : nullptr;
+}
+
+void put_build(const Snapshot& snapshot, std::ostream& out) {
+  out << "Build\n";
+  for (const auto& fact : snapshot.facts) put_pair(out, fact.name, fact.value);
+}
+
+void put_paths(const Snapshot& snapshot, std::ostream& out) {
+  out << "\nPaths\n";
+  const pinrail_param_info_t* path = find(snapshot, "mca_base_component_path");
+  if (path != nullptr) put_pair(out, "components", std::string(path->value) + "  (" + source_text(*path) + ")");
+  for (const ParamFile& file : param_files(snapshot)) {
+    const bool there = !file.path.empty() && access(file.path.c_str(), R_OK) == 0;
+    put_pair(out, (std::string(file.role) + " params").c_str(), file.path + (there ? "" : "  (none)"));
+  }
+}
+
+std::string selection_of(const Snapshot& snapshot, const std::string& framework) {
+  const pinrail_param_info_t* list = find(snapshot, framework);
+  if (list == nullptr || list->value[0] == '\0') return "";
+  return "  (" + framework + " = " + list->value + ", " + source_text(*list) + ")";
+}
+
+void put_component(const pinrail_component_info_t& component, std::ostream& out) {
+  const bool open = component.selected != 0 && component.status == PINRAIL_SUCCESS;
+  std::string about = component.version;
+  if (component.version[0] != '\0') about += "  priority " + std::to_string(component.priority) + "  ";
+  put_pair(out, component.name, about + state_text(component));
+  if (component.help[0] != '\0') put_wrapped(out, "                    ", component.help);
+  if (!open) out << "                    " << component.path << '\n';
+}
+
+void put_components(const Options& options, const Snapshot& snapshot, std::ostream& out) {
+  for (const std::string& framework : frameworks(snapshot)) {
+    bool headed = false;
+    for (const auto& component : snapshot.components) {
+      if (component.framework != framework || !wants(options, component)) continue;
+      if (!headed) out << "\nFramework " << framework << selection_of(snapshot, framework) << '\n';
+      headed = true;
+      put_component(component, out);
+    }
+  }
+}
+
+void put_values(const pinrail_param_t& declaration, std::ostream& out) {
+  if (declaration.values == nullptr) return;
+  out << "    values:";
+  for (const auto* v = declaration.values; v->name != nullptr; ++v) {
+    out << (v == declaration.values ? " " : ", ") << v->name << " (" << v->value << ")";
+  }
+  out << '\n';
+}
+
+void put_synonyms(const pinrail_param_t& declaration, std::ostream& out) {
+  if (declaration.synonyms == nullptr) return;
+  out << "    old names:";
+  for (const char* const* synonym = declaration.synonyms; *synonym != nullptr; ++synonym) out << ' ' << *synonym;
+  out << '\n';
+}
+
+void put_param(const pinrail_param_info_t& param, std::ostream& out) {
+  const pinrail_param_t& declaration = *param.declaration;
+  out << "  " << param.name << " = " << (param.value[0] != '\0' ? param.value : "\"\"") << "  (" << source_text(param)
+      << ")\n    level " << declaration.level << ", " << type_name(declaration.type) << ", "
+      << scope_name(declaration.scope) << ", default "
+      << (declaration.fallback[0] != '\0' ? declaration.fallback : "\"\"") << '\n';
+  put_values(declaration, out);
+  put_synonyms(declaration, out);
+  put_wrapped(out, "    ", declaration.help);
+}
+
+void put_params(const Options& options, const Snapshot& snapshot, std::ostream& out) {
+  Options everything;
+  everything.params = options.params;
+  everything.all = true;
+  size_t shown = 0;
+  size_t asked = 0;
+  out << "\nParameters\n";
+  for (const auto& param : snapshot.params) {
+    if (wants(everything, param)) ++asked;
+    if (!wants(options, param)) continue;
+    put_param(param, out);
+    ++shown;
+  }
+  if (shown < asked) out << "  (" << asked - shown << " more at higher levels: --level 9)\n";
+}
+
+void put_param_counts(const Snapshot& snapshot, std::ostream& out) {
+  std::array<size_t, kHighestLevel + 1> counts{};
+  for (const auto& param : snapshot.params) ++counts[static_cast<size_t>(param.declaration->level)];
+  size_t rest = 0;
+  for (size_t level = kUsualLevel + 1; level <= kHighestLevel; ++level) rest += counts[level];
+  out << "\nParameters\n";
+  for (size_t level = 1; level <= kUsualLevel; ++level) {
+    put_pair(out, ("level " + std::to_string(level)).c_str(), std::to_string(counts[level]));
+  }
+  put_pair(out, "levels 4 to 9", std::to_string(rest));
+  out << "  (see them with --all, --level N or --param FRAMEWORK COMPONENT)\n";
+}
+
+void put_stats(const Snapshot& snapshot, std::ostream& out) {
+  out << "\nPerformance variables of a pool\n";
+  for (const pinrail_stat_info_t* stat : snapshot.stats) {
+    out << "  " << std::left << std::setw(24) << stat->name << std::setw(15) << stat->unit << stat->help << '\n';
+  }
+}
+
+}  // namespace
+
+void print_text(const Options& options, const Snapshot& snapshot, std::ostream& out) {
+  out << "Pinrail " << pinrail_version() << "\n";
+  if (options.params.empty()) {
+    out << '\n';
+    put_build(snapshot, out);
+    put_paths(snapshot, out);
+  }
+  put_components(options, snapshot, out);
+  if (options.lists_params()) {
+    put_params(options, snapshot, out);
+  } else {
+    put_param_counts(snapshot, out);
+  }
+  if (options.all) put_stats(snapshot, out);
+}
+
+}  // namespace pinrail::info

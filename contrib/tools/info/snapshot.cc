@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/tools/info/snapshot.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace pinrail::info {
+namespace {
+
+constexpr const char* kBaseFramework = "mca";
+constexpr const char* kBaseComponent = "base";
+
+bool answers(const std::string& asked, const std::string& name) { return asked == kAll || asked == name; }
+
+bool answers(const ParamFilter& filter, const std::string& framework, const std::string& component) {
+  return answers(filter.framework, framework) && answers(filter.component, component);
+}
+
+template <typename Items>
+bool any_wanted(const ParamFilter& filter, const Items& items) {
+  return std::any_of(items.begin(), items.end(),
+                     [&filter](const auto& item) { return answers(filter, item.first, item.second); });
+}
+
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+// Every framework and component that a filter may name.
+Names names_of(const Snapshot& snapshot) {
+  Names names;
+  for (const auto& param : snapshot.params) names.emplace_back(framework_of(param), component_of(param));
+  for (const auto& component : snapshot.components) names.emplace_back(component.framework, component.name);
+  return names;
+}
+
+void add_once(std::vector<std::string>* list, const std::string& text) {
+  if (std::find(list->begin(), list->end(), text) == list->end()) list->push_back(text);
+}
+
+std::string fact(const Snapshot& snapshot, std::string_view name) {
+  for (const auto& it : snapshot.facts) {
+    if (it.name == name) return it.value;
+  }
+  return "";
+}
+
+}  // namespace
+
+Snapshot take_snapshot() {
+  Snapshot snapshot;
+  for (size_t i = 0; pinrail_build_at(i) != nullptr; ++i) snapshot.facts.push_back(*pinrail_build_at(i));
+  for (size_t i = 0; pinrail_stat_at(i) != nullptr; ++i) snapshot.stats.push_back(pinrail_stat_at(i));
+  pinrail_component_info_t component{};
+  component.size = sizeof(component);
+  for (size_t i = 0; pinrail_component_at(i, &component) == PINRAIL_SUCCESS; ++i) {
+    snapshot.components.push_back(component);
+  }
+  pinrail_param_info_t param{};
+  param.size = sizeof(param);
+  for (size_t i = 0; pinrail_param_at(i, &param) == PINRAIL_SUCCESS; ++i) snapshot.params.push_back(param);
+  return snapshot;
+}
+
+std::vector<ParamFile> param_files(const Snapshot& snapshot) {
+  const std::string folder = fact(snapshot, "sysconfdir");
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): this program changes no environment.
+  const char* home = std::getenv("HOME");
+  return {{"site", folder + "/pinrail-mca-params.conf"},
+          {"user", home != nullptr ? std::string(home) + "/.pinrail/mca-params.conf" : ""},
+          {"override", folder + "/pinrail-mca-params-override.conf"}};
+}
+
+std::string framework_of(const pinrail_param_info_t& param) {
+  return param.framework[0] != '\0' ? param.framework : kBaseFramework;
+}
+
+std::string component_of(const pinrail_param_info_t& param) {
+  return param.component[0] != '\0' ? param.component : kBaseComponent;
+}
+
+// A selection list has the name of its framework and none of its own.
+std::string short_name_of(const pinrail_param_info_t& param) {
+  return param.declaration->name[0] != '\0' ? param.declaration->name : param.name;
+}
+
+const char* type_name(pinrail_param_type_t type) {
+  switch (type) {
+    case PINRAIL_TYPE_BOOL: return "bool";
+    case PINRAIL_TYPE_INT: return "int";
+    case PINRAIL_TYPE_UNSIGNED: return "unsigned";
+    case PINRAIL_TYPE_SIZE: return "size";
+    case PINRAIL_TYPE_STRING: return "string";
+    case PINRAIL_TYPE_ENUM: return "enum";
+  }
+  return "unknown";
+}
+
+const char* scope_name(pinrail_param_scope_t scope) {
+  switch (scope) {
+    case PINRAIL_SCOPE_CONSTANT: return "constant";
+    case PINRAIL_SCOPE_READONLY: return "read-only";
+    case PINRAIL_SCOPE_SETTABLE: return "settable";
+  }
+  return "unknown";
+}
+
+std::string source_text(const pinrail_param_info_t& param) {
+  std::string text = pinrail_param_source_name(param.source);
+  if (param.source_file[0] != '\0') {
+    text += std::string(" ") + param.source_file + " line " + std::to_string(param.source_line);
+  }
+  return text;
+}
+
+std::string state_text(const pinrail_component_info_t& component) {
+  if (component.selected == 0) return component.reason;
+  if (component.status == PINRAIL_SUCCESS) return "open";
+  return std::string(pinrail_status_name(component.status)) + ": it " + component.reason;
+}
+
+bool wants(const Options& options, const pinrail_param_info_t& param) {
+  if (param.declaration->level > options.highest_level()) return false;
+  if (options.params.empty()) return options.lists_params();
+  return std::any_of(options.params.begin(), options.params.end(), [&param](const ParamFilter& filter) {
+    return answers(filter, framework_of(param), component_of(param));
+  });
+}
+
+bool wants(const Options& options, const pinrail_component_info_t& component) {
+  if (options.params.empty()) return true;
+  return std::any_of(options.params.begin(), options.params.end(), [&component](const ParamFilter& filter) {
+    return answers(filter, component.framework, component.name);
+  });
+}
+
+bool check_filters(const Options& options, const Snapshot& snapshot, std::string* why_out) {
+  const Names names = names_of(snapshot);
+  for (const ParamFilter& filter : options.params) {
+    if (any_wanted(filter, names)) continue;
+    const bool framework_exists = any_wanted({filter.framework, kAll}, names);
+    std::vector<std::string> known;
+    for (const auto& [framework, component] : names) {
+      if (framework_exists && answers(filter.framework, framework)) add_once(&known, component);
+      if (!framework_exists) add_once(&known, framework);
+    }
+    *why_out = framework_exists
+                   ? "--param " + filter.framework + " " + filter.component + ": no such component; try all"
+                   : "--param " + filter.framework + ": no such framework; try all";
+    for (const std::string& name : known) *why_out += ", " + name;
+    return false;
+  }
+  return true;
+}
+
+std::vector<std::string> frameworks(const Snapshot& snapshot) {
+  std::vector<std::string> all;
+  for (const auto& component : snapshot.components) add_once(&all, component.framework);
+  for (const auto& param : snapshot.params) {
+    if (param.framework[0] != '\0') add_once(&all, param.framework);
+  }
+  return all;
+}
+
+}  // namespace pinrail::info

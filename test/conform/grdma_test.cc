@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/grdma as an embedder sees it: registrations, limits, events, ends. One thread; see test/stress for more.
+#include <gtest/gtest.h>
+
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+class Grdma : public ::testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
+  House house_;
+  fake::FakeRegistrar fake_;
+};
+
+TEST_F(Grdma, wrong_arguments_are_bad_param_and_change_nothing) {
+  Pool pool(fake_);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(0, kPage, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(UINTPTR_MAX - 10, 100, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(UINTPTR_MAX - 10, 10, &handle), PINRAIL_ERR_BAD_PARAM) << "rounding out overflows";
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle, 0x10), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle, 0x80000000u), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle, 1, 4), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, kPage, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_register(nullptr, &handle, 1, 1, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_deregister({nullptr, 0}), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(handle.reg, nullptr);
+  EXPECT_EQ(fake_.register_calls(), 0u);
+}
+
+TEST_F(Grdma, a_second_call_is_a_hit_and_the_device_is_asked_once) {
+  Pool pool(fake_);
+  const pinrail_handle_t first = pool.must(kBase + 100, 5000);
+  EXPECT_EQ(first.reg->base, reinterpret_cast<void*>(kBase));
+  EXPECT_EQ(first.reg->length, 2 * kPage);
+  EXPECT_EQ(first.reg->pool, pool.get());
+  const pinrail_handle_t second = pool.must(kBase, 2 * kPage);
+  EXPECT_EQ(first.reg, second.reg);
+  EXPECT_EQ(first.reg->lkey, fake_.live()[0].lkey);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  pool.use(kBase, 1);
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pool.stats().hits, 2u);
+  EXPECT_EQ(pool.stats().misses, 1u);
+}
+
+TEST_F(Grdma, a_part_of_a_registration_holds_the_whole_until_both_are_released) {
+  Pool pool(fake_, {0});  // leave_pinned 0: what nobody holds goes at once
+  const pinrail_handle_t whole = pool.must(0x1000, 3 * kPage);
+  const pinrail_handle_t part = pool.must(0x2000, kPage);
+  EXPECT_EQ(whole.reg, part.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(whole), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(part), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
+  EXPECT_EQ(pool.stats().registered_bytes, 0u);
+}
+
+TEST_F(Grdma, what_was_released_is_given_back_only_when_the_device_runs_out) {
+  fake_.set_capacity(SIZE_MAX, 2);
+  Pool pool(fake_);
+  pool.use(0x1000, kPage);
+  pool.use(0x3000, kPage);
+  EXPECT_EQ(fake_.live_count(), 2u);
+  pool.use(0x5000, kPage);
+  EXPECT_FALSE(pool.has(0x1000, kPage));
+  EXPECT_TRUE(pool.has(0x3000, kPage));
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_EVICTED), 1u);
+  EXPECT_EQ(pool.stats().retries, 1u);
+}
+
+TEST_F(Grdma, the_least_recently_used_idle_one_is_evicted_a_hit_being_a_use) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, 3});
+  for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
+  pool.use(kBase * 4, kPage);  // evicts 1
+  EXPECT_FALSE(pool.has(kBase * 1, kPage));
+  pool.use(kBase * 2, kPage);  // 3 is the oldest now
+  pool.use(kBase * 5, kPage);
+  EXPECT_FALSE(pool.has(kBase * 3, kPage));
+  pool.use(kBase * 6, kPage);  // 4: 2 was used later
+  EXPECT_FALSE(pool.has(kBase * 4, kPage));
+  EXPECT_TRUE(pool.has(kBase * 2, kPage));
+  EXPECT_EQ(pool.stats().evictions, 3u);
+}
+
+TEST_F(Grdma, what_is_referenced_is_never_evicted_and_idle_again_it_is) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, 2});
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  for (uintptr_t i = 2; i < 10; ++i) pool.use(kBase * i, kPage);
+  EXPECT_TRUE(pool.has(kBase, kPage));
+  const pinrail_handle_t other = pool.must(kBase * 20, kPage);
+  pinrail_handle_t third{};
+  EXPECT_EQ(pool.reg(kBase * 21, kPage, &third), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(third.reg, nullptr);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  pool.use(kBase * 21, kPage);
+  EXPECT_FALSE(pool.has(kBase, kPage)) << "parked while it was held, listed again by its last drop";
+  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
+}
+
+TEST_F(Grdma, the_byte_limit_holds_at_every_step_and_what_never_fits_is_out_of_resource) {
+  Pool pool(fake_, {1, 4 * kPage});
+  for (uintptr_t i = 1; i < 50; ++i) {
+    pool.use(kBase * i, (1 + i % 4) * kPage);
+    EXPECT_LE(fake_.peak_live_bytes(), 4 * kPage);
+    EXPECT_EQ(pool.stats().registered_bytes, fake_.live_bytes());
+  }
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, 5 * kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_TRUE(pool.has(kBase * 49, 2 * kPage)) << "a request that never fits evicts nothing";
+  EXPECT_EQ(pool.stats().peak_registered_bytes, fake_.peak_live_bytes());
+}
+
+TEST_F(Grdma, another_error_of_the_device_is_returned_at_once_and_evicts_nothing) {
+  Pool pool(fake_);
+  pool.use(kBase, kPage);
+  fake_.fail_register(1, PINRAIL_ERR_PERM);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase * 2, kPage, &handle), PINRAIL_ERR_PERM);
+  EXPECT_TRUE(pool.has(kBase, kPage));
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+}
+
+TEST_F(Grdma, a_device_that_never_agrees_gets_everything_idle_back_first) {
+  Pool pool(fake_);
+  for (uintptr_t i = 1; i <= 5; ++i) pool.use(kBase * i, kPage);
+  const pinrail_handle_t held = pool.must(kBase * 6, kPage);
+  fake_.fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase * 7, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.reg(kBase * 7, kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(fake_.live_count(), 0u);
+}
+
+TEST_F(Grdma, more_rights_make_a_wider_registration_that_displaces_the_narrow_one) {
+  Pool pool(fake_);
+  pool.use(kBase, 2 * kPage, 1);
+  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 2);
+  EXPECT_EQ(wide.reg->rights, 3u);
+  EXPECT_EQ(fake_.live_count(), 1u) << "the dominated one was idle, so it is gone";
+  EXPECT_EQ(pool.must(kBase, 1, 3).reg, wide.reg);
+}
+
+TEST_F(Grdma, a_narrow_one_that_is_held_lives_until_it_is_released) {
+  Pool pool(fake_);
+  const pinrail_handle_t narrow = pool.must(kBase, 2 * kPage, 1);
+  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 2);
+  EXPECT_TRUE(fake_.is_live(narrow.reg));
+  EXPECT_EQ(pool.must(kBase, 1, 1).reg, wide.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(narrow), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 1u);
+}
+
+TEST_F(Grdma, an_old_one_that_reaches_further_is_kept_beside_the_wider_one) {
+  Pool pool(fake_);
+  pool.use(kBase, 4 * kPage, 1);
+  pool.use(kBase, 2 * kPage, 2);
+  EXPECT_EQ(fake_.live_count(), 2u);
+  EXPECT_TRUE(pool.has(kBase + 3 * kPage, kPage, 1));
+  EXPECT_FALSE(pool.has(kBase + 3 * kPage, kPage, 2));
+}
+
+TEST(GrdmaRefusing, a_device_that_refuses_the_union_gets_what_was_asked) {
+  fake::FakeOptions options;
+  options.refused_rights = 0;
+  House house;
+  fake::FakeRegistrar fake(options);
+  Pool pool(fake);
+  pool.use(kBase, kPage, 1);
+  fake.fail_register(1, PINRAIL_ERR_PERM);
+  const pinrail_handle_t handle = pool.must(kBase, kPage, 2);
+  EXPECT_EQ(handle.reg->rights, 2u);
+  EXPECT_EQ(fake.register_calls(), 3u);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+TEST_F(Grdma, traits_never_mix) {
+  Pool pool(fake_);
+  pool.use(kBase, kPage, 1 | PINRAIL_TRAIT_RELAXED_ORDERING);
+  EXPECT_FALSE(pool.has(kBase, kPage, 1));
+  EXPECT_TRUE(pool.has(kBase, kPage, 1 | PINRAIL_TRAIT_RELAXED_ORDERING));
+}
+
+TEST_F(Grdma, bypass_is_neither_served_from_the_cache_nor_put_into_it) {
+  Pool pool(fake_);
+  pool.use(kBase, kPage);
+  const pinrail_handle_t own = pool.must(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  EXPECT_EQ(fake_.live_count(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST_F(Grdma, a_persistent_one_serves_others_and_goes_with_its_last_reference) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, 2});
+  const pinrail_handle_t pin = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  const pinrail_handle_t user = pool.must(kBase, kPage);
+  EXPECT_EQ(pin.reg, user.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(user), PINRAIL_SUCCESS);
+  pool.use(kBase, 2 * kPage);  // contains it, but does not displace it
+  EXPECT_TRUE(fake_.is_live(pin.reg));
+  EXPECT_EQ(pinrail_mpool_deregister(pin), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
+}
+
+TEST_F(Grdma, handles_that_are_spent_are_bad_param) {
+  Pool pool(fake_);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "no reference is left";
+  ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "it is gone";
+  const pinrail_handle_t next = pool.must(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "its memory serves another";
+  EXPECT_EQ(pinrail_mpool_deregister(next), PINRAIL_SUCCESS);
+}
+
+TEST_F(Grdma, an_event_hides_at_once_and_the_device_gives_back_on_the_next_miss) {
+  Pool pool(fake_);
+  pool.use(kBase, 4 * kPage);
+  report(kBase + kPage, 1);
+  EXPECT_FALSE(pool.has(kBase, kPage));
+  EXPECT_EQ(fake_.live_count(), 1u) << "a hook calls no registrar";
+  EXPECT_EQ(pool.stats().dead_bytes, 4 * kPage);
+  pool.use(kBase, 4 * kPage);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pool.stats().dead_bytes, 0u);
+}
+
+TEST_F(Grdma, an_event_on_one_that_is_held_waits_for_its_last_reference) {
+  Pool pool(fake_);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  report(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_TRUE(fake_.is_live(handle.reg));
+  EXPECT_FALSE(pool.has(kBase, kPage));
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
+TEST_F(Grdma, invalidate_range_of_one_pool_leaves_the_others_alone) {
+  Pool pool(fake_), other(fake_);
+  pool.use(kBase, kPage);
+  other.use(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), reinterpret_cast<void*>(kBase), kPage), PINRAIL_SUCCESS);
+  EXPECT_FALSE(pool.has(kBase, kPage));
+  EXPECT_TRUE(other.has(kBase, kPage));
+}
+
+TEST_F(Grdma, an_event_during_the_device_call_is_noticed_and_the_call_repeated) {
+  Pool pool(fake_);
+  int calls = 0;
+  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (++calls == 1) report(kBase, kPage);
+  });
+  pool.use(kBase, kPage);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+  EXPECT_TRUE(pool.has(kBase, kPage));
+  EXPECT_EQ(pool.stats().races, 1u);
+}
+
+TEST_F(Grdma, a_range_that_keeps_going_away_fails_after_three_repeats) {
+  Pool pool(fake_);
+  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { report(kBase, kPage); });
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(fake_.register_calls(), 4u);
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_EQ(pool.stats().registered_bytes, 0u);
+}
+
+TEST_F(Grdma, a_call_from_inside_the_device_call_never_waits_for_itself) {
+  Pool pool(fake_);
+  pinrail_handle_t inner{};
+  bool once = true;
+  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (!once) return;
+    once = false;
+    inner = pool.must(kBase, kPage);
+  });
+  const pinrail_handle_t outer = pool.must(kBase, kPage);
+  EXPECT_NE(inner.reg, outer.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(inner), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(outer), PINRAIL_SUCCESS);
+}
+
+TEST_F(Grdma, a_referenced_pool_is_busy_and_force_leaves_one_harmless_deregister) {
+  Pool pool(fake_);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  const pinrail_handle_t again = pool.must(kBase, kPage);
+  pool.use(kBase * 2, kPage);
+  EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(fake_.live_count(), 2u) << "nothing changed";
+  EXPECT_TRUE(pool.has(kBase * 2, kPage));
+  EXPECT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 2u);
+  const uint64_t calls = fake_.deregister_calls();
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(again), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(fake_.deregister_calls(), calls) << "no callback after the destroy";
+}
+
+TEST_F(Grdma, destroy_gives_everything_back_dead_ones_too) {
+  Pool pool(fake_);
+  for (uintptr_t i = 1; i < 20; ++i) pool.use(kBase * i, kPage);
+  report(kBase * 3, kPage);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 18u);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
+TEST_F(Grdma, pools_of_one_cache_share_the_budget_and_the_order_of_eviction_but_no_registrations) {
+  fake::FakeRegistrar second_fake;
+  Pool first(fake_, {1, PINRAIL_UNSET, 3, 0, "shared"});
+  Pool second(second_fake, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "shared"});
+  first.use(kBase, kPage);
+  EXPECT_FALSE(second.has(kBase, kPage));
+  second.use(kBase, kPage);
+  first.use(kBase * 2, kPage);
+  second.use(kBase * 3, kPage);  // evicts the first pool's oldest
+  EXPECT_FALSE(first.has(kBase, kPage));
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_EVICTED), 1u);
+  EXPECT_EQ(first.stats().registered_count, 3u);
+  EXPECT_EQ(second.stats().registered_count, 3u);
+  EXPECT_EQ(second_fake.violations(), std::vector<std::string>{});
+}
+
+TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {
+  Pool first(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
+  Pool other(fake_, {1, 2 << 20, PINRAIL_UNSET, 0, "limits"});
+  EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
+  Pool same(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
+  EXPECT_EQ(same.status, PINRAIL_SUCCESS);
+}
+
+TEST_F(Grdma, a_caller_registrar_is_not_called_from_another_pool) {
+  fake::FakeOptions options;
+  options.thread_mode = PINRAIL_THREAD_CALLER;
+  options.needs_pool_scope = true;
+  fake::FakeRegistrar caller(options);
+  Pool mine(caller, {1, PINRAIL_UNSET, 2, 0, "caller"});
+  Pool other(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "caller"});
+  {
+    fake::PoolScope scope;
+    mine.use(kBase, kPage);
+    mine.use(kBase * 2, kPage);
+  }
+  pinrail_handle_t handle{};
+  EXPECT_EQ(other.reg(kBase * 3, kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE) << "nothing that it may evict";
+  fake::PoolScope scope;
+  EXPECT_EQ(mine.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(caller.violations(), std::vector<std::string>{});
+}
+
+TEST_F(Grdma, an_exact_pool_hits_on_equal_range_and_access_only) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
+  pool.use(kBase, 4 * kPage, 3);
+  EXPECT_FALSE(pool.has(kBase, kPage, 3));
+  EXPECT_FALSE(pool.has(kBase, 4 * kPage, 1));
+  EXPECT_TRUE(pool.has(kBase, 4 * kPage, 3));
+  pool.use(kBase, kPage, 3);
+  EXPECT_EQ(fake_.live_count(), 2u);
+}
+
+TEST_F(Grdma, pinned_bytes_counts_shared_pages_once) {
+  Pool pool(fake_);
+  pool.use(kBase, 4 * kPage);
+  pool.use(kBase + 2 * kPage, 4 * kPage);
+  EXPECT_EQ(pool.stats().registered_bytes, 8 * kPage);
+  EXPECT_EQ(pool.stats().pinned_bytes, 6 * kPage);
+}
+
+TEST_F(Grdma, a_range_over_the_devices_maximum_is_not_supported) {
+  fake::FakeOptions options;
+  options.max_length = 8 * kPage;
+  fake::FakeRegistrar small(options);
+  Pool pool(small);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, 9 * kPage, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(small.register_calls(), 0u);
+  pool.use(kBase, 8 * kPage);
+}
+
+TEST_F(Grdma, tails_convert_both_ways_and_are_made_and_finished_once) {
+  fake::FakeOptions options;
+  options.tail_size = 200;
+  options.tail_hooks = true;
+  fake::FakeRegistrar tailed(options);
+  Pool pool(tailed);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  void* tail = pinrail_registration_tail(handle.reg);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tail) % 64, 0u);
+  EXPECT_EQ(pinrail_registration_of_tail(tail), handle.reg);
+  EXPECT_EQ(pinrail_registration_handle(handle.reg).generation, handle.generation);
+  EXPECT_EQ(pinrail_mpool_deregister(pinrail_registration_handle(handle.reg)), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(tailed.tails_made(), 1u);
+  EXPECT_EQ(tailed.tails_finished(), 1u);
+}
+
+TEST_F(Grdma, a_deregistration_that_the_device_refuses_is_forgotten_all_the_same) {
+  Pool pool(fake_, {0});
+  fake_.fail_deregister(1, PINRAIL_ERR_ERROR);
+  pool.use(kBase, kPage);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+}
+
+TEST_F(Grdma, the_chunk_iterator_cuts_at_multiples_of_max_reg_size) {
+  Pool pool(fake_);
+  const uintptr_t start = 0x40000000 - 100;
+  pinrail_chunks_t chunks;
+  ASSERT_EQ(pinrail_chunks_begin(pool.get(), reinterpret_cast<void*>(start), (4 << 20) + 200, &chunks),
+            PINRAIL_SUCCESS);
+  std::vector<std::pair<uintptr_t, size_t>> pieces;
+  void* addr;
+  size_t length;
+  while (pinrail_chunks_next(&chunks, &addr, &length) == PINRAIL_SUCCESS) {
+    pieces.emplace_back(reinterpret_cast<uintptr_t>(addr), length);
+  }
+  const std::vector<std::pair<uintptr_t, size_t>> expected = {
+      {start, 100}, {0x40000000, 2 << 20}, {0x40200000, 2 << 20}, {0x40400000, 100}};
+  EXPECT_EQ(pieces, expected);
+}
+
+TEST_F(Grdma, the_listed_figures_name_fields_of_the_struct) {
+  size_t count = 0;
+  for (; pinrail_stat_at(count) != nullptr; ++count) {
+    EXPECT_LE(pinrail_stat_at(count)->offset + sizeof(uint64_t), sizeof(pinrail_mpool_stats_t));
+  }
+  EXPECT_EQ(count, 14u);
+}
+
+// ---- parameters and the house -----------------------------------------------------------------------------------
+
+TEST(GrdmaSettings, limits_come_from_parameters_and_empty_cache_evicts_all) {
+  House house(Settings{{"mpool_grdma_count_limit", "3"}, {"mpool_grdma_empty_cache", "yes"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
+  pool.use(kBase * 4, kPage);
+  EXPECT_EQ(fake.live_count(), 1u);
+}
+
+TEST(GrdmaSettings, a_call_drains_first_when_the_gc_limit_is_passed) {
+  House house(Settings{{"mpool_grdma_gc_limit", "8K"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  pool.use(kBase, kPage);
+  for (uintptr_t i = 2; i <= 5; ++i) pool.use(kBase * i, kPage);
+  for (uintptr_t i = 2; i <= 3; ++i) report(kBase * i, kPage);
+  pool.use(kBase, kPage);  // a hit, and the limit is not passed yet
+  EXPECT_EQ(fake.live_count(), 5u);
+  report(kBase * 4, kPage);
+  pool.use(kBase, kPage);  // a hit, but first this
+  EXPECT_EQ(fake.live_count(), 2u);
+}
+
+TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
+  House house(Settings{{"monitor", ""}});
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  Pool pool(fake, {PINRAIL_UNSET});
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().leave_pinned, 0u);
+  pool.use(kBase, kPage);
+  EXPECT_EQ(fake.live_count(), 0u);
+  Pool wanted(fake, {1});
+  EXPECT_EQ(wanted.status, PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST(GrdmaSettings, the_global_leave_pinned_gives_way_to_the_pools_own) {
+  {
+    House house(Settings{{"leave_pinned", "0"}});
+    fake::FakeRegistrar fake;
+    EXPECT_EQ(Pool(fake, {PINRAIL_UNSET}).stats().leave_pinned, 0u);
+  }
+  House house(Settings{{"leave_pinned", "0"}, {"mpool_grdma_leave_pinned", "1"}});
+  fake::FakeRegistrar fake;
+  EXPECT_EQ(Pool(fake, {PINRAIL_UNSET}).stats().leave_pinned, 1u);
+}
+
+TEST(GrdmaSettings, an_event_outside_of_init_and_finalize_is_harmless) {
+  report(kBase, kPage);
+  { House house; }
+  report(kBase, kPage);
+  report(kBase, 0);
+  report(UINTPTR_MAX - 5, SIZE_MAX);
+}
+
+TEST(GrdmaSettings, init_nests_and_refuses_other_settings_later) {
+  House house(Settings{{"mpool_grdma_size_limit", "8M"}});
+  {
+    House same(Settings{{"mpool_grdma_size_limit", "8192K"}});
+    EXPECT_EQ(same.status, PINRAIL_SUCCESS);
+  }
+  House other(Settings{{"mpool_grdma_size_limit", "9M"}});
+  EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST(GrdmaSettings, unknown_names_and_incomplete_tables_are_errors) {
+  House house;
+  fake::FakeRegistrar fake;
+  pinrail_mpool_t* pool = nullptr;
+  pinrail_registrar_choice_t choice = lend(fake);
+  EXPECT_EQ(pinrail_mpool_create("nothing", &choice, nullptr, nullptr, &pool), PINRAIL_ERR_NOT_FOUND);
+  pinrail_registrar_t broken = *fake.table();
+  choice.table = &broken;
+  broken.register_mem = nullptr;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  broken = *fake.table();
+  broken.granularity = 3000;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  broken = *fake.table();
+  broken.size = 8;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  choice.table = nullptr;
+  choice.name = "nothing";
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool, nullptr);
+}
+
+TEST(GrdmaSettings, nothing_works_before_init) {
+  fake::FakeRegistrar fake;
+  pinrail_mpool_t* pool = nullptr;
+  const pinrail_registrar_choice_t choice = lend(fake);
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_param_count(), 0u);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// registrar/iouring: the conformance suite, and what is its own.
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "test/conform/registrar_conformance.h"
+#include "test/support/child.h"
+#include "test/support/proc_status.h"
+
+namespace pinrail::test {
+namespace {
+
+Status open_iouring(const ComponentDevice::Settings& settings, std::unique_ptr<Device>* device_out,
+                    std::string* why_out) {
+  return ComponentDevice::open("iouring", settings, nullptr, device_out, why_out);
+}
+
+Subject iouring_subject() {
+  Subject subject;
+  subject.name = "iouring";
+  subject.open = [](std::unique_ptr<Device>* device_out, std::string* why_out) {
+    return open_iouring({}, device_out, why_out);
+  };
+  subject.counter = Counter::vm_pin;
+  subject.moves_bytes = true;
+  subject.has_keys = true;
+  subject.limited_by_user = true;
+  return subject;
+}
+
+INSTANTIATE_TEST_SUITE_P(iouring, RegistrarConformance, ::testing::Values(iouring_subject()));
+INSTANTIATE_TEST_SUITE_P(iouring, RegistrarOfPages, ::testing::Values(iouring_subject()));
+INSTANTIATE_TEST_SUITE_P(iouring, RegistrarOfBytes, ::testing::Values(iouring_subject()));
+
+constexpr size_t kSlotsOfOneRing = 16384;
+
+class Iouring : public ::testing::Test {
+ protected:
+  // False, and the case is to return, if there is no io_uring here.
+  bool open(const ComponentDevice::Settings& settings) {
+    std::string why;
+    const Status status = open_iouring(settings, &device_, &why);
+    if (status.ok()) return true;
+    EXPECT_TRUE(status.is(PINRAIL_ERR_NOT_AVAILABLE)) << status_name(status.code()) << ": " << why;
+    skip_reason_ = "no io_uring here: " + why;
+    return false;
+  }
+
+  // Registers the same page so many times; how many were taken.
+  size_t register_page(const Mapping& mapping, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      held_.push_back(std::make_unique<Registration>(device_->table()));
+      last_ = held_.back()->make(mapping.base(), page_size());
+      if (last_.ok()) continue;
+      held_.pop_back();
+      return i;
+    }
+    return count;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<Registration>> held_;
+  Status last_ = success();
+  std::string skip_reason_;
+};
+
+TEST_F(Iouring, opens_another_ring_when_the_slots_run_out_and_closes_all) {
+  const size_t descriptors = open_descriptors();
+  if (!open({{"max_rings", "3"}})) GTEST_SKIP() << skip_reason_;
+  const Mapping mapping(page_size());
+  EXPECT_EQ(open_descriptors(), descriptors + 1);
+  EXPECT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
+  EXPECT_EQ(open_descriptors(), descriptors + 1);
+  EXPECT_EQ(register_page(mapping, kSlotsOfOneRing + 1), kSlotsOfOneRing + 1);
+  EXPECT_EQ(open_descriptors(), descriptors + 3);
+  held_.clear();
+  device_.reset();
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST_F(Iouring, says_out_of_resource_when_no_ring_may_be_added_and_takes_a_slot_that_comes_back) {
+  if (!open({{"max_rings", "1"}})) GTEST_SKIP() << skip_reason_;
+  const Mapping mapping(page_size());
+  EXPECT_EQ(register_page(mapping, kSlotsOfOneRing + 1), kSlotsOfOneRing);
+  EXPECT_TRUE(last_.is(PINRAIL_ERR_OUT_OF_RESOURCE));
+  held_.erase(held_.begin() + 777);
+  EXPECT_EQ(register_page(mapping, 2), 1u);
+}
+
+TEST_F(Iouring, a_registration_in_a_later_ring_moves_bytes_too) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  const Mapping mapping(4 * page_size());
+  mapping.fill(21);
+  ASSERT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
+  Registration later(device_->table());
+  ASSERT_TRUE(later.make(mapping.base(), mapping.length()).ok());
+  EXPECT_EQ(later.reg().lkey >> 14, 1u);
+  EXPECT_TRUE(device_sees(later, 21, 0, mapping.length()));
+}
+
+TEST_F(Iouring, memory_that_cannot_be_written_is_refused) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  const Mapping mapping(page_size(), PROT_READ);
+  EXPECT_EQ(register_page(mapping, 1), 0u);
+  EXPECT_TRUE(last_.is(PINRAIL_ERR_BAD_PARAM));
+}
+
+TEST_F(Iouring, the_longest_registration_is_taken) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  const size_t length = device_->table().max_length;
+  // One small file, mapped over and over: a gibibyte of addresses that costs no memory.
+  const size_t piece = size_t{1} << 20;
+  const Mapping mapping(length, PROT_NONE);
+  const int file = memfd_create("small", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, static_cast<off_t>(piece)), 0);
+  for (size_t offset = 0; offset < length; offset += piece) {
+    void* at = mmap(mapping.at(offset), piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    ASSERT_EQ(at, mapping.at(offset));
+  }
+  close(file);
+  Registration registration(device_->table());
+  EXPECT_TRUE(registration.make(mapping.base(), length).ok());
+}
+
+// {status, whether a reason was logged}
+ChildAnswer open_when_refused(long system_call, int error) {
+  if (!refuse_system_call(system_call, error)) return {1};
+  std::unique_ptr<Device> device;
+  std::string why;
+  const Status status = open_iouring({}, &device, &why);
+  return {status.code(), why.find("errno") != std::string::npos};
+}
+
+TEST(IouringSwitchedOff, is_not_available_and_says_why) {
+  for (const int error : {ENOSYS, EPERM}) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child([&] { return open_when_refused(SYS_io_uring_setup, error); }, &answer));
+    EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
+    EXPECT_EQ(answer[1], 1);
+  }
+}
+
+TEST(IouringSwitchedOff, a_kernel_without_sparse_tables_is_not_available) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child([] { return open_when_refused(SYS_io_uring_register, EINVAL); }, &answer));
+  EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
+}
+
+TEST(IouringSwitchedOff, a_user_who_may_lock_nothing_has_none) {
+  ChildAnswer answer{};
+  const auto child = [] {
+    if (!limit_locked_memory(0, true)) return ChildAnswer{1};
+    std::unique_ptr<Device> device;
+    std::string why;
+    return ChildAnswer{open_iouring({}, &device, &why).code()};
+  };
+  ASSERT_TRUE(in_child(child, &answer));
+  EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
+}
+
+TEST(IouringSwitchedOff, without_a_free_descriptor_it_is_out_of_resource) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child([] { return open_when_refused(SYS_io_uring_setup, EMFILE); }, &answer));
+  EXPECT_EQ(answer[0], PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+}  // namespace
+}  // namespace pinrail::test

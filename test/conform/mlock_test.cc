@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// registrar/mlock: the conformance suite, and the counts of pages that it keeps for the whole process.
+#include <sys/mman.h>
+
+#include "test/conform/registrar_conformance.h"
+#include "test/support/child.h"
+#include "test/support/proc_status.h"
+
+namespace pinrail::test {
+namespace {
+
+Status open_mlock(std::unique_ptr<Device>* device_out, std::string* why_out) {
+  return ComponentDevice::open("mlock", {}, nullptr, device_out, why_out);
+}
+
+Subject mlock_subject() {
+  Subject subject;
+  subject.name = "mlock";
+  subject.open = open_mlock;
+  subject.counter = Counter::vm_lck;
+  subject.overlaps_count_once = true;
+  return subject;
+}
+
+INSTANTIATE_TEST_SUITE_P(mlock, RegistrarConformance, ::testing::Values(mlock_subject()));
+INSTANTIATE_TEST_SUITE_P(mlock, RegistrarOfPages, ::testing::Values(mlock_subject()));
+
+class Mlock : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    const Status status = open_mlock(&device_, &why);
+    if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) GTEST_SKIP() << "mlock is not available here: " << why;
+    ASSERT_TRUE(status.ok()) << why;
+    before_ = vm_lck_bytes();
+  }
+  size_t locked_pages() const { return (vm_lck_bytes() - before_) / page_size(); }
+  const pinrail_registrar_t& table() const { return device_->table(); }
+
+  const size_t page_ = page_size();
+  const Mapping mapping_{16 * page_};
+  std::unique_ptr<Device> device_;
+  size_t before_ = 0;
+};
+
+TEST_F(Mlock, an_inner_registration_that_goes_does_not_unlock_its_outer_one) {
+  Registration outer(table()), inner(table());
+  ASSERT_TRUE(outer.make(mapping_.base(), 8 * page_).ok());
+  ASSERT_TRUE(inner.make(mapping_.at(2 * page_), 2 * page_).ok());
+  EXPECT_TRUE(inner.give_back().ok());
+  EXPECT_EQ(locked_pages(), 8u);
+}
+
+TEST_F(Mlock, an_outer_registration_that_goes_unlocks_only_what_the_inner_one_does_not_hold) {
+  Registration outer(table()), inner(table());
+  ASSERT_TRUE(outer.make(mapping_.base(), 8 * page_).ok());
+  ASSERT_TRUE(inner.make(mapping_.at(2 * page_), 2 * page_).ok());
+  EXPECT_TRUE(outer.give_back(PINRAIL_REASON_EVICTED).ok());
+  EXPECT_EQ(locked_pages(), 2u);
+}
+
+TEST_F(Mlock, two_registrars_of_one_component_share_their_counts) {
+  auto* device = static_cast<ComponentDevice*>(device_.get());
+  pinrail_registrar_t other{};
+  ASSERT_TRUE(device->make_other(&other).ok());
+  {
+    Registration ours(table()), theirs(other);
+    ASSERT_TRUE(ours.make(mapping_.base(), 4 * page_).ok());
+    ASSERT_TRUE(theirs.make(mapping_.at(2 * page_), 4 * page_).ok());
+    EXPECT_TRUE(ours.give_back().ok());
+    EXPECT_EQ(locked_pages(), 4u);
+  }
+  device->end_other(&other);
+  EXPECT_EQ(locked_pages(), 0u);
+}
+
+TEST_F(Mlock, a_late_invalidation_does_not_unlock_a_newer_registration_at_the_address) {
+  Registration old_one(table()), new_one(table());
+  ASSERT_TRUE(old_one.make(mapping_.base(), 16 * page_).ok());
+  mapping_.map_again();
+  ASSERT_EQ(locked_pages(), 0u);
+  ASSERT_TRUE(new_one.make(mapping_.base(), 16 * page_).ok());
+  EXPECT_EQ(locked_pages(), 16u);
+  EXPECT_TRUE(old_one.give_back(PINRAIL_REASON_INVALIDATED).ok());
+  EXPECT_EQ(locked_pages(), 16u);
+  EXPECT_TRUE(new_one.give_back().ok());
+  EXPECT_EQ(locked_pages(), 0u);
+}
+
+TEST_F(Mlock, new_memory_below_a_dead_registration_is_locked_although_it_is_counted) {
+  Registration dead(table());
+  ASSERT_TRUE(dead.make(mapping_.base(), 16 * page_).ok());
+  mapping_.map_again();
+  Registration inner(table());
+  ASSERT_TRUE(inner.make(mapping_.at(4 * page_), 4 * page_).ok());
+  EXPECT_EQ(locked_pages(), 4u);
+  EXPECT_TRUE(dead.give_back(PINRAIL_REASON_INVALIDATED).ok());
+  EXPECT_TRUE(inner.give_back().ok());
+  EXPECT_EQ(locked_pages(), 0u);
+}
+
+TEST_F(Mlock, a_hole_in_what_goes_does_not_keep_the_rest_locked) {
+  Registration registration(table());
+  ASSERT_TRUE(registration.make(mapping_.base(), 16 * page_).ok());
+  mapping_.unmap(4 * page_, page_);
+  EXPECT_TRUE(registration.give_back().ok());
+  EXPECT_EQ(locked_pages(), 0u);
+}
+
+TEST_F(Mlock, a_refused_range_unlocks_what_it_locked_but_nothing_that_is_held) {
+  Registration held(table()), refused(table());
+  ASSERT_TRUE(held.make(mapping_.at(2 * page_), 2 * page_).ok());
+  mapping_.unmap(8 * page_, page_);
+  EXPECT_TRUE(refused.make(mapping_.base(), 16 * page_).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_EQ(locked_pages(), 2u);
+}
+
+TEST_F(Mlock, a_page_without_access_inside_is_no_matter_of_resources) {
+  ASSERT_EQ(mprotect(mapping_.at(5 * page_), page_, PROT_NONE), 0);
+  Registration registration(table());
+  EXPECT_TRUE(registration.make(mapping_.base(), 16 * page_).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_EQ(locked_pages(), 0u);
+}
+
+TEST_F(Mlock, memory_that_can_only_be_read_is_taken) {
+  const Mapping mapping(4 * page_, PROT_READ);
+  Registration registration(table());
+  EXPECT_TRUE(registration.make(mapping.base(), mapping.length(), 0).ok());
+  EXPECT_EQ(locked_pages(), 4u);
+}
+
+TEST(MlockForbidden, a_user_who_may_lock_nothing_has_none) {
+  ChildAnswer answer{};
+  const auto child = [] {
+    if (!limit_locked_memory(0, false)) return ChildAnswer{1};
+    std::unique_ptr<Device> device;
+    std::string why;
+    const Status status = open_mlock(&device, &why);
+    return ChildAnswer{status.code(), why.find("ulimit -l") != std::string::npos};
+  };
+  ASSERT_TRUE(in_child(child, &answer));
+  EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(answer[1], 1);
+}
+
+}  // namespace
+}  // namespace pinrail::test

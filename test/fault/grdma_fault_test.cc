@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The n-th registrar call, and the n-th allocation, fails: for all n. Whatever comes back, nothing leaks, no figure is
+// wrong, and the pool works on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "test/support/house.h"
+
+// GCC takes malloc and free below for strangers to new and delete.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
+namespace {
+
+// 0: never. Counted down by every operator new of the process, the components' too: they resolve to this one.
+std::atomic<long> allocations_left{0};
+std::atomic<long> allocations_seen{0};
+
+bool allocation_fails() {
+  ++allocations_seen;
+  return allocations_left > 0 && --allocations_left == 0;
+}
+
+}  // namespace
+
+void* operator new(size_t size) {
+  void* memory = allocation_fails() ? nullptr : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return allocation_fails() ? nullptr : std::malloc(size);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+// What a caller does in a day: hits, misses, wider rights, overlaps, events, evictions, bypass, pins.
+// Returns how many register calls failed.
+int a_day(const Pool& pool) {
+  std::vector<pinrail_handle_t> held;
+  int failed = 0;
+  auto take = [&](uintptr_t base, size_t length, uint32_t access, uint32_t flags) {
+    pinrail_handle_t handle{};
+    if (pool.reg(base, length, &handle, access, flags) != PINRAIL_SUCCESS) {
+      EXPECT_EQ(handle.reg, nullptr) << "an output was written by a call that failed";
+      ++failed;
+      return;
+    }
+    EXPECT_LE(reinterpret_cast<uintptr_t>(handle.reg->base), base);
+    EXPECT_GE(reinterpret_cast<uintptr_t>(handle.reg->base) + handle.reg->length, base + length);
+    EXPECT_EQ(handle.reg->rights & access, access);
+    held.push_back(handle);
+  };
+  auto release = [&] {
+    for (pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    held.clear();
+  };
+  for (uintptr_t i = 0; i < 6; ++i) {
+    take(kBase + i * 4 * kPage, 2 * kPage, 1, 0);
+    if (i % 2 != 0) release();
+  }
+  take(kBase, 2 * kPage, 2, 0);
+  take(kBase, 8 * kPage, 3, 0);
+  take(kBase + 100 * kPage, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  take(kBase + 101 * kPage, kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  report(kBase + kPage, kPage);
+  release();
+  report(kBase + 20 * kPage, kPage);
+  for (uintptr_t i = 0; i < 12; ++i) {
+    take(kBase + (200 + i) * kPage, kPage, 1, 0);
+    release();
+  }
+  return failed;
+}
+
+void expect_sound(const Pool& pool, const fake::FakeRegistrar& fake) {
+  EXPECT_TRUE(pool.invariants_hold());
+  const pinrail_mpool_stats_t figures = pool.stats();
+  EXPECT_EQ(figures.registered_bytes, fake.live_bytes());
+  EXPECT_EQ(figures.registered_count, fake.live_count());
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+class NthCall : public ::testing::TestWithParam<pinrail_status_t> {};
+
+TEST_P(NthCall, fails_and_nothing_is_lost) {
+  House house;
+  uint64_t calls = 0;
+  {
+    fake::FakeRegistrar fake;
+    Pool pool(fake, {1, PINRAIL_UNSET, 8});
+    EXPECT_EQ(a_day(pool), 0);
+    calls = fake.register_calls();
+  }
+  ASSERT_GT(calls, 20u);
+  for (uint64_t n = 1; n <= calls; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th registrar call fails");
+    fake::FakeRegistrar fake;
+    Pool pool(fake, {1, PINRAIL_UNSET, 8});
+    fake.fail_register(n, GetParam());
+    a_day(pool);
+    expect_sound(pool, fake);
+    EXPECT_EQ(a_day(pool), 0) << "it works on";
+    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(fake.live_count(), 0u);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Statuses, NthCall,
+                         ::testing::Values(PINRAIL_ERR_OUT_OF_RESOURCE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
+                                           PINRAIL_ERR_WOULD_BLOCK, PINRAIL_ERR_BAD_PARAM, PINRAIL_ERR_ERROR,
+                                           PINRAIL_ERR_PERM, PINRAIL_ERR_NOT_SUPPORTED,
+                                           static_cast<pinrail_status_t>(17)));
+
+TEST(NthDeregistration, fails_and_the_budget_is_free_all_the_same) {
+  House house;
+  for (uint64_t n = 1; n <= 12; ++n) {
+    fake::FakeRegistrar fake;
+    Pool pool(fake, {1, PINRAIL_UNSET, 8});
+    fake.fail_deregister(n, PINRAIL_ERR_ERROR);
+    EXPECT_EQ(a_day(pool), 0);
+    EXPECT_TRUE(pool.invariants_hold());
+    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS);
+  }
+}
+
+// For all n, until a whole run passes without reaching the n-th allocation.
+TEST(NthAllocation, fails_and_nothing_is_lost) {
+  House house;
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  int reached = 0;
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    fake::FakeOptions options;
+    options.zero_cost = true;  // the fake's own allocations are not under test
+    fake::FakeRegistrar fake(options);
+    const pinrail_registrar_choice_t choice = lend(fake);
+    pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
+    wanted.leave_pinned = 1;
+    wanted.count_limit = 8;
+    pinrail_mpool_t* made = nullptr;
+    allocations_left = n;
+    const pinrail_status_t created = pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &made);
+    pinrail_handle_t handle{};
+    pinrail_status_t registered = created;
+    if (created == PINRAIL_SUCCESS) {
+      registered = pinrail_mpool_register(made, reinterpret_cast<void*>(kBase), kPage, 1, 0, &handle);
+    }
+    const bool hit = allocations_left <= 0;
+    allocations_left = 0;
+    if (hit) {
+      ++reached;
+      EXPECT_TRUE(created == PINRAIL_ERR_OUT_OF_RESOURCE || registered == PINRAIL_ERR_OUT_OF_RESOURCE ||
+                  registered == PINRAIL_SUCCESS);
+    }
+    if (registered == PINRAIL_SUCCESS) {
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+    if (created == PINRAIL_SUCCESS) {
+      EXPECT_EQ(made->ops->check(made->module), PINRAIL_SUCCESS);
+      EXPECT_EQ(pinrail_mpool_destroy(made, 0), PINRAIL_SUCCESS);
+    } else {
+      EXPECT_EQ(made, nullptr);
+    }
+    if (!hit) break;
+  }
+  EXPECT_GT(reached, 5) << "the allocations of the library were not seen";
+}
+
+// The same for init itself: it fails with a status, and a later one works.
+TEST(NthAllocation, of_init_fails_and_the_next_init_works) {
+  int failures = 0;
+  for (long n = 1; n < 4000; n += 1 + n / 16) {
+    allocations_left = n;
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    const pinrail_status_t status = pinrail_init(&options);
+    const bool hit = allocations_left <= 0;
+    allocations_left = 0;
+    if (status == PINRAIL_SUCCESS) {
+      EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+    } else {
+      ++failures;
+    }
+    if (!hit) break;
+  }
+  EXPECT_GT(failures, 5);
+  House house;
+  EXPECT_EQ(house.status, PINRAIL_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test

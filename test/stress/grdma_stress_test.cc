@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Threads register, deregister, invalidate and evict at once; what must hold is checked while they do.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kShared = 0x10000000;
+constexpr uintptr_t kOwn = 0x40000000;
+constexpr uintptr_t kOwnStride = 0x1000000;
+
+// Shared by the threads of one run.
+struct Traffic {
+  const Pool& pool;
+  std::atomic<uint64_t> operations{0}, wrong{0}, refused{0};
+};
+
+bool covers(pinrail_handle_t handle, uintptr_t base, size_t length, uint32_t access) {
+  const auto start = reinterpret_cast<uintptr_t>(handle.reg->base);
+  return start <= base && base + length <= start + handle.reg->length && (handle.reg->rights & access) == access;
+}
+
+// Ranges that all threads use, with overlaps, changing rights, limits that bite and references held for a while.
+void use_shared(Traffic* traffic, unsigned seed, int rounds) {
+  std::mt19937 random(seed);
+  std::vector<pinrail_handle_t> held;
+  for (int i = 0; i < rounds; ++i) {
+    const uintptr_t base = kShared + (random() % 64) * kPage;
+    const size_t length = (1 + random() % 8) * kPage;
+    const uint32_t access = random() % 4;
+    const uint32_t flags = random() % 16 == 0 ? PINRAIL_FLAG_CACHE_BYPASS : random() % 16 == 1 ? PINRAIL_FLAG_PERSISTENT : 0;
+    pinrail_handle_t handle{};
+    const pinrail_status_t status = traffic->pool.reg(base, length, &handle, access, flags);
+    ++traffic->operations;
+    if (status == PINRAIL_SUCCESS) {
+      if (!covers(handle, base, length, access)) ++traffic->wrong;
+      held.push_back(handle);
+    } else if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
+      ++traffic->refused;
+    } else {
+      ++traffic->wrong;
+    }
+    if (held.size() > random() % 4) {
+      if (pinrail_mpool_deregister(held.front()) != PINRAIL_SUCCESS) ++traffic->wrong;
+      held.erase(held.begin());
+    }
+    if (random() % 32 == 0) report(base, kPage);
+    if (random() % 64 == 0) (void)(pinrail_mpool_evict(traffic->pool.get()) == PINRAIL_SUCCESS);
+  }
+  for (pinrail_handle_t handle : held) {
+    if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++traffic->wrong;
+  }
+}
+
+// A range that this thread alone uses: after an event it never gets the registration from before (E1).
+void use_own(Traffic* traffic, unsigned seed, int rounds) {
+  std::mt19937 random(seed);
+  const uintptr_t base = kOwn + seed * kOwnStride;
+  for (int i = 0; i < rounds; ++i) {
+    pinrail_handle_t before{}, after{};
+    if (traffic->pool.reg(base, 4 * kPage, &before) != PINRAIL_SUCCESS) {
+      ++traffic->refused;
+      continue;
+    }
+    const bool still_held = random() % 2 == 0;
+    if (!still_held && pinrail_mpool_deregister(before) != PINRAIL_SUCCESS) ++traffic->wrong;
+    report(base + (random() % 4) * kPage, 1);
+    if (traffic->pool.has(base, kPage)) ++traffic->wrong;
+    if (traffic->pool.reg(base, 4 * kPage, &after) == PINRAIL_SUCCESS) {
+      if (after.reg == before.reg && after.generation == before.generation) ++traffic->wrong;
+      if (pinrail_mpool_deregister(after) != PINRAIL_SUCCESS) ++traffic->wrong;
+    }
+    if (still_held && pinrail_mpool_deregister(before) != PINRAIL_SUCCESS) ++traffic->wrong;
+    ++traffic->operations;
+  }
+}
+
+void check_all_the_time(const Pool* pool, const std::atomic<bool>* stop, std::atomic<uint64_t>* broken, uint64_t limit) {
+  while (!*stop) {
+    if (!pool->invariants_hold()) ++*broken;
+    if (pool->stats().registered_bytes > limit) ++*broken;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+struct Shape {
+  int64_t leave_pinned;
+  int64_t size_limit;
+  int64_t count_limit;
+};
+
+class GrdmaStress : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(GrdmaStress, many_threads_and_every_invariant_holds) {
+  House house;
+  fake::FakeRegistrar fake;
+  const Shape shape = GetParam();
+  Pool pool(fake, {shape.leave_pinned, shape.size_limit, shape.count_limit});
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  Traffic traffic{pool};
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> broken{0};
+  const uint64_t limit = shape.size_limit > 0 ? static_cast<uint64_t>(shape.size_limit) : UINT64_MAX;
+  std::thread checker(check_all_the_time, &pool, &stop, &broken, limit);
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 4; ++seed) threads.emplace_back(use_shared, &traffic, seed, 8000);
+  for (unsigned seed = 5; seed <= 6; ++seed) threads.emplace_back(use_own, &traffic, seed, 4000);
+  for (std::thread& thread : threads) thread.join();
+  stop = true;
+  checker.join();
+
+  EXPECT_EQ(traffic.wrong, 0u);
+  EXPECT_EQ(broken, 0u);
+  EXPECT_GE(traffic.operations, 32000u);
+  EXPECT_LE(fake.peak_live_bytes(), limit);
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_bytes, fake.live_bytes());
+  if (shape.leave_pinned == 0) {
+    EXPECT_EQ(fake.live_count(), 0u);
+  }
+  ASSERT_EQ(pool.close(), PINRAIL_SUCCESS) << "every reference was given back";
+  EXPECT_EQ(fake.live_count(), 0u);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, GrdmaStress,
+                         ::testing::Values(Shape{0, 0, 0}, Shape{0, 64 * 4096, 0}, Shape{0, 0, 12}, Shape{1, 0, 0},
+                                           Shape{1, 96 * 4096, 0}, Shape{1, 0, 12}));
+
+TEST(GrdmaStressSerialized, a_registrar_that_asks_for_it_is_called_by_one_thread_at_a_time) {
+  House house;
+  fake::FakeOptions options;
+  options.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  fake::FakeRegistrar fake(options);
+  Pool pool(fake, {1, PINRAIL_UNSET, 8});
+  Traffic traffic{pool};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 1; seed <= 4; ++seed) threads.emplace_back(use_shared, &traffic, seed, 3000);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(traffic.wrong, 0u);
+  EXPECT_EQ(fake.most_at_once(), 1);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+// R5: equal requests at once ask the device once; if it refuses, each asks for itself.
+TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
+  House house;
+  fake::FakeRegistrar fake;
+  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  Pool pool(fake);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&pool] { pool.use(kShared, 4 * kPage); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(fake.register_calls(), 1u);
+  EXPECT_EQ(pool.stats().hits, 7u);
+
+  threads.clear();
+  fake.fail_every_register(PINRAIL_ERR_PERM);
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      pinrail_handle_t handle{};
+      if (pool.reg(kShared + 100 * kPage, kPage, &handle) == PINRAIL_ERR_PERM) ++refused;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, 3);
+  EXPECT_EQ(fake.register_calls(), 4u);
+}
+
+// R6: a registrar that blocks for a second, allocates and unmaps delays nobody else.
+class SlowRegistrar : public ::testing::TestWithParam<pinrail_thread_mode_t> {};
+
+TEST_P(SlowRegistrar, delays_no_hit_no_event_and_no_other_range) {
+  constexpr uintptr_t kSlow = 0x70000000;
+  House house;
+  fake::FakeOptions options;
+  options.thread_mode = GetParam();
+  fake::FakeRegistrar fake(options);
+  std::atomic<bool> asleep{false};
+  fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (reinterpret_cast<uintptr_t>(request.addr) != kSlow) return;
+    asleep = true;
+    void* memory = std::malloc(64 << 20);
+    std::free(memory);
+    void* mapped = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pinrail_monitor_report(mapped, 1 << 20);
+    munmap(mapped, 1 << 20);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    asleep = false;
+  });
+  Pool pool(fake);
+  pool.use(kShared, kPage);
+  std::thread slow([&] { pool.use(kSlow, kPage); });
+  while (!asleep) std::this_thread::yield();
+
+  const bool concurrent = GetParam() == PINRAIL_THREAD_CONCURRENT;
+  uint64_t hits = 0, inserts = 0, events = 0, releases = 0;
+  for (uintptr_t i = 1; asleep; ++i) {
+    const pinrail_handle_t hit = pool.must(kShared, kPage);
+    if (asleep) ++hits;
+    if (pinrail_mpool_deregister(hit) == PINRAIL_SUCCESS && asleep) ++releases;
+    if (concurrent) {
+      pool.use(kShared + i * 16 * kPage, kPage);
+      if (asleep) ++inserts;
+    }
+    report(kShared + i * 16 * kPage, kPage);
+    if (asleep) ++events;
+  }
+  slow.join();
+  EXPECT_GT(hits, 1000u);
+  EXPECT_GT(releases, 1000u);
+  EXPECT_GT(events, 1000u);
+  if (concurrent) {
+    EXPECT_GT(inserts, 1000u) << "other ranges are registered while it sleeps";
+  }
+  RecordProperty("hits_while_asleep", std::to_string(hits));
+  RecordProperty("inserts_while_asleep", std::to_string(inserts));
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SlowRegistrar,
+                         ::testing::Values(PINRAIL_THREAD_CONCURRENT, PINRAIL_THREAD_SERIALIZED));
+
+}  // namespace
+}  // namespace pinrail::test

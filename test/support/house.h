@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// house.h - an initialised library and a pool over a fake registrar, for tests of what embedders see.
+#ifndef PINRAIL_TEST_SUPPORT_HOUSE_H
+#define PINRAIL_TEST_SUPPORT_HOUSE_H
+
+#include <gtest/gtest.h>
+#include <pinrail/component.h>
+#include <pinrail/pinrail.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/mpool/mpool.h"  // the layout of a pool, to reach its check()
+#include "test/fake/fake_registrar.h"
+
+namespace pinrail::test {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// pinrail_init() with these settings; "monitor=external" unless they say otherwise.
+class House {
+ public:
+  explicit House(const Settings& settings = {}) {
+    std::vector<pinrail_setting_t> given;
+    for (const auto& setting : settings) given.push_back({setting.first.c_str(), setting.second.c_str()});
+    const pinrail_setting_t external = {"monitor", "external"};
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.defaults = &external;
+    options.default_count = 1;
+    options.settings = given.data();
+    options.setting_count = given.size();
+    status = pinrail_init(&options);
+  }
+  ~House() {
+    if (status == PINRAIL_SUCCESS) {
+      EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+    }
+  }
+  House(const House&) = delete;
+  House& operator=(const House&) = delete;
+
+  pinrail_status_t status;
+};
+
+inline pinrail_registrar_choice_t lend(const fake::FakeRegistrar& registrar) {
+  pinrail_registrar_choice_t choice{};
+  choice.table = registrar.table();
+  return choice;
+}
+
+struct PoolOptions {
+  int64_t leave_pinned = 1;
+  int64_t size_limit = PINRAIL_UNSET;
+  int64_t count_limit = PINRAIL_UNSET;
+  uint32_t flags = 0;
+  const char* cache_name = nullptr;
+};
+
+// A pool that is destroyed at the end, with whatever is still referenced.
+class Pool {
+ public:
+  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {}) {
+    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+    options.leave_pinned = wanted.leave_pinned;
+    options.size_limit = wanted.size_limit;
+    options.count_limit = wanted.count_limit;
+    options.flags = wanted.flags;
+    const pinrail_registrar_choice_t choice = lend(registrar);
+    status = pinrail_mpool_create("grdma", &choice, wanted.cache_name, &options, &pool_);
+  }
+  ~Pool() { close(PINRAIL_DESTROY_FORCE); }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  pinrail_status_t close(uint32_t flags = 0) {
+    if (pool_ == nullptr) return PINRAIL_SUCCESS;
+    const pinrail_status_t closed = pinrail_mpool_destroy(pool_, flags);
+    if (closed == PINRAIL_SUCCESS) pool_ = nullptr;
+    return closed;
+  }
+
+  pinrail_mpool_t* get() const { return pool_; }
+
+  pinrail_status_t reg(uintptr_t base, size_t length, pinrail_handle_t* handle_out, uint32_t access = 1,
+                       uint32_t flags = 0) const {
+    return pinrail_mpool_register(pool_, reinterpret_cast<void*>(base), length, access, flags, handle_out);
+  }
+  // Registers, and expects that it works.
+  pinrail_handle_t must(uintptr_t base, size_t length, uint32_t access = 1, uint32_t flags = 0) const {
+    pinrail_handle_t handle{};
+    EXPECT_EQ(reg(base, length, &handle, access, flags), PINRAIL_SUCCESS);
+    return handle;
+  }
+  // Registers and releases.
+  void use(uintptr_t base, size_t length, uint32_t access = 1, uint32_t flags = 0) const {
+    EXPECT_EQ(pinrail_mpool_deregister(must(base, length, access, flags)), PINRAIL_SUCCESS);
+  }
+  // Whether the cache has it; leaves no reference.
+  bool has(uintptr_t base, size_t length, uint32_t access = 1) const {
+    pinrail_handle_t handle{};
+    if (pinrail_mpool_find(pool_, reinterpret_cast<void*>(base), length, access, &handle) != PINRAIL_SUCCESS) {
+      return false;
+    }
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    return true;
+  }
+  pinrail_mpool_stats_t stats() const {
+    pinrail_mpool_stats_t figures{};
+    figures.size = sizeof(figures);
+    EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
+    return figures;
+  }
+
+  // The invariants of the pool and of its index.
+  bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
+
+  pinrail_status_t status;
+
+ private:
+  pinrail_mpool_t* pool_ = nullptr;
+};
+
+inline void report(uintptr_t base, size_t length) { pinrail_monitor_report(reinterpret_cast<void*>(base), length); }
+
+constexpr size_t kPage = 4096;
+
+}  // namespace pinrail::test
+
+#endif

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// report_test.cc - logs and help texts.
+#include <gtest/gtest.h>
+
+#include "base/report/report.h"
+#include "test/support/said.h"
+
+namespace pinrail {
+namespace {
+
+using test::has;
+using test::said_by;
+using test::times;
+
+constexpr const char* kCatalogue =
+    "\n[first topic]\nWhat happened  {what} with {other}.\nWhat follows   nothing.\nWhat to do     rest.\n\n"
+    "[second topic]\nWhat happened  {what}.\n";
+
+std::string render(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
+  return report::render(kCatalogue, topic, args.begin(), args.size());
+}
+
+void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
+  report::help("channel", kCatalogue, topic, args.begin(), args.size());
+}
+
+TEST(Report, a_topic_is_its_lines_without_the_blank_ones_at_the_end) {
+  EXPECT_EQ(render("first topic", {{"what", "a"}, {"other", "b"}}),
+            "What happened  a with b.\nWhat follows   nothing.\nWhat to do     rest.");
+}
+
+TEST(Report, the_last_topic_ends_with_the_catalogue) {
+  EXPECT_EQ(render("second topic", {{"what", "a"}}), "What happened  a.");
+}
+
+TEST(Report, an_unknown_topic_renders_as_nothing) {
+  EXPECT_EQ(render("third topic", {}), "");
+  EXPECT_EQ(render("first", {}), "") << "part of a topic's name is not its name";
+  EXPECT_EQ(report::render("", "first topic", nullptr, 0), "");
+}
+
+TEST(Report, a_placeholder_without_an_argument_stays_as_it_is) {
+  EXPECT_EQ(render("second topic", {{"else", "a"}}), "What happened  {what}.");
+}
+
+TEST(Report, an_argument_without_a_value_is_empty) {
+  EXPECT_EQ(render("second topic", {{"what", nullptr}}), "What happened  .");
+}
+
+TEST(Report, a_placeholder_in_a_value_is_not_filled) {
+  EXPECT_EQ(render("first topic", {{"what", "{other}"}, {"other", "b"}}).substr(0, 31),
+            "What happened  {other} with b.\n");
+}
+
+TEST(Report, a_brace_that_is_not_closed_is_text) {
+  const pinrail_help_arg_t arg = {"x", "y"};
+  EXPECT_EQ(report::render("[t]\na {x} {x", "t", &arg, 1), "a y {x");
+}
+
+TEST(Report, line_breaks_in_a_value_go_on_in_the_texts_column) {
+  EXPECT_EQ(render("second topic", {{"what", "a\nb"}}), "What happened  a\n               b.");
+}
+
+TEST(Report, help_shows_channel_topic_and_text) {
+  EXPECT_EQ(said_by([] {
+              help("second topic", {{"what", "it broke"}});
+            }),
+            "[pinrail:channel] second topic\n  What happened  it broke.\n");
+}
+
+TEST(Report, equal_texts_are_said_once) {
+  const std::string said = said_by([] {
+    help("second topic", {{"what", "a"}});
+    help("second topic", {{"what", "a"}});
+    help("second topic", {{"what", "b"}});
+  });
+  EXPECT_EQ(times(said, "What happened  a."), 1U);
+  EXPECT_EQ(times(said, "What happened  b."), 1U);
+}
+
+TEST(Report, what_was_forgotten_is_said_again) {
+  const std::string said = said_by([] {
+    help("second topic", {{"what", "a"}});
+    report::forget();
+    help("second topic", {{"what", "a"}});
+  });
+  EXPECT_EQ(times(said, "What happened  a."), 2U);
+}
+
+TEST(Report, an_unknown_topic_is_said_with_its_arguments) {
+  const std::string said = said_by([] { help("no topic", {{"what", "it broke"}}); });
+  EXPECT_TRUE(has(said, "no topic") && has(said, "what=it broke")) << said;
+}
+
+TEST(Report, errors_and_warnings_are_logged_at_every_verbosity) {
+  const std::string said = said_by([] {
+    report::log("c", 0, PINRAIL_LOG_ERROR, "error");
+    report::log("c", 0, PINRAIL_LOG_WARN, "warning");
+    report::log("c", 0, PINRAIL_LOG_INFO, "info");
+  });
+  EXPECT_EQ(said, "[pinrail:c] error\n[pinrail:c] warning\n");
+}
+
+TEST(Report, the_rest_is_logged_from_its_verbosity_on) {
+  const std::string said = said_by([] {
+    report::log("c", 9, PINRAIL_LOG_INFO, "too quiet");
+    report::log("c", 10, PINRAIL_LOG_INFO, "info");
+    report::log("c", 49, PINRAIL_LOG_DEBUG, "too quiet");
+    report::log("c", 50, PINRAIL_LOG_DEBUG, "debug");
+  });
+  EXPECT_EQ(said, "[pinrail:c] info\n[pinrail:c] debug\n");
+}
+
+TEST(Report, a_log_is_one_line_that_cannot_drive_a_terminal) {
+  EXPECT_EQ(said_by([] { report::log("c", 0, 0, "a\nb\x1b[31m\x7f"); }), "[pinrail:c] a b?[31m?\n");
+}
+
+TEST(Report, every_topic_of_the_base_has_its_three_lines) {
+  const std::string_view catalogue = report::base_catalogue();
+  size_t topics = 0;
+  for (size_t at = catalogue.find("\n["); at != std::string_view::npos; at = catalogue.find("\n[", at + 1)) {
+    const std::string_view topic = catalogue.substr(at + 2, catalogue.find("]\n", at) - at - 2);
+    const std::string text = report::render(catalogue, topic, nullptr, 0);
+    EXPECT_EQ(times(text, "What happened  "), 1U) << topic;
+    EXPECT_EQ(times(text, "\nWhat follows   "), 1U) << topic;
+    EXPECT_EQ(times(text, "\nWhat to do     "), 1U) << topic;
+    ++topics;
+  }
+  EXPECT_GE(topics, 10U);
+}
+
+}  // namespace
+}  // namespace pinrail
