@@ -4,7 +4,8 @@ pkginclude_HEADERS = \
 	framework/include/pinrail/stats.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h
 
 libpinrail_internal_la_SOURCES += \
-	framework/registrar/request.h framework/registrar/registrar.h framework/registrar/registrar.cc framework/registrar/registrar_bind.cc \
+	framework/registrar/registrar.h framework/registrar/registrar.cc framework/registrar/registrar_bind.cc \
+	framework/registrar/request.h \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \

@@ -36,3 +36,48 @@ test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
 test_stress_grdma_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
+
+# The shape of the house, and its border.
+TESTS += test/includes_test.sh test/headers_test.sh
+EXTRA_DIST += test/includes_test.sh test/headers_test.sh
+
+# Registrars: one suite, one program for each that joins it.
+if HAVE_GTEST
+check_LTLIBRARIES += test/libtest_support.la
+test_libtest_support_la_SOURCES = \
+	test/support/child.h test/support/child.cc test/support/proc_status.h test/support/proc_status.cc \
+	test/support/mapping.h test/support/component_under_test.h test/support/component_under_test.cc \
+	test/fake/fake_host.h test/fake/fake_host.cc
+test_libtest_support_la_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
+registrar_conformance_sources = test/conform/registrar_conformance.h test/conform/registrar_conformance.cc \
+	test/conform/registrar_subject.cc test/support/skip_main.cc
+registrar_conformance_libs = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+
+check_PROGRAMS += test/unit/base/page_counts_test test/fault/page_counts_fault test/conform/fake \
+	test/conform/mlock
+TESTS += test/unit/base/page_counts_test test/fault/page_counts_fault test/conform/fake test/conform/mlock
+test_unit_base_page_counts_test_SOURCES = test/unit/base/page_counts_test.cc
+test_unit_base_page_counts_test_LDADD = -lgtest_main $(GTEST_LIBS)
+test_fault_page_counts_fault_SOURCES = test/fault/page_counts_fault_test.cc
+test_fault_page_counts_fault_LDADD = -lgtest_main $(GTEST_LIBS)
+test_conform_fake_SOURCES = test/conform/fake_test.cc $(fake_registrar_sources) $(registrar_conformance_sources)
+test_conform_fake_LDADD = $(registrar_conformance_libs)
+test_conform_mlock_SOURCES = test/conform/mlock_test.cc $(registrar_conformance_sources)
+test_conform_mlock_LDADD = $(registrar_conformance_libs)
+
+if HAVE_URING
+check_PROGRAMS += test/conform/iouring
+TESTS += test/conform/iouring
+test_conform_iouring_SOURCES = test/conform/iouring_test.cc $(registrar_conformance_sources)
+test_conform_iouring_LDADD = $(registrar_conformance_libs)
+endif
+
+# Skipped where there is no RDMA device; contrib/rdma-vm runs it beside one.
+if HAVE_VERBS
+check_PROGRAMS += test/conform/verbs
+TESTS += test/conform/verbs
+test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
+test_conform_verbs_LDADD = $(registrar_conformance_libs)
+endif
+endif

@@ -3,13 +3,13 @@
 //
 // One 64-bit word holds references, phase and generation, so that one compare-and-swap decides every race.
 //
-//   bits 0-23   references
-//   bit  24     indexed    in the index: a find may take a reference
-//   bit  25     dead       left the index (or was never in it): nobody new may take a reference
-//   bit  26     transient  not kept without references: the last drop acts at once
-//   bit  27     parked     the evictor saw it referenced and took it off the LRU list: the last drop puts it back
-//   bit  28     orphan     its pool is gone, its device registration too: the last drop only frees the memory
-//   bits 30-63  generation rises each time the memory serves a new registration
+//   bit  0      indexed    in the index: a find may take a reference
+//   bit  1      dead       left the index (or was never in it): nobody new may take a reference
+//   bit  2      transient  not kept without references: the last drop acts at once
+//   bit  3      parked     the evictor saw it referenced and took it off the LRU list: the last drop puts it back
+//   bit  4      orphan     its pool is gone, its device registration too: the last drop only frees the memory
+//   bits 8-43   generation rises each time the memory serves a new registration
+//   bits 44-63  references on top, so that a drop too many wraps out of the word and harms no flag
 //
 // S1  References are taken only while indexed is set; a registration is made with its maker's reference.
 // S2  Exactly one party sees "dead and unreferenced" come true: that one gives the registration back to the device.
@@ -24,18 +24,21 @@
 namespace pinrail {
 
 namespace state {
-constexpr uint64_t kOne = 1;
-constexpr uint64_t kReferences = (uint64_t{1} << 24) - 1;
-constexpr uint64_t kIndexed = uint64_t{1} << 24;
-constexpr uint64_t kDead = uint64_t{1} << 25;
-constexpr uint64_t kTransient = uint64_t{1} << 26;
-constexpr uint64_t kParked = uint64_t{1} << 27;
-constexpr uint64_t kOrphan = uint64_t{1} << 28;
-constexpr unsigned kGenerationShift = 30;
+constexpr uint64_t kIndexed = 1 << 0;
+constexpr uint64_t kDead = 1 << 1;
+constexpr uint64_t kTransient = 1 << 2;
+constexpr uint64_t kParked = 1 << 3;
+constexpr uint64_t kOrphan = 1 << 4;
+constexpr unsigned kGenerationShift = 8;
+constexpr uint64_t kGenerations = (uint64_t{1} << 36) - 1;
+constexpr unsigned kReferenceShift = 44;
+constexpr uint64_t kOne = uint64_t{1} << kReferenceShift;
+constexpr uint64_t kReferences = ~(kOne - 1);
+constexpr uint64_t kMostReferences = kReferences >> kReferenceShift;
 
-constexpr uint64_t references(uint64_t word) { return word & kReferences; }
-constexpr uint64_t generation(uint64_t word) { return word >> kGenerationShift; }
-constexpr uint64_t of_generation(uint64_t generation) { return generation << kGenerationShift; }
+constexpr uint64_t references(uint64_t word) { return word >> kReferenceShift; }
+constexpr uint64_t generation(uint64_t word) { return (word >> kGenerationShift) & kGenerations; }
+constexpr uint64_t of_generation(uint64_t generation) { return (generation & kGenerations) << kGenerationShift; }
 
 inline uint64_t load(const pinrail_registration_t* reg) {
   // acquire: what was written before the word was published is seen; pairs with publish() and every exchange below.
@@ -61,7 +64,7 @@ inline uint64_t generation_of(const pinrail_registration_t* reg) { return state:
 inline bool try_acquire(pinrail_registration_t* reg, uint64_t word) {
   const uint64_t generation = state::generation(word);
   while ((word & state::kIndexed) != 0 && state::generation(word) == generation) {
-    if (state::references(word) == state::kReferences) return false;
+    if (state::references(word) == state::kMostReferences) return false;
     if (state::exchange(reg, &word, word + state::kOne)) return true;
   }
   return false;
@@ -74,13 +77,20 @@ enum class Drop : uint8_t {
   must_act  // it was the last one, and a flag asks its dropper to act: look at word_out
 };
 
-// Drops one reference. word_out: the state as the drop left it.
+// Drops one reference. word_out: the state as the drop left it. One add, not an exchange: the look before it finds
+// handles that are spent; only two threads that spend one handle at the same time get to the repair.
 inline Drop drop(pinrail_handle_t handle, uint64_t* word_out) {
   constexpr uint64_t kActs = state::kDead | state::kTransient | state::kParked | state::kOrphan;
-  uint64_t word = state::load(handle.reg);
-  do {
-    if (state::generation(word) != handle.generation || state::references(word) == 0) return Drop::stale;
-  } while (!state::exchange(handle.reg, &word, word - state::kOne));
+  const auto is_held = [&](uint64_t word) {
+    return state::generation(word) == handle.generation && state::references(word) != 0;
+  };
+  if (!is_held(state::load(handle.reg))) return Drop::stale;
+  // acq_rel: as in exchange().
+  const uint64_t word = __atomic_fetch_sub(&handle.reg->state, state::kOne, __ATOMIC_ACQ_REL);
+  if (!is_held(word)) {
+    __atomic_fetch_add(&handle.reg->state, state::kOne, __ATOMIC_ACQ_REL);
+    return Drop::stale;
+  }
   *word_out = word - state::kOne;
   const bool acts = state::references(*word_out) == 0 && (word & kActs) != 0;
   return acts ? Drop::must_act : Drop::done;

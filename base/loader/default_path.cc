@@ -54,7 +54,7 @@ bool ends_with(const std::string& text, std::string_view end) {
 
 std::string component_folder_beside(const std::string& folder) {
   if (ends_with(folder, kBuildFolder)) {
-    const std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
+    std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
     if (is_folder(in_build_tree)) return in_build_tree;
   }
   return folder + "/pinrail";

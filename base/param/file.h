@@ -17,8 +17,8 @@
 
 namespace pinrail::param {
 
-constexpr size_t kLongestLine = 64 * 1024;
-constexpr size_t kLargestFile = 16 * 1024 * 1024;
+constexpr size_t kLongestLine = size_t{64} * 1024;
+constexpr size_t kLargestFile = size_t{16} * 1024 * 1024;
 
 struct FileLine {
   std::string name;

@@ -36,7 +36,7 @@ std::string full_name(std::string_view framework, std::string_view component, st
 }
 
 std::string origin_of(const Value& value) {
-  const std::string where = std::string(value.file) + " line " + std::to_string(value.line);
+  std::string where = std::string(value.file) + " line " + std::to_string(value.line);
   switch (value.source) {
     case PINRAIL_SOURCE_DEFAULT: return "the default";
     case PINRAIL_SOURCE_FILE: return where;

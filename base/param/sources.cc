@@ -32,6 +32,7 @@ const pinrail_param_t kBaseParams[] = {
 };
 
 std::string home_folder() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): start-up; whoever changes the environment meanwhile breaks every library.
   const char* home = std::getenv("HOME");
   if (home != nullptr && home[0] != '\0') return home;
   std::array<char, 4096> buffer;

@@ -16,7 +16,6 @@
 
 namespace {
 
-using pinrail::Status;
 using pinrail::loader::Listed;
 
 #ifdef PINRAIL_DEBUG

@@ -8,6 +8,7 @@
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/registrar/registrar_help.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::registrar {
 namespace {
@@ -46,15 +47,6 @@ Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
   const pinrail_help_arg_t args[] = {{"name", bound->name.c_str()}, {"what", what}};
   report::help("registrar", kHelp, "bad answer", args, 2);
   return PINRAIL_ERR_ERROR;
-}
-
-Status check_request(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
-  if ((request.rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
-  if ((request.traits & ~uint32_t{PINRAIL_TRAITS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
-  if (request.length == 0) return PINRAIL_ERR_BAD_PARAM;
-  if ((request.kind & table.kinds) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (table.max_length != 0 && request.length > table.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
-  return success();
 }
 
 // An embedder's function may be C++ and throw.

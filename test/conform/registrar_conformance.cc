@@ -276,7 +276,7 @@ TEST_P(RegistrarConformance, an_invalidated_one_leaves_the_locks_of_new_memory_a
   Registration registration(table());
   ASSERT_TRUE(registration.make(mapping.base(), mapping.length()).ok());
   mapping.map_again();
-  ASSERT_EQ(mlock(mapping.base(), mapping.length()), 0);
+  ASSERT_TRUE(lock_pages(mapping.base(), mapping.length()));
   const size_t locked = vm_lck_bytes();
   EXPECT_TRUE(registration.give_back(PINRAIL_REASON_INVALIDATED).ok());
   EXPECT_EQ(vm_lck_bytes(), locked);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 
 #include "base/core/status.h"
@@ -71,6 +72,8 @@ struct Subject {
   bool overlaps_count_once = false;
   size_t largest_transfer = size_t{16} << 20;  // bytes; smaller where moving bytes is slow
 };
+
+inline void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
 
 class RegistrarConformance : public ::testing::TestWithParam<Subject> {
  protected:

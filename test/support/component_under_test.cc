@@ -16,7 +16,7 @@ const pinrail_component_t* component_under_test(const char* framework, const cha
   const std::string path = std::string(PINRAIL_TEST_COMPONENTS) + "/" + framework + "_" + name + ".so";
   void* object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const void* symbol = object == nullptr ? nullptr : dlsym(object, "pinrail_component");
-  if (symbol == nullptr) *why_out = dlerror();
+  if (symbol == nullptr) *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
   return static_cast<const pinrail_component_t*>(symbol);
 }
 

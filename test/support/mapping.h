@@ -6,6 +6,7 @@
 #define PINRAIL_TEST_SUPPORT_MAPPING_H
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -30,6 +31,9 @@ inline std::vector<unsigned char> stamped(uint64_t seed, size_t offset, size_t l
   for (size_t i = 0; i < length; ++i) bytes[i] = stamp(seed, offset + i);
   return bytes;
 }
+
+// mlock also where a sanitizer makes libc's do nothing.
+inline bool lock_pages(void* addr, size_t length) { return syscall(SYS_mlock, addr, length) == 0; }
 
 class Mapping {
  public:

@@ -28,8 +28,9 @@ class TempFolder {
   const std::string& path() const { return path_; }
   std::string path(const std::string& name) const { return path_ + "/" + name; }
 
-  // Writes a file and says where it is.
+  // Writes a file and says where it is. It is a new one: an old one of that name may still be mapped.
   std::string write(const std::string& name, std::string_view content) const {
+    std::filesystem::remove(path(name));
     std::ofstream(path(name), std::ios::binary) << content;
     return path(name);
   }

@@ -13,6 +13,8 @@
 #define PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 
 #include <pinrail/component.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/core/lock.h"
 #include "base/core/page_counts.h"
@@ -32,6 +34,10 @@ struct Registrar {
   Component* component;
   pinrail_registrar_t limits;  // the table that the pool calls, for check_request()
 };
+
+// Straight to the kernel: in a program under a sanitizer libc's functions do nothing. 0, or -1 and errno.
+inline int lock_pages(void* addr, size_t length) { return static_cast<int>(syscall(SYS_mlock, addr, length)); }
+inline int unlock_pages(void* addr, size_t length) { return static_cast<int>(syscall(SYS_munlock, addr, length)); }
 
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);

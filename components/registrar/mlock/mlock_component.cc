@@ -31,7 +31,7 @@ int probe_page() {
   const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return errno;
-  const int error = mlock(page, bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;
+  const int error = lock_pages(page, bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;
   munmap(page, bytes);
   return error;
 }

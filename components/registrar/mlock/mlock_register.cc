@@ -13,6 +13,7 @@
 namespace pinrail::mlock_registrar {
 namespace {
 
+// NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers, system calls take pointers
 void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
 
 // Whether every page of the span is mapped.
@@ -59,11 +60,11 @@ Status status_of(const Component& component, const PageCounts& counts, Span span
 
 // munlock stops at a hole; then what lies behind it is unlocked page by page. False if a mapped page stays locked.
 bool unlock(Span span) {
-  if (munlock(address(span.base), span.length()) == 0) return true;
+  if (unlock_pages(address(span.base), span.length()) == 0) return true;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   bool all = true;
   for (uintptr_t at = span.base; at < span.end; at += page) {
-    if (munlock(address(at), page) != 0 && mapped(Span::of(at, page))) all = false;
+    if (unlock_pages(address(at), page) != 0 && mapped(Span::of(at, page))) all = false;
   }
   return all;
 }
@@ -76,7 +77,7 @@ void unlock_unheld(const PageCounts& counts, Span span) {
 Status lock_and_count(Component* component, Span span) {
   Guard guard(component->mutex);
   Status status = success();
-  if (mlock(address(span.base), span.length()) == 0) {
+  if (lock_pages(address(span.base), span.length()) == 0) {
     status = component->counts.add(span);
   } else {
     status = status_of(*component, component->counts, span, errno);

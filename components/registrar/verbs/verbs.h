@@ -4,7 +4,7 @@
 // Owns     the device's context and protection domain, unless a domain was lent; the loopback queue pair.
 // Threads  register, deregister and transfers may run together; open_device() and close_device() exclude all.
 //
-// V1  A registration's tail holds its struct ibv_mr *, from a successful register_mem to its deregister_mem.
+// V1  A registration's Tail holds its memory region from a successful register_mem to its deregister_mem.
 // V2  A lent protection domain and its context are used, never closed.
 // V3  rights and traits of a registration are what was asked; what the device needs on top stays with the device.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
@@ -22,6 +22,11 @@ struct Settings {
   const char* device;  // "": the first one with an active port
   uint8_t port;
   int gid_index;  // -1: RoCE v2 over IPv4, if there is one
+};
+
+// What a registration carries.
+struct Tail {
+  ibv_mr* region;
 };
 
 // One reliable queue pair that is connected to itself, and 1 MiB that bytes pass through. Made by the first transfer.

@@ -62,9 +62,8 @@ bool any_device() {
   DIR* folder = opendir("/sys/class/infiniband");
   if (folder == nullptr) return false;
   bool found = false;
-  for (const dirent* entry = readdir(folder); entry != nullptr && !found; entry = readdir(folder)) {
-    found = entry->d_name[0] != '.';
-  }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own
+  for (const dirent* entry; !found && (entry = readdir(folder)) != nullptr;) found = entry->d_name[0] != '.';
   closedir(folder);
   return found;
 }
@@ -89,7 +88,7 @@ void fill_table(Registrar* registrar, size_t max_length) {
   table.kinds = PINRAIL_KIND_HOST;
   table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   table.max_length = max_length & ~(table.granularity - 1);
-  table.tail_size = sizeof(ibv_mr*);
+  table.tail_size = sizeof(Tail);
   table.register_mem = register_mem;
   table.deregister_mem = deregister_mem;
   table.device_read = device_read;

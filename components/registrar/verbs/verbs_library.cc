@@ -20,11 +20,11 @@ Status Library::open(const char** why_out) {
   // Never unmapped: it has loaded drivers of its own, which do not expect to go.
   handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
-    *why_out = dlerror();
+    *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
     return PINRAIL_ERR_NOT_AVAILABLE;
   }
   bool all = true;
-#define PINRAIL_VERBS_LOAD(name) all = load(handle, "ibv_" #name, &name) && all;
+#define PINRAIL_VERBS_LOAD(name) all = load(handle, "ibv_" #name, &(name)) && all;
   PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_LOAD)
 #undef PINRAIL_VERBS_LOAD
   load(handle, "ibv_reg_mr_iova2", &reg_mr_iova2);

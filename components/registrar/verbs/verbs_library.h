@@ -36,6 +36,7 @@
 namespace pinrail::verbs {
 
 struct Library {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
 #define PINRAIL_VERBS_FIELD(name) decltype(&::ibv_##name) name = nullptr;
   PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_FIELD)
 #undef PINRAIL_VERBS_FIELD

@@ -46,7 +46,7 @@ Status status_of(const Registrar& registrar, size_t bytes, int error) {
   }
 }
 
-ibv_mr*& region_of(pinrail_registration_t* reg) { return *static_cast<ibv_mr**>(registrar_tail(reg)); }
+ibv_mr*& region_of(pinrail_registration_t* reg) { return static_cast<Tail*>(registrar_tail(reg))->region; }
 
 }  // namespace
 

@@ -70,23 +70,32 @@ Status failed(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIR
 }
 
 // into is where the device's bytes go, from is where they come from; one of them is NULL.
-Status transfer(Registrar* registrar, const pinrail_registration_t& reg, size_t offset, char* into, const char* from,
-                size_t length) {
-  if (!within(reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
-  const uint32_t needed = into != nullptr ? PINRAIL_ACCESS_REMOTE_READ : PINRAIL_ACCESS_REMOTE_WRITE;
-  if ((reg.rights & needed) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+struct Transfer {
+  const pinrail_registration_t* reg;
+  ibv_wr_opcode opcode;
+  uint32_t right;  // what the registration must allow
+  char* into;
+  const char* from;
+};
+
+Outcome move(Loopback* loopback, const Transfer& transfer, size_t offset, size_t done, size_t step) {
+  if (transfer.from != nullptr) std::memcpy(loopback->bounce, transfer.from + done, step);
+  const uint64_t remote = reinterpret_cast<uintptr_t>(transfer.reg->base) + offset + done;
+  const Outcome outcome = operate(loopback, transfer.opcode, remote, transfer.reg->rkey, step);
+  if (outcome.ok() && transfer.into != nullptr) std::memcpy(transfer.into + done, loopback->bounce, step);
+  return outcome;
+}
+
+Status run(Registrar* registrar, const Transfer& transfer, size_t offset, size_t length) {
+  if (!within(*transfer.reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
+  if ((transfer.reg->rights & transfer.right) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   Guard guard(registrar->transfer);
   const Status status = need_loopback(registrar);
   if (!status.ok()) return status;
-  Loopback* loopback = &registrar->loopback;
-  const uint64_t remote = reinterpret_cast<uintptr_t>(reg.base) + offset;
   for (size_t done = 0; done < length;) {
     const size_t step = std::min(length - done, kBounceBytes);
-    if (from != nullptr) std::memcpy(loopback->bounce, from + done, step);
-    const ibv_wr_opcode opcode = from != nullptr ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
-    const Outcome outcome = operate(loopback, opcode, remote + done, reg.rkey, step);
+    const Outcome outcome = move(&registrar->loopback, transfer, offset, done, step);
     if (!outcome.ok()) return failed(registrar, length, outcome);
-    if (into != nullptr) std::memcpy(into + done, loopback->bounce, step);
     done += step;
   }
   return success();
@@ -96,13 +105,14 @@ Status transfer(Registrar* registrar, const pinrail_registration_t& reg, size_t 
 
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length) {
-  return transfer(static_cast<Registrar*>(context), *reg, offset, static_cast<char*>(into), nullptr, length).code();
+  const Transfer transfer{reg, IBV_WR_RDMA_READ, PINRAIL_ACCESS_REMOTE_READ, static_cast<char*>(into), nullptr};
+  return run(static_cast<Registrar*>(context), transfer, offset, length).code();
 }
 
 pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
                               size_t length) {
-  return transfer(static_cast<Registrar*>(context), *reg, offset, nullptr, static_cast<const char*>(from), length)
-      .code();
+  const Transfer transfer{reg, IBV_WR_RDMA_WRITE, PINRAIL_ACCESS_REMOTE_WRITE, nullptr, static_cast<const char*>(from)};
+  return run(static_cast<Registrar*>(context), transfer, offset, length).code();
 }
 
 }  // namespace pinrail::verbs

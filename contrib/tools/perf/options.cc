@@ -9,7 +9,7 @@
 namespace pinrail::perf {
 
 const char kHelp[] =
-#include "perf_help.txt"
+#include "contrib/tools/perf/perf_help.txt"
     ;
 
 namespace {

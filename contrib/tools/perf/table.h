@@ -43,6 +43,7 @@ class Table {
   const ByteCheck& bytes() const { return bytes_; }
 
  private:
+  void wake_device();
   Row row(size_t size, Pages pages);
   Result map(const Row& row, Buffers* buffers);
   bool time_uncached(const Buffers& buffers, Row* row);

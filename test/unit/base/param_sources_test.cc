@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // param_sources_test.cc - who sets a parameter, and who wins.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <functional>
 
+#include "test/support/child.h"
 #include "test/unit/base/param_fixture.h"
 
 namespace pinrail::param {
@@ -164,6 +168,36 @@ TEST_F(ParamSources, a_folder_in_place_of_a_file_is_an_error) {
   sources_.user_file = folder_.path();
   const std::string said = said_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, "it is a folder") && has(said, "the user's file")) << said;
+}
+
+// What read() comes to for somebody who may not read the file, and whether a message names the file.
+test::ChildAnswer read_without_rights(const std::function<Status()>& read, const std::string& path) {
+  if (geteuid() == 0 && setuid(65534) != 0) return {-1};
+  Status status = PINRAIL_ERR_ERROR;
+  const std::string said = said_by([&] { status = read(); });
+  return {status.code(), has(said, path) && has(said, "Permission denied")};
+}
+
+TEST_F(ParamSources, another_users_file_does_not_stop_a_program_but_is_told_of) {
+  folder_.write("user.conf", "mpool_test_x = 1\n");
+  ASSERT_EQ(chmod(sources_.user_file.c_str(), 0), 0);
+  sources_.site_file = sources_.override_file = "";
+  test::ChildAnswer answer{};
+  const auto body = [this] { return read_without_rights([this] { return read(); }, sources_.user_file); };
+  ASSERT_TRUE(test::in_child(body, &answer));
+  EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[1], 1);
+}
+
+TEST_F(ParamSources, a_sites_file_that_may_not_be_read_is_an_error) {
+  folder_.write("override.conf", "mpool_test_x = 1\n");
+  ASSERT_EQ(chmod(sources_.override_file.c_str(), 0), 0);
+  sources_.site_file = sources_.user_file = "";
+  test::ChildAnswer answer{};
+  const auto body = [this] { return read_without_rights([this] { return read(); }, sources_.override_file); };
+  ASSERT_TRUE(test::in_child(body, &answer));
+  EXPECT_EQ(answer[0], PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer[1], 1);
 }
 
 TEST_F(ParamSources, a_malformed_line_is_an_error_with_file_and_line) {

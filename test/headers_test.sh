@@ -1,0 +1,24 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Every public header compiles alone, as C99 and as C++17, with warnings as errors; its enum values fit old compilers.
+set -eu
+srcdir=${srcdir:-$(dirname "$0")/..}
+include=$srcdir/framework/include
+count=0
+for header in "$include"/pinrail/*.h; do
+  ${CC:-gcc} -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only -x c "$header"
+  ${CXX:-g++} -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only -x c++ "$header"
+  count=$((count + 1))
+done
+[ "$count" -ge 6 ] || { echo "headers_test: only $count headers found in $include" >&2; exit 1; }
+
+# Nothing public without the prefix: names that the library exports.
+library=.libs/libpinrail.so
+[ -e "$library" ] || { echo "headers_test: $library is not built" >&2; exit 1; }
+strangers=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -vE '^pinrail_' || true)
+[ -z "$strangers" ] || { echo "headers_test: exported without the prefix: $strangers" >&2; exit 1; }
+for component in components/.libs/*.so; do
+  [ -e "$component" ] || continue
+  names=$(nm -D --defined-only "$component" | awk '{print $3}')
+  [ "$names" = pinrail_component ] || { echo "headers_test: $component exports: $names" >&2; exit 1; }
+done

@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# Who may include whom: each room looks down only, components never at each other, and the hook wall stands.
+#   include < base/core < base/{report,patch} < base/param < base/loader < framework/{rcache,registrar,monitor}
+#           < framework/mpool < components | framework/front < contrib/tools (public headers only)
+set -eu
+cd "${srcdir:-$(dirname "$0")/..}"
+failed=0
+complain() {
+  echo "includes_test: $1" >&2
+  failed=1
+}
+
+# The height of a room; what it includes must not be higher.
+height() {
+  case $1 in
+    framework/include/*) echo 0 ;;
+    base/core/*) echo 1 ;;
+    base/report/* | base/patch/*) echo 2 ;;
+    base/param/*) echo 3 ;;
+    base/loader/*) echo 4 ;;
+    framework/rcache/* | framework/registrar/* | framework/monitor/*) echo 5 ;;
+    framework/mpool/*) echo 6 ;;
+    framework/front/* | components/*) echo 7 ;;
+    *) echo 9 ;;
+  esac
+}
+room() {
+  case $1 in
+    components/*) echo "$1" | cut -d/ -f1-3 ;;
+    *) echo "$1" | cut -d/ -f1-2 ;;
+  esac
+}
+
+files=$(find base framework components -name '*.h' -o -name '*.cc' -o -name '*.c' | sort)
+[ -n "$files" ] || complain "no sources found in $(pwd)"
+count=0
+for file in $files; do
+  for included in $(sed -n -e 's/^#include "\(.*\)"/\1/p' -e 's/^#include <\(pinrail\/.*\)>/framework\/include\/\1/p' "$file"); do
+    [ "$included" = config.h ] && continue
+    count=$((count + 1))
+    [ -e "$included" ] || complain "$file includes $included, which does not exist"
+    mine=$(room "$file")
+    theirs=$(room "$included")
+    [ "$mine" = "$theirs" ] && continue
+    case $file:$included in
+      components/*:components/*) complain "$file looks into another component: $included" ;;
+      components/*:framework/include/* | components/*:base/core/*) ;;
+      components/mpool/*:framework/mpool/* | components/mpool/*:framework/rcache/*) ;;
+      components/mpool/*:framework/registrar/* | components/mpool/*:framework/monitor/*) ;;
+      components/rcache/*:framework/rcache/* | components/registrar/*:framework/registrar/*) ;;
+      components/monitor/*:framework/monitor/*) ;;
+      components/*) complain "$file uses $included: no contract of its framework" ;;
+    esac
+    [ "$(height "$included")" -le "$(height "$file")" ] || complain "$file looks up, to $included"
+    if [ "$(height "$included")" = "$(height "$file")" ]; then
+      complain "$file looks sideways, to $included"
+    fi
+  done
+done
+[ "$count" -gt 100 ] || complain "only $count includes were seen: the check is blind"
+
+# Tools are what users could write: public headers, and what the tools share.
+for file in $(find contrib/tools -name '*.cc' -o -name '*.h'); do
+  for included in $(sed -n 's/^#include "\(.*\)"/\1/p' "$file"); do
+    case $included in
+      contrib/tools/* | config.h) ;;
+      *) complain "$file uses $included: tools use public headers only" ;;
+    esac
+  done
+done
+
+# The hook wall: files of hook code neither allocate, free nor log.
+for file in $(find base framework components -name '*_hook.cc' -o -name '*_hook.h'); do
+  if sed 's|//.*||' "$file" | grep -nE '\b(new|delete|malloc|calloc|realloc|free|fprintf|printf|std::string|std::vector|report::|->log|->help|registrar_(de)?register)\b' >&2; then
+    complain "$file does in a hook what no hook may do"
+  fi
+done
+exit $failed

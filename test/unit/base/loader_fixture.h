@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// loader_fixture.h - a loader with a folder of its own, and component files made to order.
+#ifndef PINRAIL_TEST_UNIT_BASE_LOADER_FIXTURE_H
+#define PINRAIL_TEST_UNIT_BASE_LOADER_FIXTURE_H
+
+#include <gtest/gtest.h>
+#include <string.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/loader/loader.h"
+#include "base/param/param.h"
+#include "test/support/said.h"
+#include "test/support/temp_folder.h"
+
+#ifndef PINRAIL_TEST_TINY_COMPONENT
+#error "PINRAIL_TEST_TINY_COMPONENT names the component that test/unit/base/dso makes"
+#endif
+
+namespace pinrail::loader {
+
+// The bytes of a component's file, to be changed.
+class Image {
+ public:
+  Image() : bytes_(test::read_whole(PINRAIL_TEST_TINY_COMPONENT)) {
+    EXPECT_FALSE(bytes_.empty()) << PINRAIL_TEST_TINY_COMPONENT;
+    const std::string framework("mpool\0\0\0\0\0\0\0\0\0\0\0tiny", 20);
+    descriptor_ = bytes_.find(framework) - offsetof(pinrail_component_t, framework);
+    table_ = bytes_.find(std::string("the table of it\0", 16)) + 16;
+    EXPECT_LT(descriptor_, bytes_.size());
+    EXPECT_LT(table_, bytes_.size());
+  }
+
+  Image& abi(uint32_t value) { return put(descriptor_ + offsetof(pinrail_component_t, abi), &value, sizeof(value)); }
+  Image& size(size_t value) { return put(descriptor_ + offsetof(pinrail_component_t, size), &value, sizeof(value)); }
+  Image& priority(int32_t value) {
+    return put(descriptor_ + offsetof(pinrail_component_t, priority), &value, sizeof(value));
+  }
+  Image& framework(const char* text) { return put_text(offsetof(pinrail_component_t, framework), text, 16); }
+  Image& name(const char* text) { return put_text(offsetof(pinrail_component_t, name), text, 32); }
+  Image& table_size(size_t value) { return put(table_, &value, sizeof(value)); }
+
+  // Changes every place where the text stands; both have one length.
+  Image& replace(const std::string& text, const std::string& by) {
+    EXPECT_EQ(text.size(), by.size());
+    for (size_t at = bytes_.find(text); at != std::string::npos; at = bytes_.find(text, at)) {
+      bytes_.replace(at, text.size(), by);
+    }
+    return *this;
+  }
+
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  Image& put(size_t at, const void* from, size_t length) {
+    memcpy(bytes_.data() + at, from, length);
+    return *this;
+  }
+  Image& put_text(size_t field, const char* text, size_t length) {
+    std::string padded(text);
+    padded.resize(length);
+    return put(descriptor_ + field, padded.data(), length);
+  }
+
+  std::string bytes_;
+  size_t descriptor_ = 0, table_ = 0;
+};
+
+inline pinrail_mpool_ops_t empty_table() {
+  pinrail_mpool_ops_t table{};
+  table.size = sizeof(table);
+  return table;
+}
+
+inline const std::vector<Framework>& test_frameworks() {
+  static const std::vector<Framework> all = {{"mpool", PINRAIL_MPOOL_ABI, sizeof(pinrail_mpool_ops_t)},
+                                             {"rcache", PINRAIL_RCACHE_ABI, sizeof(pinrail_rcache_ops_t)},
+                                             {"monitor", PINRAIL_MONITOR_ABI, sizeof(pinrail_monitor_ops_t)}};
+  return all;
+}
+
+class LoaderTest : public testing::Test {
+ protected:
+  LoaderTest() {
+    set("mca_base_component_path", folder_.path());
+    services_.self = this;
+  }
+
+  void set(const std::string& name, const std::string& value) { sources_.settings.push_back({name, value}); }
+
+  std::string write(const std::string& name, const Image& image) { return folder_.write(name + ".so", image.bytes()); }
+
+  // A fresh registry and loader; what they say is in said_.
+  Status discover() {
+    loader_.reset();
+    params_ = std::make_unique<param::Registry>();
+    EXPECT_TRUE(params_->read_sources(sources_).ok());
+    loader_ = std::make_unique<Loader>(*params_, services_, built_in_.data());
+    Status status = PINRAIL_ERR_ERROR;
+    said_ = test::said_by([&] { status = loader_->discover(test_frameworks()); });
+    return status;
+  }
+
+  Status open(const char* framework = "mpool") {
+    Status status = PINRAIL_ERR_ERROR;
+    said_ = test::said_by([&] { status = loader_->open(framework); });
+    return status;
+  }
+
+  // Names of what is open, best first.
+  std::string opened(const char* framework = "mpool") const {
+    std::string names;
+    for (const Opened& it : loader_->opened(framework))
+      names += (names.empty() ? "" : " ") + std::string(it.descriptor->name);
+    return names;
+  }
+
+  Listed listed(const std::string& name) const {
+    for (const Listed& it : loader_->listed()) {
+      if (it.name == name) return it;
+    }
+    ADD_FAILURE() << name << " is not listed";
+    return {};
+  }
+
+  bool said(std::string_view text) const { return test::has(said_, text); }
+
+  test::TempFolder folder_;
+  param::Sources sources_;
+  pinrail_host_t services_{};
+  std::vector<const pinrail_component_t*> built_in_ = {nullptr};
+  std::unique_ptr<param::Registry> params_;
+  std::unique_ptr<Loader> loader_;
+  std::string said_;
+};
+
+}  // namespace pinrail::loader
+
+#endif
