@@ -3,6 +3,7 @@ libpinrail_internal_la_SOURCES += \
 	base/core/status.h base/core/status.cc base/core/span.h base/core/lock.h base/core/lock_rank.h \
 	base/core/thread_safety.h base/core/registration.h base/core/registration_arena.h \
 	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
+	base/core/references.h \
 	base/core/page_counts.h base/core/errno_text.h
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c
@@ -28,3 +29,7 @@ libpinrail_internal_la_SOURCES += \
 	base/loader/open.cc base/loader/host_table.cc base/loader/descriptor.h base/loader/descriptor.cc \
 	base/loader/selection.cc base/loader/check_elf.cc base/loader/default_path.cc
 EXTRA_DIST += base/report/base_help.txt
+
+# The machine's shape.
+libpinrail_internal_la_SOURCES += base/core/machine.h base/core/machine.cc
+libpinrail_internal_la_LIBADD += $(HWLOC_LIBS)

@@ -58,7 +58,7 @@ components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
 endif
 
-EXTRA_DIST += \
+EXTRA_DIST += components/component.map \
 	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
 	components/rcache/vma/README components/monitor/external/README \
 	components/registrar/iouring/README components/registrar/iouring/iouring_help.txt \
@@ -77,5 +77,6 @@ component_symbol_registrar_iouring = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registra
 component_symbol_registrar_verbs = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_verbs_component
 else
 pkglib_LTLIBRARIES += $(component_libraries)
-component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -export-symbols-regex '^pinrail_component$$'
+component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared \
+	-Wl,--version-script=$(top_srcdir)/components/component.map
 endif

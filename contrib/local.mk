@@ -21,3 +21,15 @@ contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrai
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 dist_man_MANS += contrib/man/pinrail_perf.1
 EXTRA_DIST += contrib/tools/perf/perf_help.txt
+
+bin_PROGRAMS += contrib/tools/pinrail_info
+pinrail_info_sources = \
+	contrib/tools/common/json.h contrib/tools/common/json.cc \
+	contrib/tools/common/mca_options.h contrib/tools/common/mca_options.cc \
+	contrib/tools/info/options.h contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
+	contrib/tools/info/snapshot.cc contrib/tools/info/print.h contrib/tools/info/print_text.cc \
+	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc
+contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
+contrib_tools_pinrail_info_LDADD = libpinrail.la
+dist_man_MANS += contrib/man/pinrail_info.1 contrib/man/pinrail_params.7
+EXTRA_DIST += contrib/tools/info/info_help.txt

@@ -20,3 +20,4 @@ EXTRA_DIST += \
 
 pkginclude_HEADERS += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc
+libpinrail_internal_la_SOURCES += framework/front/front_machine.cc

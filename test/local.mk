@@ -81,3 +81,54 @@ test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
 endif
 endif
+
+# The base, with component files made to order, and the listing tool.
+if HAVE_GTEST
+check_LTLIBRARIES += test/unit/base/tiny_component.la
+test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
+test_unit_base_tiny_component_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -rpath /nonexistent
+check_PROGRAMS += test/unit/base/base_test test/unit/tools/tools_test
+TESTS += test/unit/base/base_test test/unit/tools/tools_test
+test_unit_base_base_test_SOURCES = \
+	test/support/said.h test/support/temp_folder.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \
+	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \
+	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
+	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc
+test_unit_base_base_test_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DPINRAIL_TEST_TINY_COMPONENT='"$(abs_top_builddir)/test/unit/base/.libs/tiny_component.so"'
+test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
+test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/json_test.cc \
+	test/unit/tools/mca_options_test.cc test/unit/tools/info_options_test.cc
+test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+endif
+TESTS += test/tools_info_test.sh
+EXTRA_DIST += test/tools_info_test.sh
+
+# Every byte, over a real pin: the host's io_uring here, RDMA in a guest below.
+integrity_sources = test/integrity/integrity.h test/integrity/integrity.cc
+if HAVE_GTEST
+if HAVE_URING
+check_PROGRAMS += test/integrity/iouring_integrity
+TESTS += test/integrity/iouring_integrity
+test_integrity_iouring_integrity_SOURCES = test/integrity/iouring_integrity.cc test/support/skip_main.cc \
+	$(integrity_sources)
+test_integrity_iouring_integrity_LDADD = libpinrail.la $(GTEST_LIBS)
+endif
+endif
+
+# Not a part of make check, for it needs an RDMA device: contrib/rdma-vm --memlock 16384 -- test/verbs/rdma_integrity
+if HAVE_VERBS
+check_PROGRAMS += test/verbs/rdma_integrity
+test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/rdma_pair.h test/verbs/rdma_pair.cc \
+	$(integrity_sources)
+test_verbs_rdma_integrity_LDADD = libpinrail.la $(VERBS_LIBS) -lpthread
+endif
+
+# The machine's shape.
+if HAVE_GTEST
+check_PROGRAMS += test/unit/base/machine_test
+TESTS += test/unit/base/machine_test
+test_unit_base_machine_test_SOURCES = test/unit/base/machine_test.cc
+test_unit_base_machine_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+endif

@@ -5,15 +5,17 @@
 //
 //   bit  0      indexed    in the index: a find may take a reference
 //   bit  1      dead       left the index (or was never in it): nobody new may take a reference
-//   bit  2      transient  not kept without references: the last drop acts at once
-//   bit  3      parked     the evictor saw it referenced and took it off the LRU list: the last drop puts it back
-//   bit  4      orphan     its pool is gone, its device registration too: the last drop only frees the memory
-//   bits 8-43   generation rises each time the memory serves a new registration
-//   bits 44-63  references on top, so that a drop too many wraps out of the word and harms no flag
+//   bit  2      per thread references are counted per thread (references.h); else here, and the last drop acts
+//   bit  3      sealed     indexed, but an evictor wants to know whether it is idle: the next hit must break the seal
+//   bit  4      orphan     its pool is gone, its device registration too: drops only count down
+//   bits 8-43   generation rises each time the memory serves a new registration, and when it is freed
+//   bits 44-63  references on top, so that they wrap out of the word and harm no flag; of a registration that is
+//               counted per thread only a part of the sum, and signed
 //
-// S1  References are taken only while indexed is set; a registration is made with its maker's reference.
+// S1  References are taken only while indexed and not sealed, or by breaking the seal in one exchange.
 // S2  Exactly one party sees "dead and unreferenced" come true: that one gives the registration back to the device.
 // S3  Registration memory is type-stable, so a stale pointer may be looked at; the generation tells that it is stale.
+// S4  Every change of the word is an exchange or an add: the references survive it.
 #ifndef PINRAIL_BASE_CORE_REGISTRATION_H
 #define PINRAIL_BASE_CORE_REGISTRATION_H
 
@@ -26,17 +28,20 @@ namespace pinrail {
 namespace state {
 constexpr uint64_t kIndexed = 1 << 0;
 constexpr uint64_t kDead = 1 << 1;
-constexpr uint64_t kTransient = 1 << 2;
-constexpr uint64_t kParked = 1 << 3;
+constexpr uint64_t kPerThread = 1 << 2;
+constexpr uint64_t kSealed = 1 << 3;
 constexpr uint64_t kOrphan = 1 << 4;
+constexpr uint64_t kFlags = 0xff;
 constexpr unsigned kGenerationShift = 8;
 constexpr uint64_t kGenerations = (uint64_t{1} << 36) - 1;
+constexpr uint64_t kGenerationMask = kGenerations << kGenerationShift;
 constexpr unsigned kReferenceShift = 44;
 constexpr uint64_t kOne = uint64_t{1} << kReferenceShift;
 constexpr uint64_t kReferences = ~(kOne - 1);
-constexpr uint64_t kMostReferences = kReferences >> kReferenceShift;
+constexpr uint64_t kMostReferences = (kReferences >> kReferenceShift) / 2;
 
 constexpr uint64_t references(uint64_t word) { return word >> kReferenceShift; }
+constexpr int64_t signed_references(uint64_t word) { return static_cast<int64_t>(word) >> kReferenceShift; }
 constexpr uint64_t generation(uint64_t word) { return (word >> kGenerationShift) & kGenerations; }
 constexpr uint64_t of_generation(uint64_t generation) { return (generation & kGenerations) << kGenerationShift; }
 
@@ -51,36 +56,47 @@ inline bool exchange(pinrail_registration_t* reg, uint64_t* expected, uint64_t d
   return __atomic_compare_exchange_n(&reg->state, expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-inline void publish(pinrail_registration_t* reg, uint64_t word) {
-  // release: the fields are filled before others can see the phase; pairs with load().
-  __atomic_store_n(&reg->state, word, __ATOMIC_RELEASE);
+// Replaces the flags and adds references; the rest stays. Release: the fields are filled before others see the phase.
+inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_more = 0) {
+  uint64_t word = load(reg);
+  uint64_t next;
+  do {
+    next = ((word & ~kFlags) | flags) + static_cast<uint64_t>(references_more) * kOne;
+  } while (!exchange(reg, &word, next));
+  return next;
+}
+
+// The next generation, without flags: handles are stale from this moment. The references stay (C2 of references.h).
+inline void renew(pinrail_registration_t* reg) {
+  uint64_t word = load(reg);
+  while (!exchange(reg, &word, (word & kReferences) | of_generation(generation(word) + 1))) {
+  }
 }
 }  // namespace state
 
 inline Span span_of(const pinrail_registration_t* reg) { return Span::of(reg->base, reg->length); }
 inline uint64_t generation_of(const pinrail_registration_t* reg) { return state::generation(state::load(reg)); }
 
-// Takes a reference if the registration is indexed and still the one that word was read of.
+// Takes a reference in the word, if the registration is indexed and still the one that word was read of. Breaks a seal.
 inline bool try_acquire(pinrail_registration_t* reg, uint64_t word) {
   const uint64_t generation = state::generation(word);
   while ((word & state::kIndexed) != 0 && state::generation(word) == generation) {
-    if (state::references(word) == state::kMostReferences) return false;
-    if (state::exchange(reg, &word, word + state::kOne)) return true;
+    if (state::signed_references(word) >= static_cast<int64_t>(state::kMostReferences)) return false;
+    if (state::exchange(reg, &word, (word & ~state::kSealed) + state::kOne)) return true;
   }
   return false;
 }
 
-// What dropping a reference came to.
+// What dropping a reference that is counted in the word came to.
 enum class Drop : uint8_t {
   stale,    // another generation, or no reference was left: nothing was dropped
-  done,     // dropped; nothing else to do
-  must_act  // it was the last one, and a flag asks its dropper to act: look at word_out
+  done,     // dropped; others are left
+  was_last  // dropped, and it was the last one
 };
 
-// Drops one reference. word_out: the state as the drop left it. One add, not an exchange: the look before it finds
-// handles that are spent; only two threads that spend one handle at the same time get to the repair.
-inline Drop drop(pinrail_handle_t handle, uint64_t* word_out) {
-  constexpr uint64_t kActs = state::kDead | state::kTransient | state::kParked | state::kOrphan;
+// word_out: the state as the drop left it. One add, not an exchange: the look before it finds handles that are spent;
+// only two threads that spend one handle at the same time get to the repair.
+inline Drop drop_shared(pinrail_handle_t handle, uint64_t* word_out) {
   const auto is_held = [&](uint64_t word) {
     return state::generation(word) == handle.generation && state::references(word) != 0;
   };
@@ -92,24 +108,21 @@ inline Drop drop(pinrail_handle_t handle, uint64_t* word_out) {
     return Drop::stale;
   }
   *word_out = word - state::kOne;
-  const bool acts = state::references(*word_out) == 0 && (word & kActs) != 0;
-  return acts ? Drop::must_act : Drop::done;
+  return state::references(*word_out) == 0 ? Drop::was_last : Drop::done;
 }
 
-// Turns an indexed, unreferenced registration of this generation dead. True for exactly one caller.
-inline bool claim_idle(pinrail_registration_t* reg, uint64_t word) {
-  return (word & state::kIndexed) != 0 && state::references(word) == 0 &&
-         state::exchange(reg, &word, (word & ~(state::kIndexed | state::kParked)) | state::kDead);
+// Turns an indexed registration dead if its word is still this one: for who knows that word to mean "idle".
+inline bool claim(pinrail_registration_t* reg, uint64_t word) {
+  return state::exchange(reg, &word, (word & ~(state::kIndexed | state::kSealed)) | state::kDead);
 }
 
-// Turns an indexed registration dead, referenced or not, with these flags added. True if this call did it;
-// idle_out: it had no reference, so the caller must see to it that it is given back.
-inline bool kill(pinrail_registration_t* reg, uint64_t more_flags, bool* idle_out) {
+// Turns an indexed registration dead, referenced or not. True if this call did it; word_out: the state before.
+inline bool kill(pinrail_registration_t* reg, uint64_t* word_out) {
   uint64_t word = state::load(reg);
   do {
     if ((word & state::kIndexed) == 0) return false;
-  } while (!state::exchange(reg, &word, (word & ~state::kIndexed) | state::kDead | more_flags));
-  *idle_out = state::references(word) == 0;
+  } while (!state::exchange(reg, &word, (word & ~(state::kIndexed | state::kSealed)) | state::kDead));
+  *word_out = word;
   return true;
 }
 

@@ -23,7 +23,7 @@ struct SizeClass {
 };
 
 // Constant-initialised and never destroyed: usable before main and in the last destructor.
-SizeClass classes[kClasses];
+SizeClass classes[2][kClasses];  // by pinrail_counting_t
 
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
 size_t cell_bytes(size_t size_class) { return sizeof(pinrail_registration_t) + size_class * kTailAlignment; }
@@ -52,14 +52,13 @@ pinrail_registration_t* pop(SizeClass& size_class, size_t cell) {
 
 }  // namespace
 
-Status allocate(size_t tail_size, pinrail_registration_t** reg_out) {
+Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
   const size_t index = class_of(tail_size);
-  pinrail_registration_t* reg = pop(classes[index], cell_bytes(index));
+  pinrail_registration_t* reg = pop(classes[counting][index], cell_bytes(index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const uint64_t next = generation_of(reg) + 1;
-  // The state word alone may be looked at by a find with a stale pointer: it is stored as one, the rest is cleared.
-  state::publish(reg, state::of_generation(next));
+  // The state word may be looked at by a find with a stale pointer; everything else is cleared.
+  state::set(reg, counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0);
   reg->base = nullptr;
   reg->length = 0;
   reg->rights = reg->traits = reg->lkey = reg->rkey = reg->flags = 0;
@@ -73,9 +72,9 @@ Status allocate(size_t tail_size, pinrail_registration_t** reg_out) {
 }
 
 void free(pinrail_registration_t* reg) {
-  SizeClass& size_class = classes[class_of(reg->tail_size)];
-  // Raised here too, so that handles are stale from this moment, not from the next use.
-  state::publish(reg, state::of_generation(generation_of(reg) + 1));
+  const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
+  SizeClass& size_class = classes[per_thread ? 1 : 0][class_of(reg->tail_size)];
+  state::renew(reg);
   Guard guard(size_class.mutex);
   reg->base = size_class.free_list;
   size_class.free_list = reg;

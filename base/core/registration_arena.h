@@ -5,11 +5,12 @@
 // Threads  all functions may run together. Not in hook context.
 //
 // A1  The state word of a registration keeps its generation for ever rising, also while it is free.
-// A2  A free registration is neither indexed nor referenced.
+// A2  A free registration has no flags, and its references sum up to 0 (references.h).
+// A3  Memory that was counted per thread serves only registrations that are (C2 of references.h).
 #ifndef PINRAIL_BASE_CORE_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_CORE_REGISTRATION_ARENA_H
 
-#include <pinrail/types.h>
+#include <pinrail/component.h>
 
 #include "base/core/status.h"
 
@@ -20,7 +21,7 @@ constexpr size_t kMaxTail = 64 * 1024;
 
 // Zeroed but for state and tail_size, with the generation raised and nothing else in state.
 // OUT_OF_RESOURCE; BAD_PARAM for a tail over kMaxTail.
-Status allocate(size_t tail_size, pinrail_registration_t** reg_out);
+Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out);
 
 void free(pinrail_registration_t* reg);
 

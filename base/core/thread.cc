@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Threads come and go, and what they hold is summed.
 #include "base/core/thread.h"
 
+#include <linux/membarrier.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <new>
 
 #include "base/core/lock.h"
+#include "base/core/references.h"
 
 namespace pinrail::thread {
 
@@ -16,25 +22,49 @@ namespace {
 // Records of ended threads keep their index and wait for the next thread; there are never more than threads at once.
 struct Record {
   pinrail_thread_t thread;
-  Record* next_free;
+  Record* next;       // all records ever made
+  Record* next_free;  // those of ended threads
 };
 
-Mutex mutex{LockRank::threads};
+Mutex mutex{LockRank::threads};  // held while summing, so that no cell moves into a state word meanwhile
+Record* all_records GUARDED_BY(mutex) = nullptr;
 Record* free_records GUARDED_BY(mutex) = nullptr;
-uint32_t records GUARDED_BY(mutex) = 0;
+uint32_t record_count GUARDED_BY(mutex) = 0;
+
 pthread_key_t exit_key;
-pthread_once_t exit_once = PTHREAD_ONCE_INIT;
-bool exit_key_made = false;
+pthread_once_t once = PTHREAD_ONCE_INIT;
+bool has_exit_key = false;
+bool has_membarrier = false;
+
+int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0u, 0)); }
+
+// C3 of references.h.
+void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
+  if (thread->cells == nullptr) return;
+  for (size_t i = 0; i < references::kCells; ++i) {
+    const uint64_t cell = thread->cells[i];
+    if (references::count_of(cell) == 0) continue;
+    auto* reg = reinterpret_cast<pinrail_registration_t*>(cell >> 16);
+    const auto count = static_cast<uint64_t>(int64_t{references::count_of(cell)});
+    __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
+  }
+  std::free(thread->cells);
+  thread->cells = nullptr;
+}
 
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
   current_thread = nullptr;
   Guard guard(mutex);
+  fold_cells(&record->thread);
   record->next_free = free_records;
   free_records = record;
 }
 
-void make_exit_key() { exit_key_made = pthread_key_create(&exit_key, on_thread_exit) == 0; }
+void prepare() {
+  has_exit_key = pthread_key_create(&exit_key, on_thread_exit) == 0;
+  has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+}
 
 Record* take_record() {
   Guard guard(mutex);
@@ -44,21 +74,59 @@ Record* take_record() {
     return record;
   }
   auto* record = new (std::nothrow) Record{};
-  if (record != nullptr) record->thread = {sizeof(pinrail_thread_t), records++, 0};
+  if (record == nullptr) return nullptr;
+  record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr};
+  record->next = all_records;
+  all_records = record;
   return record;
 }
 
 }  // namespace
 
 pinrail_thread_t* current_slow() {
-  pthread_once(&exit_once, make_exit_key);
+  pthread_once(&once, prepare);
   Record* record = take_record();
   if (record == nullptr) return nullptr;
   record->thread.in_registrar = 0;
-  // Without a key (all 1,024 are taken) the record is not given back at the thread's end: a leak of 32 bytes.
-  if (exit_key_made) pthread_setspecific(exit_key, record);
+  // Cells only for a thread whose end we see (there are 1,024 keys in a process), and where sums can be made.
+  if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0) {
+    auto* cells = static_cast<uint64_t*>(std::aligned_alloc(128, references::kCells * sizeof(uint64_t)));
+    if (cells != nullptr) {
+      for (size_t i = 0; i < references::kCells; ++i) cells[i] = 0;
+      Guard guard(mutex);
+      record->thread.cells = cells;
+    }
+  }
   current_thread = &record->thread;
   return current_thread;
 }
 
+namespace {
+
+int64_t sum_cells(const pinrail_registration_t* reg) REQUIRES(mutex) {
+  int64_t sum = 0;
+  for (const Record* record = all_records; record != nullptr; record = record->next) {
+    if (record->thread.cells == nullptr) continue;
+    // acquire: pairs with the release store in references::count().
+    const uint64_t cell = __atomic_load_n(&record->thread.cells[references::place_of(reg)], __ATOMIC_ACQUIRE);
+    if (references::names(cell, reg)) sum += references::count_of(cell);
+  }
+  return sum;
+}
+
+}  // namespace
 }  // namespace pinrail::thread
+
+namespace pinrail::references {
+
+void sum(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) {
+  using thread::mutex;
+  // Every thread passes a full barrier between what it did to its cells and what it sees of the states from now on.
+  if (thread::has_membarrier) thread::membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+  Guard guard(mutex);
+  for (size_t i = 0; i < count; ++i) {
+    references_out[i] = state::signed_references(state::load(regs[i])) + thread::sum_cells(regs[i]);
+  }
+}
+
+}  // namespace pinrail::references

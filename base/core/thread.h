@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // thread.h - the one thread-local of Pinrail: what is known of the calling thread.
 //
-// Threads  current() anywhere but in a hook. An ending thread gives its index back.
+// Threads  current() anywhere but in a hook. An ending thread gives its index and its cells back.
 #ifndef PINRAIL_BASE_CORE_THREAD_H
 #define PINRAIL_BASE_CORE_THREAD_H
 

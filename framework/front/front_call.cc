@@ -19,22 +19,26 @@ pinrail_mpool_request_t request_of(const void* addr, size_t length, uint32_t acc
   return {reinterpret_cast<uintptr_t>(addr), length, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, flags};
 }
 
-// A forced destroy left it without a pool: the last drop frees its memory, and that is all (R10).
+// A forced destroy left it without a pool: the last drop ends it, and that is all (R10). Memory that was counted per
+// thread is not used again: cells may still name it (C2 of references.h).
 pinrail_status_t drop_orphan(pinrail_handle_t handle) {
   uint64_t word;
-  switch (drop(handle, &word)) {
-    case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
-    case Drop::must_act: arena::free(handle.reg); break;
-    case Drop::done: break;
+  const Drop dropped = drop_shared(handle, &word);
+  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+  if (dropped == Drop::done) return PINRAIL_SUCCESS;
+  if ((word & state::kPerThread) != 0) {
+    state::renew(handle.reg);
+  } else {
+    arena::free(handle.reg);
   }
   return PINRAIL_SUCCESS;
 }
 
-// Whether the handle is of a living registration that somebody references.
-bool is_held(pinrail_handle_t handle) {
+// Whether the handle is of a registration that its pool still has.
+bool is_current(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return false;
   const uint64_t word = state::load(handle.reg);
-  return state::generation(word) == handle.generation && state::references(word) != 0 && (word & state::kOrphan) == 0;
+  return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
 }
 
 bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
@@ -77,7 +81,7 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
   // The pool is looked at only if the handle is of this life: else it may be gone.
   const uint64_t word = state::load(handle.reg);
-  if (state::generation(word) != handle.generation || state::references(word) == 0) return PINRAIL_ERR_BAD_PARAM;
+  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   if ((word & state::kOrphan) != 0) return front::drop_orphan(handle);
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -109,7 +113,7 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
 }
 
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
-  if (!front::is_held(handle) || into == nullptr || !front::is_inside(handle, offset, length)) {
+  if (!front::is_current(handle) || into == nullptr || !front::is_inside(handle, offset, length)) {
     return PINRAIL_ERR_BAD_PARAM;
   }
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
@@ -118,7 +122,7 @@ pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offse
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
-  if (!front::is_held(handle) || from == nullptr || !front::is_inside(handle, offset, length)) {
+  if (!front::is_current(handle) || from == nullptr || !front::is_inside(handle, offset, length)) {
     return PINRAIL_ERR_BAD_PARAM;
   }
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;

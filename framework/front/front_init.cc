@@ -2,6 +2,7 @@
 // Init and finalize: parameters, components, monitors, in that order; and back.
 #include "config.h"
 
+#include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/front/front.h"
@@ -19,8 +20,12 @@ constexpr char kHelp[] =
 House* the_house = nullptr;
 unsigned entries = 0;
 
-pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_registration_t** reg_out) {
-  return arena::allocate(tail_size, reg_out).code();
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting_t counting,
+                       pinrail_registration_t** reg_out) {
+  return arena::allocate(tail_size, counting, reg_out).code();
+}
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, int64_t* out) {
+  references::sum(regs, count, out);
 }
 void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
 
@@ -41,6 +46,7 @@ pinrail_host_t services() {
   host.abi = PINRAIL_HOST_ABI;
   host.registration_alloc = alloc;
   host.registration_free = free;
+  host.count_references = count_references;
   host.registrar_register = registrar::register_mem;
   host.registrar_deregister = registrar::deregister_mem;
   host.rcache_create = make_rcache;

@@ -11,6 +11,11 @@
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
+
+// Not every registrar is one of these.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RegistrarOfPages);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RegistrarOfBytes);
+
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;

@@ -12,15 +12,16 @@ namespace {
 long allocations_left = -1;  // -1: no end
 }
 
-void* operator new(size_t size) {
+// Not inlined: GCC then takes malloc and free for a mismatch.
+__attribute__((noinline)) void* operator new(size_t size) {
   if (allocations_left == 0) throw std::bad_alloc();
   if (allocations_left > 0) --allocations_left;
   void* memory = std::malloc(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace {
 

@@ -15,6 +15,7 @@ namespace {
 constexpr uintptr_t kBase = 0x100000;
 constexpr uintptr_t kPage = 4096;
 constexpr uintptr_t kPages = 512;
+constexpr pinrail_thread_t nobody{};  // a thread without cells: references are counted in the state words
 
 // Who sees the last reference of a dead registration go frees it: its memory is somebody else's at once.
 struct World {
@@ -27,13 +28,13 @@ struct World {
   }
   void drop_one(pinrail_registration_t* reg, uint64_t generation) {
     uint64_t word;
-    const Drop dropped = drop({reg, generation}, &word);
+    const Drop dropped = drop_shared({reg, generation}, &word);
     if (dropped == Drop::stale) ++wrong;
-    if (dropped == Drop::must_act && (word & state::kDead) != 0) free(reg);
+    if (dropped == Drop::was_last && (word & state::kDead) != 0) free(reg);
   }
   static void left(void* world, pinrail_registration_t* reg) {
-    bool idle = false;
-    if (kill(reg, 0, &idle) && idle) static_cast<World*>(world)->free(reg);
+    uint64_t before;
+    if (kill(reg, &before) && state::references(before) == 0) static_cast<World*>(world)->free(reg);
   }
 };
 
@@ -42,7 +43,7 @@ void find_some(World* world, unsigned seed, int rounds) {
   for (int i = 0; i < rounds; ++i) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 3) * kPage);
     pinrail_registration_t* reg = nullptr;
-    if (!world->index.find({span, 1, 0}, &reg).ok()) continue;
+    if (!world->index.find(&nobody, {span, 1, 0}, &reg).ok()) continue;
     if (!span_of(reg).contains(span) || (reg->rights & 1) == 0) ++world->wrong;
     ++world->found;
     world->drop_one(reg, generation_of(reg));
@@ -58,20 +59,21 @@ void change_some(World* world, unsigned seed, int rounds) {
       continue;
     }
     pinrail_registration_t* reg = nullptr;
-    if (!arena::allocate(0, &reg).ok()) continue;
+    if (!arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok()) continue;
     ++world->made;
     reg->base = reinterpret_cast<void*>(span.base);
     reg->length = span.length();
     reg->rights = random() % 2 == 0 ? 1 : 3;
     const uint64_t generation = generation_of(reg);
     const bool prepared = world->index.prepare(reg->rights, 0).ok();
-    state::publish(reg, state::load(reg) | state::kIndexed | state::kOne);
+    state::set(reg, state::kIndexed, 1);
     const bool in = prepared && world->index.insert(reg, World::left, world).ok();
-    if (!in) state::publish(reg, state::of_generation(generation) | state::kDead | state::kOne);
+    if (!in) state::set(reg, state::kDead);
     world->drop_one(reg, generation);
     // Sometimes evict it again, as an evictor does: claim first, remove then.
     const uint64_t word = state::load(reg);
-    if (in && random() % 4 == 0 && state::generation(word) == generation && claim_idle(reg, word)) {
+    const bool idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
+    if (in && random() % 4 == 0 && state::generation(word) == generation && idle && claim(reg, word)) {
       world->index.remove(reg).ignore();
       world->free(reg);
     }

@@ -6,11 +6,14 @@
 //          apart: destroy() waits for those in flight.
 // Hook     invalidate_range_hook() and what ends in _hook.
 //
-// G1  A registration is, by its state word: pending (no flag), indexed, or dead; uncached ones are born dead.
+// G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that stay
+//     when nobody holds them are counted per thread (references.h), the others in their state words.
 // G2  Every registration that the device knows is linked into all_ and counted in the cache's budget.
-// G3  On the LRU list stand only indexed registrations that are neither transient nor parked. A registration starts
-//     parked: its first last drop lists it.
-// G4  Who sees "dead and unreferenced" come true gives it back: the last drop, the evictor, or (in a hook) the gc list.
+// G3  On the LRU list stand only registrations that are counted per thread, held or not; those that were sealed and
+//     found idle wait in ready_ instead, oldest first.
+// G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
+//     (evictor) or by who sums it (gc). What is dead and still held waits in limbo_; each drop of such a one asks the gc
+//     to sum again, and the gc sums again if it was asked meanwhile, so none is left behind.
 // G5  No lock is held across a call of the registrar.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
@@ -20,7 +23,7 @@
 
 #include <atomic>
 
-#include "base/core/registration.h"
+#include "base/core/references.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_lru.h"
 
@@ -30,10 +33,11 @@ namespace pinrail::grdma {
 struct Area {
   pinrail_registration_t* previous;  // all_, guarded by the cache lock
   pinrail_registration_t* next;
-  pinrail_registration_t* gc_next;  // while on the gc list
+  pinrail_registration_t* gc_next;  // while on the gc list, or in limbo
   size_t lru_place;                 // guarded by the cache lock
   uintptr_t reason;                 // pinrail_reason_t; relaxed atomic
   Pool* owner;
+  bool is_ready;  // stands in ready_, guarded by the cache lock
 };
 static_assert(sizeof(Area) <= sizeof(pinrail_registration_t::mpool_area), "it fits");
 
@@ -77,6 +81,13 @@ struct Pending {
   uint64_t ticket = 0;
   bool raced = false;
   Pending* next = nullptr;
+};
+
+// What became of a registration that the device knows.
+enum class Published : uint8_t {
+  raced,    // an event overtook it: dead, nobody's
+  indexed,  // in the index, with its maker's reference
+  alone     // another one covers it by now: dead, but its maker holds it
 };
 
 class Pool {
@@ -125,8 +136,9 @@ class Pool {
                  pinrail_registration_t** reg_out, bool* raced_out);
 
   // grdma_pending.cc
-  bool enter(const pinrail_mpool_request_t& request, Pending* own, pinrail_registration_t** reg_out);
-  bool publish(Pending* own, pinrail_registration_t* reg, const pinrail_mpool_request_t& request);
+  bool enter(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
+             pinrail_registration_t** reg_out);
+  Published publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
   void leave(Pending* own);
   const Pending* covering_pending(const Pending& own) const REQUIRES(pending_mutex_);
   bool is_pending(uint64_t ticket) const REQUIRES(pending_mutex_);
@@ -134,7 +146,7 @@ class Pool {
 
   // grdma_device.cc
   Status tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, uint32_t rights,
-                     pinrail_registration_t** reg_out);
+                     pinrail_counting_t counting, pinrail_registration_t** reg_out);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);
   bool make_room(pinrail_thread_t* thread);
@@ -143,14 +155,24 @@ class Pool {
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
 
   // grdma_deregister.cc
-  void last_drop(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t word);
-  void list_idle(pinrail_handle_t handle);
+  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
 
   // grdma_evict.cc
   bool evict_one(pinrail_thread_t* thread);
+  void list(pinrail_registration_t* reg);
+  bool confirm_held(pinrail_registration_t* reg, uint64_t generation);
+  // The rest under the cache lock.
+  bool oldest_epoch(uint64_t now, uint64_t* epoch_out) const;
+  size_t take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t room);
+  bool seal_oldest(uint64_t now);
+  pinrail_registration_t* next_ready();
+  void unlist(pinrail_registration_t* reg);
 
   // grdma_gc.cc
   size_t drain_own(pinrail_thread_t* thread);
+  size_t drain_once(pinrail_thread_t* thread);
+  size_t sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count);
+  void put_in_limbo(pinrail_registration_t* reg);
   size_t drain_all(pinrail_thread_t* thread);
   void drain_if_due(pinrail_thread_t* thread);
 
@@ -162,12 +184,16 @@ class Pool {
 
   // grdma_destroy.cc
   size_t count_referenced(std::string* list_out) const;  // under the cache lock
+  int64_t references_of(pinrail_registration_t* reg) const;
   bool close_if_idle(bool force);
   void settle(pinrail_thread_t* thread);
   void release_all(pinrail_thread_t* thread);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void say_stats() const;
 
+  bool is_kept(const pinrail_registration_t* reg) const {
+    return settings_.leave_pinned && (reg->flags & PINRAIL_FLAG_PERSISTENT) == 0;
+  }
   bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
 
   Component* const component_;
@@ -181,12 +207,18 @@ class Pool {
 
   // Guarded by cache_->mutex.
   LruList<LruPlaceOf> lru_list_;
+  static constexpr size_t kSealed = 64;
+  pinrail_registration_t* ready_[kSealed] = {};  // sealed and idle: [ready_next_, ready_end_), oldest first
+  size_t ready_next_ = 0, ready_end_ = 0;
+  pinrail_registration_t* limbo_ = nullptr;  // dead, and held when they were last summed
   pinrail_registration_t* all_ = nullptr;
   size_t all_count_ = 0;
   bool closing_ = false;
 
-  // Dead and unreferenced, or claimed, and not yet dismissed.
+  // Being given back: claimed, or summed to 0, and not yet dismissed.
   std::atomic<uint64_t> to_release_{0};
+  // Threads that took the gc list and are not through with it.
+  std::atomic<uint64_t> draining_{0};
   // Calls into other pools of the cache that drain this one's gc list.
   std::atomic<uint64_t> visitors_{0};
 
@@ -198,6 +230,7 @@ class Pool {
   std::atomic<pinrail_registration_t*> gc_list_{nullptr};  // pushed by hooks, taken whole by API calls
   std::atomic<uint64_t> gc_bytes_{0};
   std::atomic<bool> gc_due_{false};  // gc_bytes_ passed gc_limit: the next call of any kind drains
+  std::atomic<uint64_t> kicks_{0}, kicks_served_{0};  // drops of what is in limbo, or on its way there
 
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0};
   HitCount hits_[kHitCounts];

@@ -50,7 +50,7 @@ void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
   Guard guard(mutex);
   usage_.bytes -= reg->length;
   usage_.count -= 1;
-  if (pool->lru_list_.holds(reg)) pool->lru_list_.remove(reg);
+  pool->unlist(reg);
   const Area& area = area_of(reg);
   if (area.next != nullptr) area_of(area.next).previous = area.previous;
   (area.previous != nullptr ? area_of(area.previous).next : pool->all_) = area.next;
@@ -58,44 +58,32 @@ void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
   released.notify_all();
 }
 
-// The pool whose LRU list begins with the oldest entry, of those that the asker may evict from.
-Pool* Cache::oldest_pool(const Pool* asker) const {
+// The pool whose oldest entry is the oldest of all, of those that the asker may evict from.
+Pool* Cache::oldest_pool(const Pool* asker, uint64_t now) const {
   Pool* oldest = nullptr;
+  uint64_t oldest_epoch = 0;
   for (Pool* pool : pools_) {
-    if (pool->lru_list_.empty() || (pool != asker && (pool->closing_ || pool->is_caller_only()))) continue;
-    if (oldest == nullptr || pool->lru_list_.top().epoch < oldest->lru_list_.top().epoch) oldest = pool;
+    uint64_t epoch;
+    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
+    if (!pool->oldest_epoch(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch)) continue;
+    oldest = pool;
+    oldest_epoch = epoch;
   }
   return oldest;
 }
 
-// Brings the top of the list up to date, and claims it if it is idle and was in its right place.
-pinrail_registration_t* Cache::settle_top(Pool* pool) {
-  auto& list = pool->lru_list_;
-  pinrail_registration_t* reg = list.top().reg;
-  uint64_t word = state::load(reg);
-  if ((word & state::kIndexed) == 0) {
-    list.remove(reg);  // dead: somebody else is giving it back
-  } else if (state::references(word) != 0) {
-    // Parked under a reference: its last drop sees the flag, and lists it again.
-    if (state::exchange(reg, &word, word | state::kParked)) list.remove(reg);
-  } else if (last_use(reg) > list.top().epoch) {
-    list.catch_up(last_use(reg));
-  } else if (claim_idle(reg, word)) {
-    list.remove(reg);
-    // relaxed: read under the lock that is held.
-    pool->to_release_.fetch_add(1, std::memory_order_relaxed);
-    return reg;
-  }
-  return nullptr;
-}
-
 pinrail_registration_t* Cache::claim_victim(const Pool* asker, Pool** owner_out) {
   Guard guard(mutex);
-  while (Pool* pool = oldest_pool(asker)) {
-    pinrail_registration_t* reg = settle_top(pool);
-    if (reg == nullptr) continue;
-    *owner_out = pool;
-    return reg;
+  // A new epoch: what was found held in an earlier search may be looked at again, once.
+  advance_epoch();
+  const uint64_t now = epoch();
+  while (Pool* pool = oldest_pool(asker, now)) {
+    pinrail_registration_t* reg = pool->next_ready();
+    if (reg != nullptr) {
+      *owner_out = pool;
+      return reg;
+    }
+    pool->seal_oldest(now);
   }
   return nullptr;
 }
@@ -105,7 +93,8 @@ bool Cache::wait_for_release(const Pool* asker) {
   for (const Pool* pool : pools_) {
     if (pool != asker && pool->is_caller_only()) continue;
     // relaxed: a release that is missed here was not promised to anybody yet.
-    if (pool->to_release_.load(std::memory_order_relaxed) == 0) continue;
+    const uint64_t busy = pool->to_release_.load(std::memory_order_relaxed) + pool->draining_.load(std::memory_order_relaxed);
+    if (busy == 0) continue;
     // Bounded: what is on a gc list since we looked is nobody's until somebody drains, and that may be the caller.
     released.wait_for(mutex, std::chrono::microseconds(200));
     return true;
@@ -116,10 +105,9 @@ bool Cache::wait_for_release(const Pool* asker) {
 bool Cache::anything_held(const pinrail_registration_t* own) {
   Guard guard(mutex);
   for (const Pool* pool : pools_) {
-    for (const pinrail_registration_t* reg = pool->all_; reg != nullptr; reg = area_of(reg).next) {
-      const uint64_t word = state::load(reg);
-      const bool pending = (word & (state::kIndexed | state::kDead)) == 0;
-      if (reg != own && (pending || state::references(word) != 0)) return true;
+    for (pinrail_registration_t* reg = pool->all_; reg != nullptr; reg = area_of(reg).next) {
+      const bool pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
+      if (reg != own && (pending || pool->references_of(reg) > 0)) return true;
     }
   }
   return false;

@@ -6,7 +6,7 @@
 //
 // B1  bytes and count are those of every registration that the device was told of: from before its register_mem until
 //     after its deregister_mem. They never exceed the limits.
-// B2  epoch only rises; it rises at each miss.
+// B2  epoch only rises; it rises at each miss and at each search for something to evict.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
@@ -57,7 +57,7 @@ class Cache {
   // The reverse, once the device has forgotten it.
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
 
-  // The least recently used idle registration that a call into asker may give back: claimed and off the LRU list;
+  // The least recently used idle registration that a call into asker may give back: dead, and off the LRU list;
   // NULL if none is idle. owner_out: its pool, which cannot go before the registration was dismissed.
   pinrail_registration_t* claim_victim(const Pool* asker, Pool** owner_out) EXCLUDES(mutex);
 
@@ -80,8 +80,7 @@ class Cache {
   Condition released;  // something was dismissed
 
  private:
-  Pool* oldest_pool(const Pool* asker) const REQUIRES(mutex);
-  pinrail_registration_t* settle_top(Pool* pool) REQUIRES(mutex);
+  Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);
 
   const Limits limits_;
   std::atomic<uint64_t> epoch_{1};

@@ -5,42 +5,36 @@
 namespace pinrail::grdma {
 
 Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  const uint64_t word = state::load(handle.reg);
+  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   touch(handle.reg, cache_->epoch());
-  uint64_t word;
-  switch (drop(handle, &word)) {
-    case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
-    case Drop::must_act: last_drop(thread, handle, word); break;
-    case Drop::done: break;
+  if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
+  // Not counted by this thread, nor in the word: taken by another thread, or spent.
+  const bool doubtful = references::own(thread, handle.reg) == 0 && state::signed_references(word) == 0;
+  if (doubtful && !confirm_held(handle.reg, handle.generation)) return PINRAIL_ERR_BAD_PARAM;
+  const uint64_t after = references::drop_counted(thread, handle.reg);
+  if ((after & state::kDead) != 0 && state::generation(after) == handle.generation) {
+    // It may have been the last one: somebody must sum. seq_cst: pairs with the second look in drain_own().
+    kicks_.fetch_add(1);
+    drain_own(thread);
   }
   return success();
 }
 
-// The last reference is gone, and a flag says that somebody must act: this thread.
-void Pool::last_drop(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t word) {
-  if ((word & state::kDead) != 0) {
-    to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
-    give_back(thread, handle.reg, PINRAIL_REASON_RELEASED);
-  } else if ((word & state::kTransient) != 0) {
+// Counted in the state word: the last drop is known, and acts.
+Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  uint64_t word;
+  const Drop dropped = drop_shared(handle, &word);
+  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+  if (dropped == Drop::done) return success();
+  if ((word & state::kIndexed) != 0) {
     // Somebody may have taken a new reference since, or an event may have killed it: then it is theirs.
-    if (!claim_idle(handle.reg, word)) return;
-    to_release_.fetch_add(1, std::memory_order_relaxed);  // as above
+    if (!claim(handle.reg, word)) return success();
     Status(rcache_.ops->remove(rcache_.module, handle.reg)).ignore();  // NOT_FOUND: a find saw it dead and removed it
-    give_back(thread, handle.reg, PINRAIL_REASON_RELEASED);
-  } else {
-    list_idle(handle);
   }
-}
-
-// A parked registration became idle: back onto the LRU list, if that is still so.
-void Pool::list_idle(pinrail_handle_t handle) {
-  Guard guard(cache_->mutex);
-  uint64_t word = state::load(handle.reg);
-  do {
-    const bool still = state::generation(word) == handle.generation && state::references(word) == 0 &&
-                       (word & state::kIndexed) != 0 && (word & state::kParked) != 0;
-    if (!still) return;
-  } while (!state::exchange(handle.reg, &word, word & ~state::kParked));
-  lru_list_.insert(handle.reg, last_use(handle.reg));
+  to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
+  give_back(thread, handle.reg, PINRAIL_REASON_RELEASED);
+  return success();
 }
 
 }  // namespace pinrail::grdma

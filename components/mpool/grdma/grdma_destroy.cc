@@ -13,10 +13,10 @@ namespace {
 constexpr size_t kNamed = 4;  // how many referenced registrations a refusal lists
 
 // What one referenced registration looks like in a message.
-std::string describe(const pinrail_registration_t* reg) {
+std::string describe(const pinrail_registration_t* reg, int64_t references) {
   char line[96];
-  std::snprintf(line, sizeof(line), "[%p, +%zu) with %u reference(s)", reg->base, reg->length,
-                static_cast<unsigned>(state::references(state::load(reg))));
+  std::snprintf(line, sizeof(line), "[%p, +%zu) with %lld reference(s)", reg->base, reg->length,
+                static_cast<long long>(references));
   return line;
 }
 
@@ -42,11 +42,23 @@ size_t Pool::referenced() const {
 // list_out: the first few, in words.
 size_t Pool::count_referenced(std::string* list_out) const {
   size_t referenced = 0;
-  for (const pinrail_registration_t* reg = all_; reg != nullptr; reg = area_of(reg).next) {
-    if (state::references(state::load(reg)) == 0) continue;
-    if (++referenced <= kNamed && list_out != nullptr) *list_out += (list_out->empty() ? "" : ", ") + describe(reg);
+  for (pinrail_registration_t* reg = all_; reg != nullptr; reg = area_of(reg).next) {
+    const int64_t references = references_of(reg);
+    if (references <= 0) continue;
+    if (++referenced <= kNamed && list_out != nullptr) {
+      *list_out += (list_out->empty() ? "" : ", ") + describe(reg, references);
+    }
   }
   return referenced;
+}
+
+// Sure only if nobody can take one meanwhile; else what was seen.
+int64_t Pool::references_of(pinrail_registration_t* reg) const {
+  const uint64_t word = state::load(reg);
+  if ((word & state::kPerThread) == 0) return static_cast<int64_t>(state::references(word));
+  int64_t references;
+  host_->count_references(host_, &reg, 1, &references);
+  return references;
 }
 
 // From now on other pools of the cache leave this one alone. False, with nothing changed, if something is referenced.
@@ -70,7 +82,9 @@ void Pool::settle(pinrail_thread_t* thread) {
   for (;;) {
     drain_own(thread);
     // acquire: pairs with the release decrements of give_back() and drain_all().
-    if (visitors_.load(std::memory_order_acquire) == 0 && to_release_.load(std::memory_order_acquire) == 0) return;
+    const uint64_t busy = visitors_.load(std::memory_order_acquire) + to_release_.load(std::memory_order_acquire) +
+                          draining_.load(std::memory_order_acquire);
+    if (busy == 0) return;
     Guard guard(cache_->mutex);
     cache_->released.wait_for(cache_->mutex, std::chrono::microseconds(200));
   }
@@ -88,20 +102,23 @@ void Pool::release_all(pinrail_thread_t* thread) {
   }
 }
 
-// Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered.
+// Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
+// are counted in its word from now on.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   Status(rcache_.ops->remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was not indexed
   const uint64_t word = state::load(reg);
+  const int64_t references = references_of(reg);
   to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only this thread is left
-  if (state::references(word) == 0) {
-    state::publish(reg, (word & ~state::kIndexed) | state::kDead);
+  if (references <= 0) {
+    state::set(reg, (word & state::kPerThread) | state::kDead);
     give_back(thread, reg, PINRAIL_REASON_FINALIZED);
     return;
   }
   Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
   cache_->dismiss(this, reg);
   to_release_.fetch_sub(1, std::memory_order_relaxed);
-  state::publish(reg, (word & ~state::kIndexed) | state::kDead | state::kOrphan);
+  state::set(reg, (word & state::kPerThread) | state::kDead | state::kOrphan,
+             static_cast<int>(references - state::signed_references(word)));
 }
 
 void Pool::say_stats() const {

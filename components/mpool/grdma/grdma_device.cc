@@ -34,9 +34,9 @@ std::string source_of(const pinrail_host_t* host, const char* parameter) {
 
 // A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
 Status Pool::tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, uint32_t rights,
-                         pinrail_registration_t** reg_out) {
+                         pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  const Status allocated = host_->registration_alloc(host_, limits_of_registrar_.tail_size, &reg);
+  const Status allocated = host_->registration_alloc(host_, limits_of_registrar_.tail_size, counting, &reg);
   if (!allocated.ok()) return allocated;
   reg->base = reinterpret_cast<void*>(request.addr);
   reg->length = request.length;

@@ -1,8 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Makes room: the least recently used idle registration of the cache goes.
+//
+// Whether a registration is idle is not known, it has to be found out: seal some of the oldest, sum them, keep those
+// that are idle sealed and ready, and unseal the others. A hit breaks the seal, and then the evictor finds it broken.
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
+namespace {
+
+// False if the seal was broken already.
+bool unseal(pinrail_registration_t* reg) {
+  uint64_t word = state::load(reg);
+  while ((word & state::kSealed) != 0) {
+    if (state::exchange(reg, &word, word & ~state::kSealed)) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 bool Pool::evict_one(pinrail_thread_t* thread) {
   Pool* owner;
@@ -18,6 +33,105 @@ bool Pool::evict_one(pinrail_thread_t* thread) {
 Status Pool::evict(pinrail_thread_t* thread) {
   drain_own(thread);
   return evict_one(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+}
+
+// A new registration, which its maker holds, gets its place; unless an event killed it already.
+void Pool::list(pinrail_registration_t* reg) {
+  Guard guard(cache_->mutex);
+  if ((state::load(reg) & state::kIndexed) != 0) lru_list_.insert(reg, last_use(reg));
+}
+
+// How long ago the entry that would go first was used; false if there is none to look at up to now.
+bool Pool::oldest_epoch(uint64_t now, uint64_t* epoch_out) const {
+  if (ready_next_ != ready_end_) {
+    *epoch_out = last_use(ready_[ready_next_]);
+    return true;
+  }
+  if (lru_list_.empty() || lru_list_.top().epoch > now) return false;
+  *epoch_out = lru_list_.top().epoch;
+  return true;
+}
+
+// Off the LRU list: the oldest entries, sealed, oldest first.
+size_t Pool::take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t room) {
+  size_t taken = 0;
+  while (taken < room && !lru_list_.empty() && lru_list_.top().epoch <= now) {
+    pinrail_registration_t* reg = lru_list_.top().reg;
+    uint64_t word = state::load(reg);
+    if ((word & state::kIndexed) == 0) {
+      lru_list_.remove(reg);  // dead: the gc cares for it
+    } else if (last_use(reg) > lru_list_.top().epoch) {
+      lru_list_.catch_up(last_use(reg));
+    } else if (state::exchange(reg, &word, word | state::kSealed)) {
+      lru_list_.remove(reg);
+      regs_out[taken++] = reg;
+    }
+  }
+  return taken;
+}
+
+// Whether it is held, as far as its own thread can be trusted; for a drop that its thread has no count of.
+bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
+  Guard guard(cache_->mutex);
+  for (;;) {
+    uint64_t word = state::load(reg);
+    if (state::generation(word) != generation) return false;
+    if ((word & state::kSealed) != 0) return false;  // only idle ones stay sealed
+    const bool indexed = (word & state::kIndexed) != 0;
+    if (indexed && !state::exchange(reg, &word, word | state::kSealed)) continue;
+    int64_t references;
+    host_->count_references(host_, &reg, 1, &references);
+    // A hit that broke the seal meanwhile made the sum worthless.
+    if (!indexed || unseal(reg)) return references > 0;
+  }
+}
+
+// Fills ready_ with what is idle among the oldest. False if nothing was left to look at.
+bool Pool::seal_oldest(uint64_t now) {
+  pinrail_registration_t* sealed[kSealed];
+  int64_t references[kSealed];
+  // Few of a small list: a seal costs the next hit on it the slow way.
+  const size_t count = take_oldest(now, sealed, std::min(kSealed, 1 + lru_list_.size() / 8));
+  if (count == 0) return false;
+  host_->count_references(host_, sealed, count, references);
+  ready_next_ = ready_end_ = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (references[i] <= 0) {
+      references::forgive(sealed[i], references[i]);
+      area_of(sealed[i]).is_ready = true;
+      ready_[ready_end_++] = sealed[i];
+      continue;
+    }
+    unseal(sealed[i]);
+    // Held, so it will be used later than now: not looked at again in this search.
+    lru_list_.insert(sealed[i], now + 1);
+  }
+  return true;
+}
+
+// The oldest one that is ready, claimed. NULL: none is left.
+pinrail_registration_t* Pool::next_ready() {
+  while (ready_next_ != ready_end_) {
+    pinrail_registration_t* reg = ready_[ready_next_++];
+    area_of(reg).is_ready = false;
+    uint64_t word = state::load(reg);
+    while ((word & state::kSealed) != 0) {
+      // Sealed without a break, and idle then: idle still.
+      if (!state::exchange(reg, &word, (word & ~(state::kIndexed | state::kSealed)) | state::kDead)) continue;
+      to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: read under the lock that is held
+      return reg;
+    }
+    if ((word & state::kIndexed) != 0) lru_list_.insert(reg, last_use(reg));  // a hit broke the seal
+  }
+  return nullptr;
+}
+
+// It is being dismissed: off the LRU list, or out of ready_.
+void Pool::unlist(pinrail_registration_t* reg) {
+  if (lru_list_.holds(reg)) lru_list_.remove(reg);
+  if (!area_of(reg).is_ready) return;
+  const auto* const end = std::remove(ready_ + ready_next_, ready_ + ready_end_, reg);
+  ready_end_ = static_cast<size_t>(end - ready_);
 }
 
 }  // namespace pinrail::grdma

@@ -4,20 +4,19 @@
 
 namespace pinrail::grdma {
 
-// Nobody new may use it. Without references it goes onto the gc list; else its last drop gives it back.
+// Nobody new may use it. Counted in its word and held, its last drop gives it back; else it goes onto the gc list.
 void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   // Before the state word, so that whoever gives it back sees it. relaxed: ordered by that word.
   if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
-  bool idle = false;
-  if (!kill(reg, 0, &idle)) return;  // it was dead already, and has somebody who cares for it
+  uint64_t before;
+  if (!kill(reg, &before)) return;  // it was dead already, and has somebody who cares for it
   if (reason == PINRAIL_REASON_INVALIDATED) invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-  if (!idle) return;
-  to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
-  const uint64_t bytes = gc_bytes_.fetch_add(reg->length, std::memory_order_relaxed) + reg->length;
+  if ((before & state::kPerThread) == 0 && state::references(before) != 0) return;
+  const uint64_t bytes = gc_bytes_.fetch_add(reg->length, std::memory_order_relaxed) + reg->length;  // as above
   pinrail_registration_t* head = gc_list_.load(std::memory_order_relaxed);
   do {
     area_of(reg).gc_next = head;
-    // release: pairs with the acquire in drain_own().
+    // release: pairs with the acquire in drain_once().
   } while (!gc_list_.compare_exchange_weak(head, reg, std::memory_order_release, std::memory_order_relaxed));
   if (bytes > settings_.gc_limit) gc_due_.store(true, std::memory_order_relaxed);  // relaxed: a hint
 }

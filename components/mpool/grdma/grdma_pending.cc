@@ -6,7 +6,8 @@ namespace pinrail::grdma {
 
 // Begins a registration, unless the index has it by now: then true, with a reference. Waits once for a call under way
 // that will cover this one; if that one fails, goes on by itself.
-bool Pool::enter(const pinrail_mpool_request_t& request, Pending* own, pinrail_registration_t** reg_out) {
+bool Pool::enter(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
+                 pinrail_registration_t** reg_out) {
   const pinrail_rcache_ops_t* index = rcache_.ops;
   own->span = Span::of(request.addr, request.length);
   own->traits = request.traits;
@@ -14,8 +15,8 @@ bool Pool::enter(const pinrail_mpool_request_t& request, Pending* own, pinrail_r
   Guard guard(pending_mutex_);
   bool may_wait = true;
   for (;;) {
-    if (index->find_locked(rcache_.module, request.addr, request.length, request.rights, request.traits, reg_out) ==
-        PINRAIL_SUCCESS) {
+    if (index->find_locked(rcache_.module, thread, request.addr, request.length, request.rights, request.traits,
+                           reg_out) == PINRAIL_SUCCESS) {
       return true;
     }
     const Pending* other = may_wait ? covering_pending(*own) : nullptr;
@@ -59,25 +60,23 @@ void Pool::unlink_pending(Pending* own) {
   }
 }
 
-// Puts the registration into the index, with its maker's reference. False if an event overtook it. The check and the
+// Puts the registration into the index, with its maker's reference, unless an event overtook it. The check and the
 // insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index.
-bool Pool::publish(Pending* own, pinrail_registration_t* reg, const pinrail_mpool_request_t& request) {
-  const bool kept = settings_.leave_pinned && (request.flags & PINRAIL_FLAG_PERSISTENT) == 0;
-  const uint64_t fresh = state::load(reg) & ~state::kReferences;
+Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
+  const uint64_t counting = is_kept(reg) ? state::kPerThread : 0;
   Guard guard(pending_mutex_);
   if (own->raced) {
     own->raced = false;  // for the next try
     rcache_.ops->cancel(rcache_.module);
-    state::publish(reg, fresh | state::kDead);
-    return false;
+    state::set(reg, counting | state::kDead);
+    return Published::raced;
   }
   touch(reg, cache_->epoch());
-  state::publish(reg, fresh | state::kIndexed | (kept ? state::kParked : state::kTransient) | state::kOne);
-  if (rcache_.ops->insert(rcache_.module, reg, displaced_hook, this) != PINRAIL_SUCCESS) {
-    // Another one covers it by now: this one serves its caller alone.
-    state::publish(reg, fresh | state::kDead | state::kOne);
-  }
-  return true;
+  const bool in_cell = counting != 0 && references::count(thread, reg, 1);
+  state::set(reg, counting | state::kIndexed, in_cell ? 0 : 1);
+  if (rcache_.ops->insert(rcache_.module, reg, displaced_hook, this) == PINRAIL_SUCCESS) return Published::indexed;
+  state::set(reg, counting | state::kDead);
+  return Published::alone;
 }
 
 void Pool::leave(Pending* own) {

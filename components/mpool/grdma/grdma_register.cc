@@ -23,7 +23,7 @@ inline void Pool::count_hit(const pinrail_thread_t* thread) {
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& request,
                       pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  if (rcache_.ops->find(rcache_.module, span.base, span.length(), request.rights, request.traits, &reg) !=
+  if (rcache_.ops->find(rcache_.module, thread, span.base, span.length(), request.rights, request.traits, &reg) !=
       PINRAIL_SUCCESS) {
     return false;
   }
@@ -47,8 +47,8 @@ Status Pool::find(pinrail_thread_t* thread, const pinrail_mpool_request_t& reque
   if (!round_out(&span, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
   drain_if_due(thread);
   if (hit(thread, span, request, reg_out)) return success();
-  if (rcache_.ops->find_locked(rcache_.module, span.base, span.length(), request.rights, request.traits, reg_out) !=
-      PINRAIL_SUCCESS) {
+  if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(), request.rights, request.traits,
+                               reg_out) != PINRAIL_SUCCESS) {
     return PINRAIL_ERR_NOT_FOUND;
   }
   count_hit(thread);
@@ -65,7 +65,7 @@ Status Pool::miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& reque
     return register_uncached(thread, request, reg_out);
   }
   Pending own;
-  if (enter(request, &own, reg_out)) {
+  if (enter(thread, request, &own, reg_out)) {
     count_hit(thread);
     return success();
   }
@@ -82,9 +82,9 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const pinrail_mpool_req
   misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   cache_->advance_epoch();
   pinrail_registration_t* reg;
-  const Status status = tell_device(thread, request, request.rights, &reg);
+  const Status status = tell_device(thread, request, request.rights, PINRAIL_COUNTING_SHARED, &reg);
   if (!status.ok()) return status;
-  state::publish(reg, (state::load(reg) & ~state::kReferences) | state::kDead | state::kOne);
+  state::set(reg, state::kDead, 1);
   *reg_out = reg;
   return success();
 }
@@ -106,17 +106,22 @@ Status Pool::attempt(pinrail_thread_t* thread, const pinrail_mpool_request_t& re
   const Status prepared = rcache_.ops->prepare(rcache_.module, own->rights, request.traits);
   if (!prepared.ok()) return prepared;
   pinrail_registration_t* reg;
-  const Status status = tell_device(thread, request, own->rights, &reg);
+  const bool kept = settings_.leave_pinned && (request.flags & PINRAIL_FLAG_PERSISTENT) == 0;
+  const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
+  const Status status = tell_device(thread, request, own->rights, counting, &reg);
   if (!status.ok()) {
     rcache_.ops->cancel(rcache_.module);
     return status;
   }
-  if (!publish(own, reg, request)) {
+  const Published published = publish(thread, own, reg);
+  if (published == Published::raced) {
     *raced_out = true;
     to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
     give_back(thread, reg, PINRAIL_REASON_INVALIDATED);
     return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
+  if (kept && published == Published::indexed) list(reg);
+  if (kept && published == Published::alone) put_in_limbo(reg);
   *reg_out = reg;
   return success();
 }

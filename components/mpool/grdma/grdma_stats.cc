@@ -39,8 +39,9 @@ const char* Pool::check() const {
     const uint64_t word = state::load(reg);
     if (area_of(reg).owner != this) return "a registration is in a wrong pool's list";
     if ((word & state::kIndexed) != 0 && (word & state::kDead) != 0) return "a registration is indexed and dead";
-    const bool keeps_off = (word & (state::kTransient | state::kParked)) != 0 && (word & state::kDead) == 0;
-    if (keeps_off && lru_list_.holds(reg)) return "a transient or parked registration is on the LRU list";
+    const bool is_listed = lru_list_.holds(reg) || area_of(reg).is_ready;
+    if (is_listed && (word & state::kPerThread) == 0) return "what its last drop gives back is on the LRU list";
+    if (lru_list_.holds(reg) && area_of(reg).is_ready) return "a registration is listed twice";
   }
   return linked == all_count_ ? nullptr : "the count of registrations is wrong";
 }

@@ -42,10 +42,10 @@ class Index {
   void cancel();
   Status insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
-  Status find(const Query& query, pinrail_registration_t** reg_out) const;
-  Status find_locked(const Query& query, pinrail_registration_t** reg_out);
+  Status find(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) const;
+  Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   uint32_t containing_rights(const Span& span, uint32_t traits) const;
-  size_t find_all(const Span& span, pinrail_registration_t** regs_out, size_t room);
+  size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
   size_t count() const;
   size_t covered_bytes() const;
@@ -59,6 +59,7 @@ class Index {
     if (tree.traits != query.traits) return false;
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
+  static bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg);
   Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);

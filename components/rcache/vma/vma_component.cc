@@ -52,22 +52,23 @@ pinrail_status_t insert(void* module, pinrail_registration_t* reg, pinrail_visit
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
 
-pinrail_status_t find(void* module, uintptr_t base, size_t length, uint32_t rights, uint32_t traits,
-                      pinrail_registration_t** reg_out) {
-  return index_of(module).find({Span::of(base, length), rights, traits}, reg_out).code();
+pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
+                      uint32_t traits, pinrail_registration_t** reg_out) {
+  return index_of(module).find(thread, {Span::of(base, length), rights, traits}, reg_out).code();
 }
 
-pinrail_status_t find_locked(void* module, uintptr_t base, size_t length, uint32_t rights, uint32_t traits,
-                             pinrail_registration_t** reg_out) {
-  return index_of(module).find_locked({Span::of(base, length), rights, traits}, reg_out).code();
+pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
+                             uint32_t traits, pinrail_registration_t** reg_out) {
+  return index_of(module).find_locked(thread, {Span::of(base, length), rights, traits}, reg_out).code();
 }
 
 uint32_t containing_rights(void* module, uintptr_t base, size_t length, uint32_t traits) {
   return index_of(module).containing_rights(Span::of(base, length), traits);
 }
 
-size_t find_all(void* module, uintptr_t base, size_t length, pinrail_registration_t** regs_out, size_t room) {
-  return index_of(module).find_all(Span::of(base, length), regs_out, room);
+size_t find_all(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                pinrail_registration_t** regs_out, size_t room) {
+  return index_of(module).find_all(thread, Span::of(base, length), regs_out, room);
 }
 
 void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void* arg) {

@@ -81,13 +81,13 @@ int pick(const Leaf* leaf, uint32_t count, const Span& span, bool exact) {
 
 // Takes a reference to what stands in the slot. The registration is in the index while the leaf is unchanged, so a
 // state word read in between is of this registration and of no later one that uses its memory.
-Look acquire(const Step& at, uint32_t slot, pinrail_registration_t** reg_out) {
+Look acquire(const pinrail_thread_t* thread, const Step& at, uint32_t slot, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg = as_leaf(at.node)->reg[slot].get();
   if (!at.node->unchanged(at.version)) return Look::disturbed;
   const uint64_t word = state::load(reg);
   if (!at.node->unchanged(at.version)) return Look::disturbed;
-  // It may be dead and about to be removed: then another slot might still answer.
-  if (!try_acquire(reg, word)) return Look::disturbed;
+  // It may be sealed, or dead and about to be removed: then another slot might still answer.
+  if (!references::take(thread, reg, word)) return Look::disturbed;
   *reg_out = reg;
   return Look::found;
 }
@@ -152,11 +152,12 @@ class Search {
 
 }  // namespace
 
-inline Look Tree::find(const Span& span, bool exact, pinrail_registration_t** reg_out) const {
+inline Look Tree::find(const pinrail_thread_t* thread, const Span& span, bool exact,
+                       pinrail_registration_t** reg_out) const {
   Step at;
   int slot = -1;
   const Look look = Search(span, exact).walk(root_, &at, &slot);
-  return look == Look::found ? acquire(at, static_cast<uint32_t>(slot), reg_out) : look;
+  return look == Look::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : look;
 }
 
 pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
@@ -168,14 +169,17 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
 }
 
 // flatten: the way of every hit, in one piece.
-__attribute__((flatten)) Status Index::find(const Query& query, pinrail_registration_t** reg_out) const {
+__attribute__((flatten)) Status Index::find(const pinrail_thread_t* thread, const Query& query,
+                                                    pinrail_registration_t** reg_out) const {
   constexpr int kLooks = 3;
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     Look look = Look::disturbed;
-    for (int n = 0; n < kLooks && look == Look::disturbed; ++n) look = trees_[i].find(query.span, exact_, reg_out);
+    for (int n = 0; n < kLooks && look == Look::disturbed; ++n) {
+      look = trees_[i].find(thread, query.span, exact_, reg_out);
+    }
     if (look == Look::found) return success();
   }
   return PINRAIL_ERR_NOT_FOUND;

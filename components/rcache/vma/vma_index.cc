@@ -47,18 +47,23 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
   return &trees_[count];
 }
 
-Status Index::find_locked(const Query& query, pinrail_registration_t** reg_out) {
+// Also a sealed one: breaking its seal takes the reference.
+bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  const uint64_t word = state::load(reg);
+  return references::take(thread, reg, word) || try_acquire(reg, word);
+}
+
+Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
   Guard guard(mutex_);
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     while (pinrail_registration_t* reg = trees_[i].peek(query.span, exact_)) {
-      const uint64_t word = state::load(reg);
-      if (try_acquire(reg, word)) {
+      if (take_surely(thread, reg)) {
         *reg_out = reg;
         return success();
       }
-      if ((word & state::kIndexed) != 0) break;  // its count of references is full: a miss
+      if ((state::load(reg) & state::kIndexed) != 0) break;  // its count of references is full: a miss
       // Dead: whoever killed it is on the way to remove it. Another may be behind it.
       if (trees_[i].remove(pool_, reg)) --count_;
     }
@@ -123,13 +128,14 @@ Status Index::remove(pinrail_registration_t* reg) {
   return success();
 }
 
-size_t Index::find_all(const Span& span, pinrail_registration_t** regs_out, size_t room) {
+size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,
+                       size_t room) {
   Guard guard(mutex_);
   size_t found = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     trees_[i].for_overlaps(span, [&](pinrail_registration_t* reg) {
-      if (found < room && !try_acquire(reg, state::load(reg))) return true;
+      if (found < room && !take_surely(thread, reg)) return true;
       if (found < room) regs_out[found] = reg;
       ++found;
       return true;

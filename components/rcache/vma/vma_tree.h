@@ -10,7 +10,7 @@
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 
-#include "base/core/registration.h"
+#include "base/core/references.h"
 #include "components/rcache/vma/vma_pool.h"
 
 namespace pinrail::vma {
@@ -26,7 +26,7 @@ class Tree {
   bool empty() const { return root_.get() == nullptr; }
 
   // A slot that contains the span (with exact: that equals it), with a reference taken. disturbed: a writer was at it.
-  Look find(const Span& span, bool exact, pinrail_registration_t** reg_out) const;
+  Look find(const pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
 
   // False if the very span is in already.
   bool insert(NodePool& pool, pinrail_registration_t* reg);

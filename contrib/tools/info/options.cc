@@ -51,8 +51,9 @@ bool take_format(Format format, Options* options, std::string* why_out) {
 
 // What getopt found wrong, in words that name the option as it was typed.
 std::string complaint(int code, char** argv) {
-  const std::string typed =
-      optopt != 0 && optopt < kLevel ? std::string("-") + static_cast<char>(optopt) : std::string(argv[optind - 1]);
+  const std::string word = argv[optind - 1];
+  const bool is_long = word.compare(0, 2, "--") == 0;
+  const std::string typed = is_long ? word : std::string("-") + static_cast<char>(optopt);
   return code == ':' ? typed + ": its argument is missing" : typed + ": there is no such option";
 }
 

@@ -7,11 +7,26 @@ namespace {
 
 using tools::JsonWriter;
 
+void put_machine(const Snapshot& snapshot, JsonWriter* json) {
+  json->key("machine");
+  json->begin_object();
+  json->field("source", snapshot.machine.source);
+  json->field("memory", snapshot.machine.memory);
+  json->field("page_size", snapshot.machine.page_size);
+  json->key("hugepage_sizes");
+  json->begin_array();
+  for (const uint64_t bytes : hugepage_sizes(snapshot.machine)) json->value(bytes);
+  json->end_array();
+  json->field("numa_nodes", snapshot.machine.numa_nodes);
+  json->end_object();
+}
+
 void put_general(const Snapshot& snapshot, JsonWriter* json) {
   json->key("build");
   json->begin_object();
   for (const auto& fact : snapshot.facts) json->field(fact.name, fact.value);
   json->end_object();
+  put_machine(snapshot, json);
   json->key("param_files");
   json->begin_object();
   for (const ParamFile& file : param_files(snapshot)) json->field(file.role, file.path);

@@ -55,6 +55,12 @@ void print_param(const pinrail_param_info_t& param, std::ostream& out) {
 void print_general(const Snapshot& snapshot, std::ostream& out) {
   Lines build(out, "build");
   for (const auto& fact : snapshot.facts) build.put(fact.name, fact.value);
+  Lines machine(out, "machine");
+  machine.put("source", snapshot.machine.source);
+  machine.put("memory", std::to_string(snapshot.machine.memory));
+  machine.put("page_size", std::to_string(snapshot.machine.page_size));
+  for (const uint64_t bytes : hugepage_sizes(snapshot.machine)) machine.put("hugepage_size", std::to_string(bytes));
+  machine.put("numa_nodes", std::to_string(snapshot.machine.numa_nodes));
   Lines files(out, "params");
   for (const ParamFile& file : param_files(snapshot)) files.put(file.role, file.path);
 }

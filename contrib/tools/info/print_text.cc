@@ -47,6 +47,25 @@ void put_build(const Snapshot& snapshot, std::ostream& out) {
   for (const auto& fact : snapshot.facts) put_pair(out, fact.name, fact.value);
 }
 
+// In the largest unit that leaves no rest; memory has a rest, so it is rounded down to MiB by its caller.
+std::string bytes_text(uint64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits = {"bytes", "KiB", "MiB", "GiB"};
+  size_t unit = 0;
+  for (; unit + 1 < kUnits.size() && bytes != 0 && bytes % 1024 == 0; ++unit) bytes /= 1024;
+  return std::to_string(bytes) + " " + kUnits[unit];
+}
+
+void put_machine(const Snapshot& snapshot, std::ostream& out) {
+  constexpr uint64_t kMebi = uint64_t{1} << 20;
+  const pinrail_machine_t& machine = snapshot.machine;
+  std::string pages = bytes_text(machine.page_size);
+  for (const uint64_t bytes : hugepage_sizes(machine)) pages += ", " + bytes_text(bytes);
+  out << "\nMachine  (by " << machine.source << ")\n";
+  put_pair(out, "memory", std::to_string(machine.memory / kMebi) + " MiB");
+  put_pair(out, "pages", pages);
+  put_pair(out, "NUMA nodes", std::to_string(machine.numa_nodes));
+}
+
 void put_paths(const Snapshot& snapshot, std::ostream& out) {
   out << "\nPaths\n";
   const pinrail_param_info_t* path = find(snapshot, "mca_base_component_path");
@@ -154,6 +173,7 @@ void print_text(const Options& options, const Snapshot& snapshot, std::ostream& 
   if (options.params.empty()) {
     out << '\n';
     put_build(snapshot, out);
+    put_machine(snapshot, out);
     put_paths(snapshot, out);
   }
   put_components(options, snapshot, out);

@@ -48,6 +48,8 @@ std::string fact(const Snapshot& snapshot, std::string_view name) {
 Snapshot take_snapshot() {
   Snapshot snapshot;
   for (size_t i = 0; pinrail_build_at(i) != nullptr; ++i) snapshot.facts.push_back(*pinrail_build_at(i));
+  snapshot.machine.size = sizeof(snapshot.machine);
+  if (pinrail_machine_read(&snapshot.machine) != PINRAIL_SUCCESS) snapshot.machine.source = "nobody";
   for (size_t i = 0; pinrail_stat_at(i) != nullptr; ++i) snapshot.stats.push_back(pinrail_stat_at(i));
   pinrail_component_info_t component{};
   component.size = sizeof(component);
@@ -58,6 +60,11 @@ Snapshot take_snapshot() {
   param.size = sizeof(param);
   for (size_t i = 0; pinrail_param_at(i, &param) == PINRAIL_SUCCESS; ++i) snapshot.params.push_back(param);
   return snapshot;
+}
+
+std::vector<uint64_t> hugepage_sizes(const pinrail_machine_t& machine) {
+  const auto* end = std::find(std::begin(machine.hugepage_sizes), std::end(machine.hugepage_sizes), uint64_t{0});
+  return {std::begin(machine.hugepage_sizes), end};
 }
 
 std::vector<ParamFile> param_files(const Snapshot& snapshot) {

@@ -17,6 +17,7 @@ namespace pinrail::info {
 
 struct Snapshot {
   std::vector<pinrail_build_fact_t> facts;
+  pinrail_machine_t machine{};
   std::vector<pinrail_component_info_t> components;
   std::vector<pinrail_param_info_t> params;
   std::vector<const pinrail_stat_info_t*> stats;
@@ -24,6 +25,9 @@ struct Snapshot {
 
 // Between init and finalize.
 Snapshot take_snapshot();
+
+// Sizes of hugepages, in bytes.
+std::vector<uint64_t> hugepage_sizes(const pinrail_machine_t& machine);
 
 // A parameter file and what it is for.
 struct ParamFile {

@@ -72,6 +72,20 @@ typedef struct pinrail_registrar_ops {
 /** A registrar as pools call it: checked, and serialised where it asks for that. */
 typedef struct pinrail_bound_registrar pinrail_bound_registrar_t;
 
+/** How the references of a registration are counted. */
+typedef enum pinrail_counting {
+  PINRAIL_COUNTING_SHARED = 0, /**< in its state word: the last drop is seen at once */
+  PINRAIL_COUNTING_THREADS = 1 /**< per thread: a hit writes nothing that two threads meet on */
+} pinrail_counting_t;
+
+/** What Pinrail knows of one thread; made on the thread's first call. Passed down, so that no component needs TLS. */
+typedef struct pinrail_thread {
+  size_t size;
+  uint32_t index;        /**< small, dense, reused when a thread has ended */
+  uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
+  uint64_t *cells;       /**< its counts of references, see base/core/references.h; NULL: counted in the state words */
+} pinrail_thread_t;
+
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */
 
 enum {
@@ -103,17 +117,18 @@ typedef struct pinrail_rcache_ops {
    * A referenced registration that contains the range, with these rights or more and exactly these traits.
    * Takes no lock and never waits; NOT_FOUND may be said although one was just being moved: only find_locked is sure.
    */
-  pinrail_status_t (*find)(void *module, uintptr_t base, size_t length, uint32_t rights, uint32_t traits,
-                           pinrail_registration_t **reg_out);
-  pinrail_status_t (*find_locked)(void *module, uintptr_t base, size_t length, uint32_t rights, uint32_t traits,
-                                  pinrail_registration_t **reg_out);
+  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length, uint32_t rights,
+                           uint32_t traits, pinrail_registration_t **reg_out);
+  pinrail_status_t (*find_locked)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
+                                  uint32_t rights, uint32_t traits, pinrail_registration_t **reg_out);
 
   /** Rights of every registration of these traits that contains the range, or-ed; 0 if none. */
   uint32_t (*containing_rights)(void *module, uintptr_t base, size_t length, uint32_t traits);
 
   /** Takes a reference to each registration that overlaps the range and writes up to room of them; returns how many
    *  overlap. */
-  size_t (*find_all)(void *module, uintptr_t base, size_t length, pinrail_registration_t **regs_out, size_t room);
+  size_t (*find_all)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
+                     pinrail_registration_t **regs_out, size_t room);
 
   /** Everything that overlaps the range leaves, and is visited. Hook context. */
   void (*invalidate_hook)(void *module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void *arg);
@@ -131,13 +146,6 @@ typedef struct pinrail_rcache {
 } pinrail_rcache_t;
 
 /* ---- mpool ----------------------------------------------------------------------------------------------------- */
-
-/** What Pinrail knows of one thread; made on the thread's first call. Passed down, so that no component needs TLS. */
-typedef struct pinrail_thread {
-  size_t size;
-  uint32_t index;        /**< small, dense, reused when a thread has ended */
-  uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
-} pinrail_thread_t;
 
 typedef struct pinrail_mpool_config {
   size_t size;
@@ -219,9 +227,20 @@ struct pinrail_host {
   /** A topic of the component's help catalogue. Said once per process for equal topic and arguments. Not in hooks. */
   void (*help)(const pinrail_host_t *host, const char *topic, const pinrail_help_arg_t *args, size_t arg_count);
 
-  /** Memory for one registration and a tail: zeroed but for state, which carries a fresh generation. */
-  pinrail_status_t (*registration_alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_registration_t **reg_out);
+  /**
+   * Memory for one registration and a tail: zeroed but for state, which carries a fresh generation. counting says how
+   * its references will be counted, as base/core/references.h explains; the memory serves only such ones for ever.
+   */
+  pinrail_status_t (*registration_alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_counting_t counting,
+                                         pinrail_registration_t **reg_out);
   void (*registration_free)(const pinrail_host_t *host, pinrail_registration_t *reg);
+
+  /**
+   * References of count registrations that nobody can take any more (sealed or dead), over all threads. 0 is sure,
+   * more is what was seen. One barrier for all of them; may be called with locks up to rank "cache" held.
+   */
+  void (*count_references)(const pinrail_host_t *host, pinrail_registration_t *const *regs, size_t count,
+                           int64_t *references_out);
 
   /** Registrar calls of a pool. No lock may be held. */
   pinrail_status_t (*registrar_register)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * listing.h - what this library is and what it found: the facts of its build, and its components, usable or not.
+ * listing.h - what this library is and what it found: the facts of its build, its components, usable or not, and the
+ *             machine.
  */
 #ifndef PINRAIL_LISTING_H
 #define PINRAIL_LISTING_H
@@ -38,6 +39,19 @@ typedef struct pinrail_build_fact {
 
 /** The facts, before init too; index 0 and up, NULL past the end. */
 PINRAIL_API const pinrail_build_fact_t *pinrail_build_at(size_t index);
+
+/** The machine that the process runs on, as far as its memory goes. */
+typedef struct pinrail_machine {
+  size_t size;                /**< in: sizeof(pinrail_machine_t) */
+  const char *source;         /**< who was asked: "hwloc" or "system"; lives until the process ends */
+  uint64_t page_size;         /**< bytes of a small page */
+  uint64_t memory;            /**< bytes */
+  uint64_t hugepage_sizes[8]; /**< bytes, of the sizes that the kernel knows; rising, 0 behind the last */
+  uint32_t numa_nodes;        /**< 1 or more; 1 if the source is the system */
+} pinrail_machine_t;
+
+/** Asks anew each time (some milliseconds), before init too. BAD_PARAM: machine_out is NULL or without its size. */
+PINRAIL_API pinrail_status_t pinrail_machine_read(pinrail_machine_t *machine_out);
 
 #ifdef __cplusplus
 }

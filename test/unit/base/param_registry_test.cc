@@ -320,7 +320,7 @@ TEST_F(ParamRegistry, a_wrong_declaration_is_refused) {
   EXPECT_TRUE(refused(it)) << "a name with a space";
   it = declaration(nullptr, PINRAIL_TYPE_INT, "0");
   EXPECT_TRUE(refused(it)) << "no name";
-  it = declaration("x", static_cast<pinrail_param_type_t>(17), "0");
+  it = declaration("x", static_cast<pinrail_param_type_t>(7), "0");
   EXPECT_TRUE(refused(it)) << "an unknown type";
 }
 

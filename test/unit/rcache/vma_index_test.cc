@@ -14,16 +14,17 @@ namespace pinrail::vma {
 namespace {
 
 constexpr uintptr_t kPage = 4096;
+constexpr pinrail_thread_t nobody{};  // a thread without cells: references are counted in the state words
 
 pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0, uint32_t flags = 0) {
   pinrail_registration_t* reg = nullptr;
-  EXPECT_TRUE(arena::allocate(0, &reg).ok());
+  EXPECT_TRUE(arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok());
   reg->base = reinterpret_cast<void*>(base);
   reg->length = length;
   reg->rights = rights;
   reg->traits = traits;
   reg->flags = flags;
-  state::publish(reg, state::load(reg) | state::kIndexed);
+  state::set(reg, state::kIndexed);
   return reg;
 }
 
@@ -31,8 +32,8 @@ pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uin
 struct Left {
   std::vector<pinrail_registration_t*> regs;
   static void visit(void* arg, pinrail_registration_t* reg) {
-    bool idle = false;
-    kill(reg, 0, &idle);
+    uint64_t before;
+    kill(reg, &before);
     static_cast<Left*>(arg)->regs.push_back(reg);
   }
 };
@@ -47,9 +48,9 @@ class IndexTest : public ::testing::Test {
   static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,
                                       uint32_t traits = 0) {
     pinrail_registration_t* reg = nullptr;
-    if (!index.find({Span::of(base, length), rights, traits}, &reg).ok()) return nullptr;
+    if (!index.find(&nobody, {Span::of(base, length), rights, traits}, &reg).ok()) return nullptr;
     uint64_t word;
-    EXPECT_NE(drop({reg, generation_of(reg)}, &word), Drop::stale);
+    EXPECT_NE(drop_shared({reg, generation_of(reg)}, &word), Drop::stale);
     return reg;
   }
   Left left_;
@@ -136,10 +137,10 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   pinrail_registration_t* later = make(0x11000, 0x8000, 1);
   ASSERT_TRUE(put(index, outer).ok());
   ASSERT_TRUE(put(index, later).ok());
-  bool idle = false;
-  ASSERT_TRUE(kill(later, 0, &idle));  // as an evictor does, before it removes
+  uint64_t before;
+  ASSERT_TRUE(kill(later, &before));  // as an evictor does, before it removes
   pinrail_registration_t* found = nullptr;
-  ASSERT_TRUE(index.find_locked({Span::of(0x12000, 1), 1, 0}, &found).ok());
+  ASSERT_TRUE(index.find_locked(&nobody, {Span::of(0x12000, 1), 1, 0}, &found).ok());
   EXPECT_EQ(found, outer);
   EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(index.count(), 1u);
@@ -167,9 +168,9 @@ TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_co
   Index index(false);
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
   pinrail_registration_t* found[4];
-  EXPECT_EQ(index.find_all(Span::of(0x12000, 0x3000), found, 4), 4u);
+  EXPECT_EQ(index.find_all(&nobody, Span::of(0x12000, 0x3000), found, 4), 4u);
   for (auto* reg : found) EXPECT_EQ(state::references(state::load(reg)), 1u);
-  EXPECT_EQ(index.find_all({0, UINTPTR_MAX}, found, 0), 10u);
+  EXPECT_EQ(index.find_all(&nobody, {0, UINTPTR_MAX}, found, 0), 10u);
 }
 
 // The model: a set of spans with rights, every answer by looking at all of them.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/core/machine.h"
+
+#include "config.h"
+
+#ifdef HAVE_HWLOC
+#include <hwloc.h>
+#endif
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+namespace pinrail {
+namespace {
+
+constexpr const char* kHugepages = "/sys/kernel/mm/hugepages";
+constexpr uint64_t kKibi = 1024;
+
+// Keeps the sizes rising and each only once; what does not fit any more is left out.
+void add_hugepage(uint64_t bytes, Machine* machine) {
+  auto& sizes = machine->hugepage_bytes;
+  if (bytes <= machine->page_bytes || sizes.back() != 0) return;
+  if (std::find(sizes.begin(), sizes.end(), bytes) != sizes.end()) return;
+  *std::find(sizes.begin(), sizes.end(), 0) = bytes;
+  std::sort(sizes.begin(), std::find(sizes.begin(), sizes.end(), 0));
+}
+
+// One folder for each size: hugepages-2048kB.
+void read_hugepages(Machine* machine) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(kHugepages), closedir);
+  if (folder == nullptr) return;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of this function's own.
+  while (const dirent* entry = readdir(folder.get())) {
+    unsigned long long kibibytes = 0;
+    if (std::sscanf(entry->d_name, "hugepages-%llukB", &kibibytes) == 1) add_hugepage(kibibytes * kKibi, machine);
+  }
+}
+
+#ifdef HAVE_HWLOC
+struct Destroy {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<hwloc_topology, Destroy>;
+
+// Memory and processors only: caches and devices take time to find and are not asked for.
+Topology load_topology() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
+void read_topology(hwloc_topology_t topology, Machine* machine) {
+  machine->source = "hwloc";
+  // The nodes' sum and the system's own figure differ where memory was added or taken away while the system ran: the
+  // smaller one is safe to plan with.
+  const uint64_t total = hwloc_get_root_obj(topology)->total_memory;
+  if (total != 0) machine->memory_bytes = std::min(machine->memory_bytes, total);
+  machine->numa_nodes = static_cast<unsigned>(std::max(1, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE)));
+  hwloc_obj_t node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    const auto& memory = node->attr->numanode;
+    for (unsigned i = 0; i < memory.page_types_len; ++i) add_hugepage(memory.page_types[i].size, machine);
+  }
+}
+#endif
+
+}  // namespace
+
+Machine read_machine_of_system() {
+  Machine machine;
+  machine.page_bytes = static_cast<uint64_t>(std::max(1L, sysconf(_SC_PAGESIZE)));
+  machine.memory_bytes = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) * machine.page_bytes;
+  read_hugepages(&machine);
+  return machine;
+}
+
+Machine read_machine() {
+  Machine machine = read_machine_of_system();
+#ifdef HAVE_HWLOC
+  if (const Topology topology = load_topology()) read_topology(topology.get(), &machine);
+#endif
+  return machine;
+}
+
+}  // namespace pinrail

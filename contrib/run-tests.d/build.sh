@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # work, jobs, results and folder are the caller's
+# build.sh - how a variant of Pinrail is built and checked. Sourced by run-tests.
+
+# record PART: results on standard input, one a line, go into the list.
+record() { sed "s|^\([a-z]*\) |\1 $1/|" >>"$results"; }
+
+# broken PART LOG WHY: the whole part is one failure.
+broken() {
+  tell "$1: $3; the end of $2:"
+  tail -n 25 -- "$2" | sed 's/^/  | /'
+  echo "failed $1: $3" >>"$results"
+  return 1
+}
+
+# build PART [CONFIGURE_ARGUMENT]...: configures and makes in $work/PART. What is made already is not made again.
+build() {
+  local part=$1 folder=$work/$1 log=$work/$1/build.log
+  shift
+  mkdir -p -- "$folder"
+  : >"$log"
+  if [[ ! $folder/config.status -nt $top/configure || $(cat "$folder/arguments" 2>/dev/null) != "$*" ]]; then
+    (cd -- "$folder" && "$top/configure" "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
+    echo "$*" >"$folder/arguments"
+  fi
+  make -C "$folder" -j"$jobs" >>"$log" 2>&1 </dev/null || broken "$part" "$log" "the build failed"
+}
+
+# tests_of FOLDER PATTERN...: those of its TESTS that match one of the patterns.
+tests_of() {
+  local folder=$1 test pattern
+  shift
+  # shellcheck disable=SC2016 # make's own variable
+  for test in $(printf 'include Makefile\nlist-tests: ; @echo $(TESTS)\n' | make -s -C "$folder" -f - list-tests); do
+    for pattern in "$@"; do
+      # shellcheck disable=SC2053 # a pattern
+      if [[ $test == $pattern ]]; then echo "$test" && break; fi
+    done
+  done
+}
+
+# collect PART TEST...: the results of what make check ran; a test without a result failed.
+collect() {
+  local part=$1 folder=$work/$1 test status
+  shift
+  for test; do
+    status=$(sed -n 's/^:global-test-result: //p' "$folder/${test%.sh}.trs" "$folder/$test.trs" 2>/dev/null | head -n 1)
+    local test_log=$folder/$test.log
+    [[ -e $test_log ]] || test_log=$folder/${test%.sh}.log
+    if [[ -z $status || ! -e $test_log ]]; then
+      echo "failed $test: it did not run"
+    else
+      awk -v name="${test#test/}" -v status="$status" -f "$parts/count.awk" "$test_log"
+    fi
+  done | record "$part"
+}
+
+# check PART TEST...: builds these tests and runs them.
+check() {
+  local part=$1 folder=$work/$1 log=$work/$1/check.log programs=() test
+  shift
+  (($#)) || { echo "make knows no test of this part" >"$log"; broken "$part" "$log" "nothing to run"; return; }
+  for test; do [[ $test == *.sh ]] || programs+=("$test"); done
+  find "$folder/test" -name '*.trs' -delete
+  : >"$log"
+  if ! make -C "$folder" -j"$jobs" check "check_PROGRAMS=${programs[*]}" TESTS= >>"$log" 2>&1 </dev/null; then
+    broken "$part" "$log" "its tests could not be built"
+    return
+  fi
+  # One at a time: tests measure, and some share what the whole user shares (RLIMIT_MEMLOCK).
+  make -C "$folder" check-TESTS "check_PROGRAMS=${programs[*]}" "TESTS=$*" \
+    "LOG_COMPILER=timeout -k 10 $test_seconds" >>"$log" 2>&1 </dev/null || true
+  collect "$part" "$@"
+}
+
+# run_one PART NAME COMMAND...: a test outside of make check; 77 is a skip.
+run_one() {
+  local part=$1 name=$2 log=$work/$1/$2.log status=0 word=FAIL
+  shift 2
+  mkdir -p -- "$work/$part"
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  case $status in 0) word=PASS ;; 77) word=SKIP ;; esac
+  awk -v name="$name" -v status="$word" -f "$parts/count.awk" "$log" | record "$part"
+  [[ $word != FAIL ]] || tail -n 25 -- "$log" | sed 's/^/  | /'
+}

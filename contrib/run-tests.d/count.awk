@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# count.awk - what became of one test program: reads its log, prints a line for each result.
+#   passed <name>      failed <name>: <why>      skipped <name>: <why>
+# -v name=  the program's name    -v status=  PASS, SKIP, or anything else for failed
+# A log of GoogleTest counts by its cases, any other as one. What crashed, hung, or ended without telling failed.
+
+function result(word, of, why) {
+  count[word]++
+  print word " " of (why == "" ? "" : ": " why)
+}
+
+# The name between the bracket and the time.
+function case_name(line) {
+  sub(/^.*\] /, "", line)
+  sub(/ \([0-9]+ ms\)$/, "", line)
+  sub(/, where .*$/, "", line)
+  return name " " line
+}
+
+function script() {
+  if (status == "PASS") result("passed", name)
+  else if (status == "SKIP") result("skipped", name, reason == "" ? last : reason)
+  else result("failed", name, last == "" ? "no output" : last)
+}
+
+function program(   seen) {
+  if (running != "") result("failed", running, "did not end: a crash, or the time was up")
+  else if (total == "") result("failed", name, "ended without a summary")
+  seen = count["passed"] + count["failed"] + count["skipped"]
+  if (total != "" && total != seen) result("failed", name, "has " total " cases, but " seen " were seen to end")
+  if (status != "PASS" && status != "SKIP" && count["failed"] == 0)
+    result("failed", name, "every case passed, but the program ended with an error (" last ")")
+}
+
+# What a death test's child says is not this program's.
+/^\[  DEATH   \]/ { next }
+{ sub(/\r$/, "") }
+/\[==========\] Running/ { gtest = 1 }
+/\[ RUN      \] / { running = case_name($0); why = ""; next }
+/\[       OK \] .*\([0-9]+ ms\)$/ { result("passed", case_name($0)); running = ""; next }
+/\[  FAILED  \] .*\([0-9]+ ms\)$/ { result("failed", case_name($0), why); running = ""; next }
+/\[  SKIPPED \] .*\([0-9]+ ms\)$/ { result("skipped", case_name($0), why); running = ""; next }
+/\[==========\] [0-9]+ tests? from .* ran\./ { total = $0; sub(/^.*\[==========\] /, "", total); total += 0; next }
+after_skip { why = $0; after_skip = 0 }
+/: Skipped$/ { after_skip = 1 }
+/: Failure$/ && why == "" { why = $0 }
+/SKIP/ { reason = $0; sub(/^.*SKIP[A-Z]*:? */, "", reason) }
+NF && !/ \(exit status: [0-9]+\)$/ { last = $0 }
+
+END {
+  if (gtest) program()
+  else script()
+}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # work, top and jobs are the caller's
+# parts.sh - what run-tests runs, part by part. Sourced.
+
+part_gcc() {
+  build gcc --enable-werror --enable-debug || return
+  mapfile -t tests < <(tests_of "$work/gcc" '*')
+  check gcc "${tests[@]}"
+}
+
+part_static() {
+  build static --enable-werror --enable-static-components || return
+  mapfile -t tests < <(tests_of "$work/static" 'test/conform/grdma' 'test/tools_*' 'test/readme_test.sh')
+  check static "${tests[@]}"
+}
+
+part_tsan() {
+  export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
+  build tsan --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
+  mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/conform/grdma' 'test/integrity/*')
+  check tsan "${tests[@]}"
+}
+
+part_asan() {
+  export ASAN_OPTIONS="detect_stack_use_after_return=1" UBSAN_OPTIONS="print_stacktrace=1"
+  build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
+  mapfile -t tests < <(tests_of "$work/asan" 'test/unit/*' 'test/conform/*' 'test/fault/*')
+  check asan "${tests[@]}"
+}
+
+part_clang() {
+  build clang CC=clang CXX=clang++ --enable-werror --enable-debug || return
+  echo "passed compiles without a warning" | record clang
+}
+
+sources() { (cd -- "$top" && find base framework components contrib/tools test -name '*.h' -o -name '*.cc' -o -name '*.c'); }
+scripts() {
+  (cd -- "$top" && grep -rlE '^#!/bin/(ba)?sh|shellcheck shell=' autogen.sh .ci contrib test --include='*' \
+    --exclude-dir=build-aux --exclude-dir=m4 | sort)
+}
+
+lint_format() {
+  local version
+  command -v clang-format >/dev/null || { echo "SKIP: clang-format is not installed" && return 77; }
+  version=$(clang-format --version | sed 's/.*version \([0-9]*\).*/\1/')
+  ((version == 14)) || { echo "SKIP: clang-format is version $version; the layout is that of 14" && return 77; }
+  (cd -- "$top" && sources | xargs clang-format --dry-run -Werror)
+}
+
+lint_shell() {
+  command -v shellcheck >/dev/null || { echo "SKIP: shellcheck is not installed" && return 77; }
+  (cd -- "$top" && scripts | xargs shellcheck --external-sources --severity=warning)
+}
+
+part_lint() {
+  run_one lint format lint_format
+  run_one lint shellcheck lint_shell
+}
+
+tidy() {
+  local flags=(-std=c++17 -I"$top/framework/include" -I"$top" -I"$work/clang"
+    -DPINRAIL_SYSCONFDIR='"/etc"' -DPINRAIL_PKGLIBDIR='"/usr/lib/pinrail"')
+  command -v clang-tidy >/dev/null || { echo "SKIP: clang-tidy is not installed" && return 77; }
+  (cd -- "$top" && sources | grep '^\(base\|framework\|components\|contrib\)/.*\.cc$' |
+    xargs -n 4 -P "$jobs" sh -c 'files=$*; clang-tidy --quiet --warnings-as-errors="*" $files -- '"${flags[*]@Q}" sh)
+}
+
+part_tidy() {
+  build clang CC=clang CXX=clang++ --enable-werror --enable-debug || return
+  run_one tidy clang-tidy tidy
+}
+
+# beside_device NAME [RDMA_VM_OPTION]... -- COMMAND...: one test in the guest, in the build folder of the part gcc.
+beside_device() {
+  local name=$1
+  shift
+  (cd -- "$work/gcc" && run_one guest "$name" "$top/contrib/rdma-vm" --timeout 600 "$@")
+}
+
+part_guest() {
+  if [[ $(uname -m) != x86_64 ]]; then
+    echo "skipped guest: the guest is x86-64, this machine is not" >>"$results"
+    return
+  fi
+  build gcc --enable-werror --enable-debug || return
+  make -C "$work/gcc" -j"$jobs" check TESTS= >"$work/guest/build.log" 2>&1 </dev/null ||
+    { broken guest "$work/guest/build.log" "its tests could not be built"; return; }
+  "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 ||
+    { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
+  beside_device conform_verbs -- test/conform/verbs
+  beside_device perf -- contrib/tools/pinrail_perf --registrar verbs
+  cat "$work/guest/perf.log"
+}
+
+part_dist() {
+  build gcc --enable-werror --enable-debug || return
+  run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck
+}

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# setup.sh - what contrib/quickstart and contrib/run-tests share: how they speak, and how they install packages.
+# Sourced. The caller sets program (its name), top (the source folder) and follows (what a failure means).
+
+# complain TITLE WHAT_HAPPENED WHAT_TO_DO
+complain() {
+  # shellcheck disable=SC2154 # the caller's
+  printf '[%s: %s]\nWhat happened  %s\nWhat follows   %s\nWhat to do     %s\n' \
+    "$program" "$1" "$2" "$follows" "$3" >&2
+}
+
+fail() {
+  complain "$@"
+  exit 1
+}
+
+tell() { printf '%s: %s\n' "$program" "$*"; }
+
+# packages_of SECTION: the names in that section of contrib/packages.
+packages_of() {
+  # shellcheck disable=SC2154 # the caller's
+  awk -v wanted="[$1]" '/^#/ || NF == 0 { next } /^\[/ { inside = $0 == wanted; next } inside { print $1 }' \
+    "$top/contrib/packages"
+}
+
+is_installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+as_root() {
+  if ((EUID == 0)); then env DEBIAN_FRONTEND=noninteractive "$@"; else sudo env DEBIAN_FRONTEND=noninteractive "$@"; fi
+}
+
+# apt LOG ARGUMENT...
+apt() {
+  local log=$1
+  shift
+  as_root apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$log" 2>&1
+}
+
+# install_packages LOG PACKAGE...: those that are missing, and says which.
+install_packages() {
+  local log=$1 package missing=()
+  shift
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    fail "no apt-get" "this is no Debian: there is no apt-get or dpkg-query." \
+      "install what corresponds to: $*; then add --no-install."
+  fi
+  for package in "$@"; do is_installed "$package" || missing+=("$package"); done
+  if ((${#missing[@]} == 0)); then
+    tell "packages: all $# are installed"
+    return
+  fi
+  tell "packages: installing ${missing[*]}"
+  if ((EUID != 0)) && ! command -v sudo >/dev/null; then
+    fail "not root" "packages are missing, you are not root, and there is no sudo." \
+      "as root: apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  # Lists that are there may do; else they are fetched.
+  if ! apt "$log" install --yes --no-install-recommends "${missing[@]}"; then
+    if ! { apt "$log" update && apt "$log" install --yes --no-install-recommends "${missing[@]}"; }; then
+      tail -n 5 "$log" >&2
+      fail "apt-get failed" "apt-get could not install ${missing[*]}; see $log." \
+        "install them by hand, then run this again; or add --no-install."
+    fi
+  fi
+}

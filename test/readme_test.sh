@@ -1,0 +1,81 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# readme_test.sh - the README keeps its word: its C program and its C component are built and run, and so is each of
+# its commands that starts with "$ pinrail_" (or with a parameter before that).
+# Runs in the build tree. With PINRAIL_PREFIX=DIR it runs against an installation, through pkg-config.
+set -u
+srcdir=${srcdir:-$(dirname "$0")/..}
+readme=$srcdir/README
+top=$(pwd)
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+HOME=$work
+export HOME
+failures=0
+checks=0
+
+# check WORDS COMMAND...
+check() {
+  what=$1
+  shift
+  checks=$((checks + 1))
+  if "$@" >"$work/out" 2>&1; then return 0; fi
+  echo "FAIL: $what"
+  sed 's/^/  | /' "$work/out"
+  failures=$((failures + 1))
+  return 1
+}
+
+# listing NAME: the indented lines between "/* NAME ..." and the first line that is not indented.
+listing() {
+  awk -v first="    /* $1" 'index($0, first) == 1 { inside = 1 } inside && /^[^ ]/ { exit } inside { print substr($0, 5) }' \
+    "$readme"
+}
+
+if [ -n "${PINRAIL_PREFIX:-}" ]; then
+  PKG_CONFIG_PATH=$PINRAIL_PREFIX/lib/pkgconfig
+  export PKG_CONFIG_PATH
+  cflags=$(pkg-config --cflags pinrail) || exit 1
+  libs="$(pkg-config --libs pinrail) -Wl,-rpath,$(pkg-config --variable=libdir pinrail)"
+  tools=$PINRAIL_PREFIX/bin
+else
+  cflags="-I$srcdir/framework/include"
+  libs="-L$top/.libs -lpinrail -Wl,-rpath,$top/.libs"
+  tools=$top/contrib/tools
+fi
+# A library with a sanitizer in it wants a program with the same.
+flags="-std=c11 -Wall -Wextra -Werror ${PINRAIL_SANITIZE:-}"
+
+listing first.c >"$work/first.c"
+# shellcheck disable=SC2086
+if check "the program compiles" ${CC:-cc} $flags $cflags "$work/first.c" -o "$work/first" $libs; then
+  check "the program runs" "$work/first" && check "its second registration is a hit" grep -q "again: hit" "$work/out"
+fi
+
+listing registrar_nothing.c >"$work/registrar_nothing.c"
+mkdir "$work/mine"
+# shellcheck disable=SC2086
+if check "the component compiles" ${CC:-cc} $flags $cflags -shared -fPIC "$work/registrar_nothing.c" \
+  -o "$work/mine/registrar_nothing.so"; then
+  PATH=$tools:$PATH
+  export PATH
+  path=$(pinrail_info --param mca base --parsable | sed -n 's/^mca:mca:base:param:mca_base_component_path:value://p' | tr -d '"')
+  PINRAIL_MCA_mca_base_component_path=$work/mine:$path
+  export PINRAIL_MCA_mca_base_component_path
+  check "the component is listed" pinrail_info --param registrar nothing &&
+    check "the component is open" grep -q 'nothing .*open' "$work/out"
+  check "the component serves a pool" pinrail_perf --registrar nothing --size 64K --iterations 1000
+  unset PINRAIL_MCA_mca_base_component_path
+fi
+
+# The commands of the three doors, with no file and no parameter of this user's.
+PATH=$tools:$PATH
+export PATH
+sed -n 's/^    \$ \(\(PINRAIL_MCA_[a-z_]*=[^ ]* \)*pinrail_.*\)$/\1/p' "$readme" >"$work/commands"
+while IFS= read -r command; do
+  check "\$ $command" sh -c "$command" </dev/null
+done <"$work/commands"
+[ "$(wc -l <"$work/commands")" -ge 4 ] || { echo "FAIL: the README has hardly any command"; failures=$((failures + 1)); }
+
+echo "$checks checks, $failures failed"
+[ "$failures" -eq 0 ]

@@ -1,0 +1,144 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# tools_info_test.sh - pinrail_info as its users run it: what it shows, exit status, wrong words.
+# Runs in the build tree; PINRAIL_INFO names another binary.
+set -u
+info=${PINRAIL_INFO:-./contrib/tools/pinrail_info}
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+HOME=$work
+export HOME
+unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
+failures=0
+
+fail() {
+  echo "FAIL: $*"
+  sed 's/^/  | /' "$work/out" "$work/err"
+  failures=$((failures + 1))
+}
+
+# expect STATUS WORDS...: runs pinrail_info; what it writes is in $work/out and $work/err.
+expect() {
+  wanted=$1
+  shift
+  "$info" "$@" >"$work/out" 2>"$work/err"
+  status=$?
+  [ "$status" -eq "$wanted" ] || fail "pinrail_info $*: exit status $status, not $wanted"
+}
+
+shows() { grep -q -e "$1" "$work/out" || fail "nothing like '$1' is shown"; }
+lacks() { ! grep -q -e "$1" "$work/out" || fail "'$1' is shown"; }
+complains() { grep -q -e "$1" "$work/err" || fail "nothing like '$1' is said on stderr"; }
+quiet() { [ ! -s "$work/err" ] || fail "something is said on stderr"; }
+
+valid_json() {
+  if command -v python3 >/dev/null 2>&1; then
+    python3 -m json.tool <"$work/out" >/dev/null 2>&1 || fail "this is no JSON"
+  else
+    { [ "$(head -c 1 "$work/out")" = "{" ] && [ "$(tail -n 1 "$work/out")" = "}" ]; } || fail "this is no JSON"
+  fi
+}
+
+echo "the overview"
+expect 0
+quiet
+shows '^Pinrail [0-9]'
+shows '^  sysconfdir '
+shows '^Machine  (by '
+shows '^  NUMA nodes  *[1-9]'
+shows '^  components '
+for framework in mpool rcache registrar monitor; do shows "^Framework $framework"; done
+shows '^  grdma .*priority'
+shows '^  level 1 '
+lacks 'mpool_grdma_size_limit'
+
+echo "parameters of one component"
+expect 0 --param mpool grdma --level 9
+quiet
+shows '^  mpool_grdma_size_limit = .*(default)'
+shows '^  mpool_grdma_verbose = 0'
+lacks 'rcache_vma_verbose'
+shows 'old names:.* rcache_grdma_size_limit'
+expect 0 --param mpool grdma --level 1
+shows 'more at higher levels'
+lacks 'mpool_grdma_verbose'
+
+echo "parsable output"
+expect 0 --param mpool grdma --level 9 --parsable
+shows '^mca:mpool:grdma:param:size_limit:value:'
+shows '^mca:mpool:grdma:param:size_limit:source:default$'
+shows '^mca:mpool:grdma:param:size_limit:level:[1-9]$'
+shows '^mca:mpool:grdma:param:size_limit:type:size$'
+shows '^mca:mpool:grdma:param:size_limit:scope:'
+shows '^mca:mpool:grdma:param:size_limit:help:.'
+shows '^mca:mpool:grdma:param:leave_pinned:enumerator:value:-1:'
+shows '^mca:mpool:grdma:status:SUCCESS$'
+expect 0 --all --parsable
+shows '^machine:page_size:[0-9]'
+shows '^machine:numa_nodes:[1-9]'
+shows '^build:version:[0-9]'
+shows '^mca:mca:base:param:leave_pinned:value:'
+shows '^mca:mpool:base:param:mpool:value:$'
+shows '^mca:mca:base:param:mca_base_component_path:value:'
+shows '^pvar:hits:unit:calls$'
+
+echo "JSON"
+expect 0 --all --json
+valid_json
+for key in version build components parameters performance_variables name value source level; do shows "\"$key\":"; done
+expect 0 --json
+valid_json
+shows '"hugepage_sizes": '
+
+echo "where a value comes from"
+mkdir "$work/.pinrail" || exit 99
+printf '# mine\nmpool_grdma_size_limit = 8M\n' >"$work/.pinrail/mca-params.conf"
+expect 0 --param mpool grdma --level 9 --parsable
+shows '^mca:mpool:grdma:param:size_limit:value:8M$'
+shows '^mca:mpool:grdma:param:size_limit:source:file$'
+shows "^mca:mpool:grdma:param:size_limit:source_file:$work/.pinrail/mca-params.conf$"
+shows '^mca:mpool:grdma:param:size_limit:source_line:2$'
+PINRAIL_MCA_mpool_grdma_size_limit=16M
+export PINRAIL_MCA_mpool_grdma_size_limit
+expect 0 --param mpool grdma --level 9
+shows 'mpool_grdma_size_limit = 16M  (environment)'
+expect 0 --mca mpool_grdma_size_limit 32M --param mpool grdma --level 9
+shows 'mpool_grdma_size_limit = 32M  (command line)'
+unset PINRAIL_MCA_mpool_grdma_size_limit
+rm "$work/.pinrail/mca-params.conf"
+
+echo "what is not used, and why"
+expect 0 --mca mpool '^grdma'
+shows 'grdma .*not selected: mpool = ^grdma, from the command line'
+
+echo "old names and slips of the fingers"
+expect 0 --mca rcache_grdma_size_limit 4M --param mpool grdma --level 9
+shows 'mpool_grdma_size_limit = 4M'
+complains 'rcache_grdma_size_limit.*is an old name of mpool_grdma_size_limit'
+expect 0 --mca mpool_grdma_size_limt 4M
+complains 'did you mean mpool_grdma_size_limit?'
+
+echo "what does not start"
+expect 1 --mca mpool_grdma_size_limit lots
+complains '"lots" for parameter mpool_grdma_size_limit, from the command line'
+expect 1 --mca mpool grmda
+complains 'did you mean grdma?'
+
+echo "wrong words"
+for words in --nonsense -x word '--level 0' '--level ten' --level --param '--param mpool' --mca '--mca name' \
+  '--json --parsable' '--param nonsense all' '--param mpool nonsense'; do
+  # shellcheck disable=SC2086 # they are several words
+  expect 2 $words
+  complains '^pinrail_info: '
+  [ ! -s "$work/out" ] || fail "pinrail_info $words: something is shown"
+done
+
+echo "help and version"
+expect 0 --help
+for option in --all --param --level --parsable --json --mca --help --version; do shows "$option"; done
+head -n 1 "$work/out" | grep -q '^Usage' || fail "--help does not begin with the usage"
+expect 0 --version
+shows '^pinrail_info [0-9]'
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
+echo "all passed"
