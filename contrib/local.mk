@@ -33,3 +33,9 @@ contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrai
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 dist_man_MANS += contrib/man/pinrail_info.1 contrib/man/pinrail_params.7
 EXTRA_DIST += contrib/tools/info/info_help.txt
+
+# The road from nothing to a tested build.
+EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
+	contrib/run-tests.d/parts.sh contrib/run-tests.d/count.awk .ci/run \
+	contrib/rdma-vm contrib/rdma-vm.d/get-kernel contrib/rdma-vm.d/guest-command contrib/rdma-vm.d/guest-init \
+	contrib/rdma-vm.d/guest-session contrib/rdma-vm.d/messages.sh

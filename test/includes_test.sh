@@ -61,6 +61,7 @@ done
 [ "$count" -gt 100 ] || complain "only $count includes were seen: the check is blind"
 
 # Tools are what users could write: public headers, and what the tools share.
+# shellcheck disable=SC2044 # no name of ours has a blank
 for file in $(find contrib/tools -name '*.cc' -o -name '*.h'); do
   for included in $(sed -n 's/^#include "\(.*\)"/\1/p' "$file"); do
     case $included in
@@ -71,6 +72,7 @@ for file in $(find contrib/tools -name '*.cc' -o -name '*.h'); do
 done
 
 # The hook wall: files of hook code neither allocate, free nor log.
+# shellcheck disable=SC2044 # no name of ours has a blank
 for file in $(find base framework components -name '*_hook.cc' -o -name '*_hook.h'); do
   if sed 's|//.*||' "$file" | grep -nE '\b(new|delete|malloc|calloc|realloc|free|fprintf|printf|std::string|std::vector|report::|->log|->help|registrar_(de)?register)\b' >&2; then
     complain "$file does in a hook what no hook may do"

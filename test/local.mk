@@ -101,6 +101,10 @@ EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/json_test.cc \
 	test/unit/tools/mca_options_test.cc test/unit/tools/info_options_test.cc
 test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/front/params_face_test
+TESTS += test/unit/front/params_face_test
+test_unit_front_params_face_test_SOURCES = test/unit/front/params_face_test.cc
+test_unit_front_params_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 TESTS += test/tools_info_test.sh
 EXTRA_DIST += test/tools_info_test.sh
@@ -132,3 +136,7 @@ TESTS += test/unit/base/machine_test
 test_unit_base_machine_test_SOURCES = test/unit/base/machine_test.cc
 test_unit_base_machine_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
+
+# What the documents say.
+TESTS += test/readme_test.sh test/paths_test.sh test/count_test.sh
+EXTRA_DIST += test/readme_test.sh test/paths_test.sh test/count_test.sh

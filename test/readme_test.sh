@@ -26,9 +26,18 @@ check() {
   return 1
 }
 
-# listing NAME: the indented lines between "/* NAME ..." and the first line that is not indented.
+# says WORDS COMMAND...: it succeeds, and prints the words.
+says() {
+  words=$1
+  shift
+  "$@" >"$work/said" || return
+  cat "$work/said"
+  grep -q "$words" "$work/said"
+}
+
+# listing NAME: the indented lines between "/* NAME ..." and the first line that is indented less.
 listing() {
-  awk -v first="    /* $1" 'index($0, first) == 1 { inside = 1 } inside && /^[^ ]/ { exit } inside { print substr($0, 5) }' \
+  awk -v first="    /* $1" 'index($0, first) == 1 { inside = 1 } inside && NF && !/^    / { exit } inside { print substr($0, 5) }' \
     "$readme"
 }
 
@@ -49,7 +58,7 @@ flags="-std=c11 -Wall -Wextra -Werror ${PINRAIL_SANITIZE:-}"
 listing first.c >"$work/first.c"
 # shellcheck disable=SC2086
 if check "the program compiles" ${CC:-cc} $flags $cflags "$work/first.c" -o "$work/first" $libs; then
-  check "the program runs" "$work/first" && check "its second registration is a hit" grep -q "again: hit" "$work/out"
+  check "the program runs, and its second registration is a hit" says "again: hit" "$work/first"
 fi
 
 listing registrar_nothing.c >"$work/registrar_nothing.c"
@@ -62,8 +71,7 @@ if check "the component compiles" ${CC:-cc} $flags $cflags -shared -fPIC "$work/
   path=$(pinrail_info --param mca base --parsable | sed -n 's/^mca:mca:base:param:mca_base_component_path:value://p' | tr -d '"')
   PINRAIL_MCA_mca_base_component_path=$work/mine:$path
   export PINRAIL_MCA_mca_base_component_path
-  check "the component is listed" pinrail_info --param registrar nothing &&
-    check "the component is open" grep -q 'nothing .*open' "$work/out"
+  check "the component is listed, and open" says "nothing .*open" pinrail_info --param registrar nothing
   check "the component serves a pool" pinrail_perf --registrar nothing --size 64K --iterations 1000
   unset PINRAIL_MCA_mca_base_component_path
 fi

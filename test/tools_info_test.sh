@@ -8,6 +8,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 HOME=$work
 export HOME
+# shellcheck disable=SC2046 # names, each one word
 unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
 failures=0
 

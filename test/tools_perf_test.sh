@@ -9,6 +9,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 HOME=$work
 export HOME
+# shellcheck disable=SC2046 # names, each one word
 unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
 failures=0
 
@@ -108,6 +109,7 @@ unset PINRAIL_MCA_mpool_grdma_size_limit
 
 echo "a limit of the system"
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null 2>&1; then
+  # shellcheck disable=SC3045 # dash has it
   (ulimit -l 1024 && setpriv --bounding-set=-ipc_lock --inh-caps=-all "$perf" --size 256K,4M --regions 8 \
     --iterations 500 --json) >"$work/out" 2>"$work/err"
   status=$?

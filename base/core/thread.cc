@@ -15,7 +15,7 @@
 
 namespace pinrail::thread {
 
-thread_local pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 namespace {
 

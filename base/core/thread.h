@@ -13,7 +13,8 @@ namespace pinrail::thread {
 pinrail_thread_t* current_slow();
 
 // Initial-exec: this library is loaded at start or takes a few bytes of the static TLS reserve; one load per call.
-extern thread_local pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec")));
+// __thread, not thread_local: that one asks at each use whether there is something to initialise.
+extern __thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec")));
 
 inline pinrail_thread_t* current() { return current_thread != nullptr ? current_thread : current_slow(); }
 

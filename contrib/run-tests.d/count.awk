@@ -44,7 +44,7 @@ function program(   seen) {
 after_skip { why = $0; after_skip = 0 }
 /: Skipped$/ { after_skip = 1 }
 /: Failure$/ && why == "" { why = $0 }
-/SKIP/ { reason = $0; sub(/^.*SKIP[A-Z]*:? */, "", reason) }
+!/ \(exit status: [0-9]+\)$/ && /SKIP/ { reason = $0; sub(/^.*SKIP[A-Z]*:? */, "", reason) }
 NF && !/ \(exit status: [0-9]+\)$/ { last = $0 }
 
 END {

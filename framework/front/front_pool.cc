@@ -12,6 +12,11 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
               const pinrail_mpool_options_t& options, pinrail_mpool_t** pool_out) {
   House* const in = house();
   if (in == nullptr || pool_out == nullptr || options.size != sizeof(options)) return PINRAIL_ERR_BAD_PARAM;
+  {
+    // Room first: once the module exists, nothing may fail.
+    Guard guard(in->mutex);
+    in->pools.reserve(std::max(in->pools.capacity(), 2 * in->pools.size() + 64));
+  }
   std::unique_ptr<pinrail_mpool> pool;
   const Status status = mpool::create(*in->loader, mpool, registrar, cache_name, options, &pool);
   if (!status.ok()) return status;

@@ -38,10 +38,10 @@ Status create_module(const loader::Loader& loader, const char* name, const pinra
   for (const loader::Opened& opened : loader.opened("mpool")) {
     if (name != nullptr && std::strcmp(opened.descriptor->name, name) != 0) continue;
     const auto* ops = static_cast<const pinrail_mpool_ops_t*>(opened.descriptor->ops);
+    pool->ops = ops;
+    pool->name = opened.descriptor->name;  // before the module exists: this may throw
     const Status status = ops->create(opened.context, &config, &pool->module);
     if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && name == nullptr) continue;
-    pool->ops = ops;
-    pool->name = opened.descriptor->name;
     return status;
   }
   if (name != nullptr) return refuse("no such mpool", "name", name, PINRAIL_ERR_NOT_FOUND);

@@ -18,9 +18,9 @@ using ChildAnswer = std::array<int64_t, 8>;
 // Runs the function in a forked child. False if the child did not answer: it crashed, or took more than a minute.
 bool in_child(const std::function<ChildAnswer()>& function, ChildAnswer* answer_out);
 
-// For children: from here on this process may lock and pin no more than that, and has no privilege that lifts the
-// limit. own_user: under a user id that no other process has, where pinned bytes are counted by user. False if it
-// could not be arranged.
+// From here on this process may lock and pin no more than that, and has no privilege that lifts the limit. own_user:
+// under a user id that no other process has, where pinned bytes are counted by user; for children. False if it could
+// not be arranged.
 bool limit_locked_memory(size_t bytes, bool own_user);
 
 // For children: from here on the system call fails with that errno.

@@ -87,19 +87,17 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   Settings settings;
   const Status read = read_settings(component->host, config, &settings);
   if (!read.ok()) return read;
-  auto* pool = new (std::nothrow) Pool(component, config, settings);
-  if (pool == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const auto drop = [](Pool* unused) { delete unused; };
+  std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings), drop);
   pool->limits_of_registrar_ = *config.limits;
-  Status status = pool->join_cache(config.cache_name);
-  if (status.ok()) {
-    status = pool->connect();
-    if (!status.ok()) pool->leave_cache();
+  const Status joined = pool->join_cache(config.cache_name);
+  if (!joined.ok()) return joined;
+  const Status connected = pool->connect();
+  if (!connected.ok()) {
+    pool->leave_cache();
+    return connected;
   }
-  if (!status.ok()) {
-    delete pool;
-    return status;
-  }
-  *pool_out = pool;
+  *pool_out = pool.release();
   return success();
 }
 

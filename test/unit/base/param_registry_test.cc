@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // param_registry_test.cc - declared parameters: scopes, old names, followed ones, names that mean nothing.
+#include <atomic>
+#include <thread>
+
 #include "test/unit/base/param_fixture.h"
 
 namespace pinrail::param {
@@ -60,7 +63,7 @@ TEST_F(ParamRegistry, a_constant_is_shown_but_never_set) {
   });
   EXPECT_TRUE(has(said, "the environment sets parameter mpool_test_c, which is a constant")) << said;
   ASSERT_TRUE(declare(declaration("d", PINRAIL_TYPE_INT, "1", PINRAIL_SCOPE_CONSTANT)).ok());
-  EXPECT_TRUE(registry_.set("mpool_test_d", "2").is(PINRAIL_ERR_PERM));
+  said_by([this] { EXPECT_TRUE(registry_.set("mpool_test_d", "2").is(PINRAIL_ERR_PERM)); });
   EXPECT_EQ(value("mpool_test_d"), "1");
 }
 
@@ -122,6 +125,30 @@ TEST_F(ParamRegistry, a_watched_number_follows_the_parameter) {
   ASSERT_TRUE(registry_.set("mca_base_verbose", "50").ok());
   EXPECT_EQ(verbosity->load(), 50);
   EXPECT_EQ(registry_.watch("nothing"), nullptr);
+}
+
+TEST_F(ParamRegistry, parameters_are_read_on_many_threads_while_one_sets_them) {
+  start();
+  ASSERT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0", PINRAIL_SCOPE_SETTABLE)).ok());
+  constexpr int kRounds = 2000;
+  std::atomic<int> wrong{0};
+  const auto reader = [&] {
+    const std::atomic<int64_t>* number = registry_.watch("mpool_test_n");
+    for (int i = 0; i < kRounds; ++i) {
+      pinrail_param_info_t seen{};
+      const bool whole = registry_.find("mpool_test_n", &seen).ok() && seen.value == std::to_string(seen.typed.i);
+      const int64_t now = number->load(std::memory_order_relaxed);
+      if (!whole || now < 0 || now > kRounds || registry_.count() < 2) ++wrong;
+    }
+  };
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) readers.emplace_back(reader);
+  for (int i = 1; i <= kRounds; ++i) {
+    if (!registry_.set("mpool_test_n", std::to_string(i)).ok()) ++wrong;
+  }
+  for (std::thread& it : readers) it.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(registry_.value("mpool_test_n").i, kRounds);
 }
 
 TEST_F(ParamRegistry, an_old_name_sets_the_parameter_and_is_noted_once) {

@@ -1,0 +1,103 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# count_test.sh - contrib/run-tests counts what happened: a crash, a leak at the end and silence are failures.
+set -u
+srcdir=${srcdir:-$(dirname "$0")/..}
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+# expect WHAT STATUS: the log on standard input.
+expect() {
+  cat >"$work/log"
+  awk -v name=t -v status="$2" -f "$srcdir/contrib/run-tests.d/count.awk" "$work/log" >"$work/got"
+  cmp -s "$work/wanted" "$work/got" && return
+  echo "FAIL: $1"
+  diff "$work/wanted" "$work/got" | sed 's/^/  | /'
+  failures=$((failures + 1))
+}
+want() { printf '%s\n' "$@" >"$work/wanted"; }
+
+want "passed t A.one" "skipped t A.two: no device" "failed t A.three: x.cc:3: Failure"
+expect "one of each" FAIL <<'END'
+[==========] Running 3 tests from 1 test suite.
+[ RUN      ] A.one
+[       OK ] A.one (0 ms)
+[ RUN      ] A.two
+x.cc:9: Skipped
+no device
+[  SKIPPED ] A.two (0 ms)
+[ RUN      ] A.three
+x.cc:3: Failure
+[  FAILED  ] A.three (1 ms)
+[==========] 3 tests from 1 test suite ran. (1 ms total)
+[  PASSED  ] 1 test.
+[  SKIPPED ] 1 test, listed below:
+[  SKIPPED ] A.two
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] A.three
+FAIL t (exit status: 1)
+END
+
+want "passed t A.one" "failed t A.two: did not end: a crash, or the time was up"
+expect "a crash" FAIL <<'END'
+[==========] Running 3 tests from 1 test suite.
+[ RUN      ] A.one
+[       OK ] A.one (0 ms)
+[ RUN      ] A.two
+FAIL t (exit status: 139)
+END
+
+want "passed t A.one" "failed t: every case passed, but the program ended with an error (LeakSanitizer: 3 bytes)"
+expect "a leak that a sanitizer finds at the end" FAIL <<'END'
+[==========] Running 1 test from 1 test suite.
+[ RUN      ] A.one
+[       OK ] A.one (0 ms)
+[==========] 1 test from 1 test suite ran. (1 ms total)
+[  PASSED  ] 1 test.
+LeakSanitizer: 3 bytes
+FAIL t (exit status: 1)
+END
+
+want "passed t A.one" "failed t: ended without a summary"
+expect "an exit between two cases, with status 0" PASS <<'END'
+[==========] Running 2 tests from 1 test suite.
+[ RUN      ] A.one
+noise without an end[       OK ] A.one (0 ms)
+END
+
+want "passed t A/B.one/0" "failed t A/B.one/1"
+expect "cases with parameters" FAIL <<'END'
+[==========] Running 2 tests from 1 test suite.
+[ RUN      ] A/B.one/0
+[       OK ] A/B.one/0 (0 ms)
+[ RUN      ] A/B.one/1
+[  FAILED  ] A/B.one/1, where GetParam() = 5 (0 ms)
+[==========] 2 tests from 1 test suite ran. (1 ms total)
+END
+
+want "failed t: has 2 cases, but 0 were seen to end"
+expect "cases that were not seen" PASS <<'END'
+[==========] Running 2 tests from 1 test suite.
+[==========] 2 tests from 1 test suite ran. (1 ms total)
+END
+
+want "passed t"
+expect "a script" PASS <<'END'
+all is well
+END
+want "failed t: not equal"
+expect "a script that fails" FAIL <<'END'
+not equal
+FAIL test/t (exit status: 1)
+END
+want "skipped t: no registrar works here"
+expect "a script that skips" SKIP <<'END'
+SKIP: no registrar works here
+SKIP test/t (exit status: 77)
+END
+want "failed t: no output"
+expect "silence" FAIL </dev/null
+
+[ "$failures" -eq 0 ] && echo "as wanted"
+exit "$failures"
