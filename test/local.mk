@@ -19,9 +19,9 @@ EXTRA_DIST += test/tools_perf_test.sh test/traces_test.sh test/traces/README.md 
 # The index, the pool, and what goes wrong, many at once or on purpose.
 if HAVE_GTEST
 check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
-	test/stress/grdma_stress
+	test/stress/grdma_stress test/stress/references_stress
 TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
-	test/stress/grdma_stress
+	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
 	components/rcache/vma/vma_find.cc components/rcache/vma/vma_tree.cc
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
@@ -29,6 +29,8 @@ test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc $(vma_sou
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
+test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/support/house.h $(fake_registrar_sources)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(fake_registrar_sources)
@@ -39,7 +41,7 @@ endif
 
 # The shape of the house, and its border.
 TESTS += test/includes_test.sh test/headers_test.sh
-EXTRA_DIST += test/includes_test.sh test/headers_test.sh
+EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/mutants/run test/mutants/list
 
 # Registrars: one suite, one program for each that joins it.
 if HAVE_GTEST
@@ -139,4 +141,4 @@ endif
 
 # What the documents say.
 TESTS += test/readme_test.sh test/paths_test.sh test/count_test.sh
-EXTRA_DIST += test/readme_test.sh test/paths_test.sh test/count_test.sh
+EXTRA_DIST += test/install_test.sh test/readme_test.sh test/paths_test.sh test/count_test.sh

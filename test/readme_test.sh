@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # readme_test.sh - the README keeps its word: its C program and its C component are built and run, and so is each of
 # its commands that starts with "$ pinrail_" (or with a parameter before that).
-# Runs in the build tree. With PINRAIL_PREFIX=DIR it runs against an installation, through pkg-config.
+# Runs in the build tree. With PINRAIL_LIBDIR and PINRAIL_BINDIR set it runs against an installation, by pkg-config.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
 readme=$srcdir/README
@@ -41,12 +41,12 @@ listing() {
     "$readme"
 }
 
-if [ -n "${PINRAIL_PREFIX:-}" ]; then
-  PKG_CONFIG_PATH=$PINRAIL_PREFIX/lib/pkgconfig
+if [ -n "${PINRAIL_LIBDIR:-}" ]; then
+  PKG_CONFIG_PATH=$PINRAIL_LIBDIR/pkgconfig
   export PKG_CONFIG_PATH
   cflags=$(pkg-config --cflags pinrail) || exit 1
   libs="$(pkg-config --libs pinrail) -Wl,-rpath,$(pkg-config --variable=libdir pinrail)"
-  tools=$PINRAIL_PREFIX/bin
+  tools=$PINRAIL_BINDIR
 else
   cflags="-I$srcdir/framework/include"
   libs="-L$top/.libs -lpinrail -Wl,-rpath,$top/.libs"

@@ -35,11 +35,14 @@ INSTANTIATE_TEST_SUITE_P(iouring, RegistrarOfPages, ::testing::Values(iouring_su
 INSTANTIATE_TEST_SUITE_P(iouring, RegistrarOfBytes, ::testing::Values(iouring_subject()));
 
 constexpr size_t kSlotsOfOneRing = 16384;
+constexpr size_t kOneRing = kSlotsOfOneRing * 4096;  // bytes, when every slot holds a page
 
 class Iouring : public ::testing::Test {
  protected:
-  // False, and the case is to return, if there is no io_uring here.
-  bool open(const ComponentDevice::Settings& settings) {
+  // False, and the case is to be skipped, if there is no io_uring here or too little may be pinned.
+  bool open(const ComponentDevice::Settings& settings, size_t needed = kGranted) {
+    skip_reason_ = "this user may not pin enough (ulimit -l)";
+    if (!may_lock(needed)) return false;
     std::string why;
     const Status status = open_iouring(settings, &device_, &why);
     if (status.ok()) return true;
@@ -68,7 +71,7 @@ class Iouring : public ::testing::Test {
 
 TEST_F(Iouring, opens_another_ring_when_the_slots_run_out_and_closes_all) {
   const size_t descriptors = open_descriptors();
-  if (!open({{"max_rings", "3"}})) GTEST_SKIP() << skip_reason_;
+  if (!open({{"max_rings", "3"}}, 3 * kOneRing)) GTEST_SKIP() << skip_reason_;
   const Mapping mapping(page_size());
   EXPECT_EQ(open_descriptors(), descriptors + 1);
   EXPECT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
@@ -81,7 +84,7 @@ TEST_F(Iouring, opens_another_ring_when_the_slots_run_out_and_closes_all) {
 }
 
 TEST_F(Iouring, says_out_of_resource_when_no_ring_may_be_added_and_takes_a_slot_that_comes_back) {
-  if (!open({{"max_rings", "1"}})) GTEST_SKIP() << skip_reason_;
+  if (!open({{"max_rings", "1"}}, 2 * kOneRing)) GTEST_SKIP() << skip_reason_;
   const Mapping mapping(page_size());
   EXPECT_EQ(register_page(mapping, kSlotsOfOneRing + 1), kSlotsOfOneRing);
   EXPECT_TRUE(last_.is(PINRAIL_ERR_OUT_OF_RESOURCE));
@@ -90,7 +93,7 @@ TEST_F(Iouring, says_out_of_resource_when_no_ring_may_be_added_and_takes_a_slot_
 }
 
 TEST_F(Iouring, a_registration_in_a_later_ring_moves_bytes_too) {
-  if (!open({})) GTEST_SKIP() << skip_reason_;
+  if (!open({}, 2 * kOneRing)) GTEST_SKIP() << skip_reason_;
   const Mapping mapping(4 * page_size());
   mapping.fill(21);
   ASSERT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
@@ -108,7 +111,7 @@ TEST_F(Iouring, memory_that_cannot_be_written_is_refused) {
 }
 
 TEST_F(Iouring, the_longest_registration_is_taken) {
-  if (!open({})) GTEST_SKIP() << skip_reason_;
+  if (!open({}, kOneRing + (size_t{1} << 30))) GTEST_SKIP() << skip_reason_;
   const size_t length = device_->table().max_length;
   // One small file, mapped over and over: a gibibyte of addresses that costs no memory.
   const size_t piece = size_t{1} << 20;

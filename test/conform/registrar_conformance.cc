@@ -42,6 +42,7 @@ TEST_P(RegistrarConformance, the_table_is_complete) {
 }
 
 TEST_P(RegistrarConformance, every_length_is_counted_and_given_back) {
+  NEEDS_PINS(20 * kMiB);
   const Mapping mapping(17 * kMiB);
   mapping.fill(1);
   for (const size_t length : lengths_up_to(16 * kMiB)) {
@@ -70,6 +71,7 @@ TEST_P(RegistrarConformance, range_and_traits_stay_and_rights_are_not_lowered) {
 }
 
 TEST_P(RegistrarOfBytes, the_device_sees_every_byte_that_the_processor_wrote) {
+  NEEDS_PINS(20 * kMiB);
   const Mapping mapping(GetParam().largest_transfer);
   mapping.fill(2);
   for (const size_t length : lengths_up_to(mapping.length())) {
@@ -81,6 +83,7 @@ TEST_P(RegistrarOfBytes, the_device_sees_every_byte_that_the_processor_wrote) {
 }
 
 TEST_P(RegistrarOfBytes, the_processor_sees_every_byte_that_the_device_wrote) {
+  NEEDS_PINS(20 * kMiB);
   const Mapping mapping(GetParam().largest_transfer);
   for (const size_t length : lengths_up_to(mapping.length())) {
     SCOPED_TRACE(length);
@@ -210,6 +213,7 @@ TEST_P(RegistrarConformance, on_demand_is_not_supported_and_relaxed_ordering_is_
 TEST_P(RegistrarConformance, twenty_thousand_registrations_have_keys_of_their_own) {
   constexpr size_t kCount = 20000;
   const size_t page = page_size();
+  NEEDS_PINS(kCount * page + kGranted);
   const Mapping mapping(kCount * page);
   mapping.fill(9);
   const size_t before = counted();
@@ -334,6 +338,7 @@ ChildAnswer fill_up_to_the_limit(const Subject& subject, size_t limit, size_t pi
 
 TEST_P(RegistrarOfPages, a_memlock_limit_says_out_of_resource_and_what_is_given_back_makes_room) {
   constexpr size_t kLimit = 4 * kMiB, kPiece = kMiB / 4;
+  NEEDS_PINS(kLimit);
   ChildAnswer answer{};
   ASSERT_TRUE(in_child([] { return fill_up_to_the_limit(GetParam(), kLimit, kPiece); }, &answer));
   ASSERT_EQ(answer[0], 0) << "the child could not arrange its limit (1), its device (2), or one registration (3)";

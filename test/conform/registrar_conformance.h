@@ -82,6 +82,7 @@ class RegistrarConformance : public ::testing::TestWithParam<Subject> {
 
   const pinrail_registrar_t& table() const { return device_->table(); }
   size_t counted() const;  // bytes, by the subject's counter
+  bool may_register(size_t bytes) const;
 
   std::unique_ptr<Device> device_;
   size_t counted_before_ = 0;
@@ -90,6 +91,11 @@ class RegistrarConformance : public ::testing::TestWithParam<Subject> {
 
 class RegistrarOfPages : public RegistrarConformance {};
 class RegistrarOfBytes : public RegistrarConformance {};
+
+// What a case may take for granted that this user may pin or lock; larger ones say NEEDS_PINS(bytes) first.
+constexpr size_t kGranted = size_t{1} << 20;
+#define NEEDS_PINS(bytes) \
+  if (!may_register(bytes)) GTEST_SKIP() << "needs \"ulimit -l\" of " << ((bytes) >> 10) << " KiB"
 
 constexpr uint32_t kAllRights = PINRAIL_RIGHTS_MASK;
 

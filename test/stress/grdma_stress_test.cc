@@ -180,6 +180,54 @@ TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
   EXPECT_EQ(fake.register_calls(), 4u);
 }
 
+// M1: an event in flight never meets a pool that is gone.
+TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
+  House house;
+  fake::FakeRegistrar fake;
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> events{0};
+  std::vector<std::thread> reporters;
+  for (int i = 0; i < 2; ++i) {
+    reporters.emplace_back([&] {
+      while (!stop) {
+        report(kShared, 64 * kPage);
+        ++events;
+      }
+    });
+  }
+  for (int i = 0; i < 300; ++i) {
+    Pool pool(fake);
+    pool.use(kShared + 100 * kPage, kPage);
+    pinrail_handle_t handle{};
+    if (pool.reg(kShared, kPage, &handle) == PINRAIL_SUCCESS) {
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  }
+  stop = true;
+  for (std::thread& reporter : reporters) reporter.join();
+  EXPECT_GT(events, 300u);
+  EXPECT_EQ(fake.live_count(), 0u);
+}
+
+// References taken on one thread and dropped on another stay right: idle ones can be evicted, held ones not.
+TEST(GrdmaCrossThread, a_reference_may_be_dropped_on_any_thread) {
+  House house;
+  fake::FakeRegistrar fake;
+  Pool pool(fake, {1, PINRAIL_UNSET, 16});
+  for (int round = 0; round < 50; ++round) {
+    std::vector<pinrail_handle_t> held;
+    for (uintptr_t i = 0; i < 16; ++i) held.push_back(pool.must(kShared + (round * 16 + i) * 16 * kPage, kPage));
+    pinrail_handle_t refused{};
+    EXPECT_EQ(pool.reg(kOwn, kPage, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+    std::thread([&] {
+      for (pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }).join();
+  }
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.live_count(), 0u);
+}
+
 // R6: a registrar that blocks for a second, allocates and unmaps delays nobody else.
 class SlowRegistrar : public ::testing::TestWithParam<pinrail_thread_mode_t> {};
 

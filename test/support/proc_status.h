@@ -15,6 +15,9 @@ size_t vm_pin_bytes();  // pinned for devices
 size_t vm_lck_bytes();  // locked by mlock
 size_t open_descriptors();
 
+// Whether this process may lock or pin that much: by its limit, or by a privilege that lifts it.
+bool may_lock(size_t bytes);
+
 }  // namespace pinrail::test
 
 #endif

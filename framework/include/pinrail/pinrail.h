@@ -107,7 +107,11 @@ PINRAIL_API pinrail_status_t pinrail_mpool_register(pinrail_mpool_t *pool, void 
 PINRAIL_API pinrail_status_t pinrail_mpool_find(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
                                                 pinrail_handle_t *handle_out);
 
-/** Drops one reference, on any thread. BAD_PARAM for a handle whose registration is gone or is not referenced. */
+/**
+ * Drops one reference, on any thread. BAD_PARAM for a handle whose registration is gone. A handle that is spent while
+ * its registration is still cached is BAD_PARAM too where the calling thread can tell (references are counted per
+ * thread); elsewhere one drop too many may let a registration go that another caller still holds.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle);
 
 /** The range is about to go, or went, away: afterwards no call returns a registration that overlaps it. */

@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# install_test.sh - what "make install" left behind works by itself: tools, components, headers, pkg-config, manual.
+# Run by "make installcheck", which sets PINRAIL_BINDIR, PINRAIL_LIBDIR, PINRAIL_INCLUDEDIR, PINRAIL_MANDIR.
+set -u
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+HOME=$work
+export HOME
+unset LD_LIBRARY_PATH
+# shellcheck disable=SC2046 # names, each one word
+unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
+cd "$work" || exit 99
+failures=0
+
+fail() {
+  echo "install_test: $*" >&2
+  failures=$((failures + 1))
+}
+
+"$PINRAIL_BINDIR/pinrail_info" --all --parsable >info 2>err || fail "pinrail_info: $(cat err)"
+[ ! -s err ] || fail "pinrail_info says: $(cat err)"
+for component in mpool:grdma rcache:vma; do
+  grep -q "^mca:$component:status:SUCCESS" info || fail "$component is not open"
+done
+if [ -d "$PINRAIL_LIBDIR/pinrail" ]; then
+  for file in "$PINRAIL_LIBDIR"/pinrail/*.so; do
+    grep -q ":path:$file\$" info || fail "$file is not what pinrail_info found"
+  done
+else
+  grep -q ':path:built in$' info || fail "no component is installed, and none is built in"
+fi
+
+if "$PINRAIL_BINDIR/pinrail_perf" --size 4K,64K --iterations 1000 >perf 2>err; then
+  grep -q 'errors 0' perf || fail "pinrail_perf: $(cat perf)"
+elif grep -q NOT_AVAILABLE err; then
+  echo "install_test: pinrail_perf was not tried: no registrar works here"
+else
+  fail "pinrail_perf: $(cat err)"
+fi
+
+for header in "$srcdir"/framework/include/pinrail/*.h; do
+  cmp -s "$header" "$PINRAIL_INCLUDEDIR/pinrail/${header##*/}" || fail "${header##*/} is not installed"
+done
+for page in "$srcdir"/contrib/man/*.[0-9]; do
+  [ -s "$PINRAIL_MANDIR/man${page##*.}/${page##*/}" ] || fail "${page##*/} is not installed"
+done
+
+srcdir=$srcdir sh "$srcdir/test/readme_test.sh" || fail "the README's program or commands fail"
+[ "$failures" -eq 0 ] && echo "install_test: the installation works"
+exit "$failures"
