@@ -47,6 +47,7 @@ for page in "$srcdir"/contrib/man/*.[0-9]; do
   [ -s "$PINRAIL_MANDIR/man${page##*.}/${page##*/}" ] || fail "${page##*/} is not installed"
 done
 
-srcdir=$srcdir sh "$srcdir/test/readme_test.sh" || fail "the README's program or commands fail"
+export srcdir
+sh "$srcdir/test/readme_test.sh" || fail "the README's program or commands fail"
 [ "$failures" -eq 0 ] && echo "install_test: the installation works"
 exit "$failures"

@@ -29,7 +29,7 @@ function program(   seen) {
   seen = count["passed"] + count["failed"] + count["skipped"]
   if (total != "" && total != seen) result("failed", name, "has " total " cases, but " seen " were seen to end")
   if (status != "PASS" && status != "SKIP" && count["failed"] == 0)
-    result("failed", name, "every case passed, but the program ended with an error (" last ")")
+    result("failed", name, "every case passed, but the program ended with an error (" (outside == "" ? last : outside) ")")
 }
 
 # What a death test's child says is not this program's.
@@ -39,11 +39,12 @@ function program(   seen) {
 /\[ RUN      \] / { running = case_name($0); why = ""; next }
 /\[       OK \] .*\([0-9]+ ms\)$/ { result("passed", case_name($0)); running = ""; next }
 /\[  FAILED  \] .*\([0-9]+ ms\)$/ { result("failed", case_name($0), why); running = ""; next }
-/\[  SKIPPED \] .*\([0-9]+ ms\)$/ { result("skipped", case_name($0), why); running = ""; next }
+/\[  SKIPPED \] .*\([0-9]+ ms\)$/ { result("skipped", case_name($0), why == "" ? "no reason was given" : why); running = ""; next }
 /\[==========\] [0-9]+ tests? from .* ran\./ { total = $0; sub(/^.*\[==========\] /, "", total); total += 0; next }
 after_skip { why = $0; after_skip = 0 }
 /: Skipped$/ { after_skip = 1 }
 /: Failure$/ && why == "" { why = $0 }
+/: Failure$/ && running == "" { outside = $0 }  # in no case: what stands around them all
 !/ \(exit status: [0-9]+\)$/ && /SKIP/ { reason = $0; sub(/^.*SKIP[A-Z]*:? */, "", reason) }
 NF && !/ \(exit status: [0-9]+\)$/ { last = $0 }
 

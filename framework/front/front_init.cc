@@ -70,9 +70,9 @@ const std::vector<loader::Framework>& frameworks() {
 // Components that exist: parameters of those that are not loaded here are not reported as unknown.
 const std::vector<std::string>& shipped() {
   static const std::vector<std::string> all = {
-      "mpool_grdma",     "mpool_gpusm",        "mpool_rgpusm",      "mpool_mrall",     "rcache_vma",
-      "rcache_grdma",    "rcache_rgpusm",      "registrar_verbs",   "registrar_mlock", "registrar_iouring",
-      "monitor_patcher", "registrar_cuda_ipc", "monitor_uffd",      "monitor_cuda",    "monitor_external",
+      "mpool_grdma",     "mpool_gpusm",        "mpool_rgpusm",    "mpool_mrall",     "rcache_vma",
+      "rcache_grdma",    "rcache_rgpusm",      "registrar_verbs", "registrar_mlock", "registrar_iouring",
+      "monitor_patcher", "registrar_cuda_ipc", "monitor_uffd",    "monitor_cuda",    "monitor_external",
   };
   return all;
 }
@@ -144,7 +144,8 @@ Status later_entry(const pinrail_init_options_t& options) {
     Status status = the_house->params.find(setting.name, &info);
     if (!status.ok()) continue;  // unknown names are no error in the first one either
     status = param::parse(*info.declaration, setting.value, &value, &why);
-    if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed)) continue;
+    if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed))
+      continue;
     const pinrail_help_arg_t args[] = {{"name", setting.name}, {"value", setting.value}, {"now", info.value}};
     report::help("base", kHelp, "already initialised", args, 3);
     return PINRAIL_ERR_BAD_PARAM;

@@ -4,7 +4,8 @@
 
 namespace {
 
-#define FIGURE(field, unit, help) {#field, unit, help, offsetof(pinrail_mpool_stats_t, field)}
+#define FIGURE(field, unit, help) \
+  { #field, unit, help, offsetof(pinrail_mpool_stats_t, field) }
 
 constexpr pinrail_stat_info_t kFigures[] = {
     FIGURE(hits, "calls", "register and find calls that the cache served"),

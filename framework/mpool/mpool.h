@@ -28,8 +28,7 @@ namespace pinrail::mpool {
 // A pool of the named component, or of the best one that takes the registrar.
 // NOT_FOUND: no such component; BAD_PARAM: options; else what registrar or component said.
 Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
-              const char* cache_name, const pinrail_mpool_options_t& options,
-              std::unique_ptr<pinrail_mpool>* pool_out);
+              const char* cache_name, const pinrail_mpool_options_t& options, std::unique_ptr<pinrail_mpool>* pool_out);
 
 }  // namespace pinrail::mpool
 

@@ -116,8 +116,8 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
   return status.code();
 }
 
-pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
-                                pinrail_registration_t* reg, pinrail_reason_t reason) {
+pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                                pinrail_reason_t reason) {
   Turn turn(bound, thread);
   const Status status = call_deregister(bound, reg, reason);
   finish_tail(bound, reg);

@@ -45,8 +45,8 @@ Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choi
 // Host services; see component.h.
 pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg);
-pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
-                                pinrail_registration_t* reg, pinrail_reason_t reason);
+pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                                pinrail_reason_t reason);
 
 }  // namespace pinrail::registrar
 

@@ -37,7 +37,9 @@ void use_shared(Traffic* traffic, unsigned seed, int rounds) {
     const uintptr_t base = kShared + (random() % 64) * kPage;
     const size_t length = (1 + random() % 8) * kPage;
     const uint32_t access = random() % 4;
-    const uint32_t flags = random() % 16 == 0 ? PINRAIL_FLAG_CACHE_BYPASS : random() % 16 == 1 ? PINRAIL_FLAG_PERSISTENT : 0;
+    const uint32_t flags = random() % 16 == 0   ? PINRAIL_FLAG_CACHE_BYPASS
+                           : random() % 16 == 1 ? PINRAIL_FLAG_PERSISTENT
+                                                : 0;
     pinrail_handle_t handle{};
     const pinrail_status_t status = traffic->pool.reg(base, length, &handle, access, flags);
     ++traffic->operations;
@@ -84,7 +86,8 @@ void use_own(Traffic* traffic, unsigned seed, int rounds) {
   }
 }
 
-void check_all_the_time(const Pool* pool, const std::atomic<bool>* stop, std::atomic<uint64_t>* broken, uint64_t limit) {
+void check_all_the_time(const Pool* pool, const std::atomic<bool>* stop, std::atomic<uint64_t>* broken,
+                        uint64_t limit) {
   while (!*stop) {
     if (!pool->invariants_hold()) ++*broken;
     if (pool->stats().registered_bytes > limit) ++*broken;
@@ -279,8 +282,7 @@ TEST_P(SlowRegistrar, delays_no_hit_no_event_and_no_other_range) {
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SlowRegistrar,
-                         ::testing::Values(PINRAIL_THREAD_CONCURRENT, PINRAIL_THREAD_SERIALIZED));
+INSTANTIATE_TEST_SUITE_P(Modes, SlowRegistrar, ::testing::Values(PINRAIL_THREAD_CONCURRENT, PINRAIL_THREAD_SERIALIZED));
 
 }  // namespace
 }  // namespace pinrail::test

@@ -12,8 +12,8 @@
 // G3  On the LRU list stand only registrations that are counted per thread, held or not; those that were sealed and
 //     found idle wait in ready_ instead, oldest first.
 // G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
-//     (evictor) or by who sums it (gc). What is dead and still held waits in limbo_; each drop of such a one asks the gc
-//     to sum again, and the gc sums again if it was asked meanwhile, so none is left behind.
+//     (evictor) or by who sums it (gc). What is dead and still held waits in limbo_; each drop of such a one asks the
+//     gc to sum again, and the gc sums again if it was asked meanwhile, so none is left behind.
 // G5  No lock is held across a call of the registrar.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
@@ -229,7 +229,7 @@ class Pool {
 
   std::atomic<pinrail_registration_t*> gc_list_{nullptr};  // pushed by hooks, taken whole by API calls
   std::atomic<uint64_t> gc_bytes_{0};
-  std::atomic<bool> gc_due_{false};  // gc_bytes_ passed gc_limit: the next call of any kind drains
+  std::atomic<bool> gc_due_{false};                   // gc_bytes_ passed gc_limit: the next call of any kind drains
   std::atomic<uint64_t> kicks_{0}, kicks_served_{0};  // drops of what is in limbo, or on its way there
 
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0};

@@ -93,7 +93,8 @@ bool Cache::wait_for_release(const Pool* asker) {
   for (const Pool* pool : pools_) {
     if (pool != asker && pool->is_caller_only()) continue;
     // relaxed: a release that is missed here was not promised to anybody yet.
-    const uint64_t busy = pool->to_release_.load(std::memory_order_relaxed) + pool->draining_.load(std::memory_order_relaxed);
+    const uint64_t busy =
+        pool->to_release_.load(std::memory_order_relaxed) + pool->draining_.load(std::memory_order_relaxed);
     if (busy == 0) continue;
     // Bounded: what is on a gc list since we looked is nobody's until somebody drains, and that may be the caller.
     released.wait_for(mutex, std::chrono::microseconds(200));

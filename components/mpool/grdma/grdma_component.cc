@@ -14,12 +14,30 @@ constexpr char kHelp[] =
 constexpr pinrail_enum_value_t kLeavePinned[] = {{-1, "auto"}, {0, "no"}, {1, "yes"}, {0, nullptr}};
 
 constexpr pinrail_param_t size_param(const char* name, const char* fallback, int level, const char* help) {
-  return {sizeof(pinrail_param_t), name, fallback, help, PINRAIL_TYPE_SIZE, PINRAIL_SCOPE_READONLY, level,
-          nullptr, 0, 0, nullptr};
+  return {sizeof(pinrail_param_t),
+          name,
+          fallback,
+          help,
+          PINRAIL_TYPE_SIZE,
+          PINRAIL_SCOPE_READONLY,
+          level,
+          nullptr,
+          0,
+          0,
+          nullptr};
 }
 constexpr pinrail_param_t bool_param(const char* name, int level, const char* help) {
-  return {sizeof(pinrail_param_t), name, "no", help, PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, level,
-          nullptr, 0, 0, nullptr};
+  return {sizeof(pinrail_param_t),
+          name,
+          "no",
+          help,
+          PINRAIL_TYPE_BOOL,
+          PINRAIL_SCOPE_READONLY,
+          level,
+          nullptr,
+          0,
+          0,
+          nullptr};
 }
 
 constexpr pinrail_param_t kParams[] = {

@@ -66,8 +66,7 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   if (!sane) return PINRAIL_ERR_BAD_PARAM;
   Resolver resolver(host);
   Settings settings;
-  const Status kept =
-      resolve_leave_pinned(host, resolver.leave_pinned(config.leave_pinned), &settings.leave_pinned);
+  const Status kept = resolve_leave_pinned(host, resolver.leave_pinned(config.leave_pinned), &settings.leave_pinned);
   if (!kept.ok()) return kept;
   settings.limits.bytes = resolver.limit("mpool_grdma_size_limit", config.size_limit, &settings.explicit_bytes);
   settings.limits.count = resolver.limit("mpool_grdma_count_limit", config.count_limit, &settings.explicit_count);

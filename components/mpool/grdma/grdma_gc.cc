@@ -22,7 +22,8 @@ size_t Pool::drain_own(pinrail_thread_t* thread) {
     seen = kicks_.load();
     given_back += drain_once(thread);
     kicks_served_.store(seen, std::memory_order_relaxed);
-    // seq_cst: a drop that saw "dead" either kicked before this look, and we sum again, or comes to a limbo that has it.
+    // seq_cst: a drop that saw "dead" either kicked before this look, and we sum again, or comes to a limbo that has
+    // it.
   } while (kicks_.load() != seen);
   // relaxed: the bound of the gc list need not be exact.
   if (gc_bytes_.load(std::memory_order_relaxed) <= settings_.gc_limit) gc_due_.store(false, std::memory_order_relaxed);

@@ -10,7 +10,8 @@ void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
   uint64_t before;
   if (!kill(reg, &before)) return;  // it was dead already, and has somebody who cares for it
-  if (reason == PINRAIL_REASON_INVALIDATED) invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  if (reason == PINRAIL_REASON_INVALIDATED)
+    invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   if ((before & state::kPerThread) == 0 && state::references(before) != 0) return;
   const uint64_t bytes = gc_bytes_.fetch_add(reg->length, std::memory_order_relaxed) + reg->length;  // as above
   pinrail_registration_t* head = gc_list_.load(std::memory_order_relaxed);

@@ -38,7 +38,8 @@ const Pending* Pool::covering_pending(const Pending& own) const {
   const bool exact = (config_.flags & PINRAIL_POOL_EXACT) != 0;
   for (const Pending* other = pending_; other != nullptr; other = other->next) {
     if (other->traits != own.traits) continue;
-    const bool same = other->rights == own.rights && other->span.base == own.span.base && other->span.end == own.span.end;
+    const bool same =
+        other->rights == own.rights && other->span.base == own.span.base && other->span.end == own.span.end;
     const bool covers = other->span.contains(own.span) && (other->rights & own.rights) == own.rights;
     if (exact ? same : covers) return other;
   }

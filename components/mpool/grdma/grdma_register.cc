@@ -55,8 +55,7 @@ Status Pool::find(pinrail_thread_t* thread, const pinrail_mpool_request_t& reque
   return success();
 }
 
-Status Pool::miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                  pinrail_registration_t** reg_out) {
+Status Pool::miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out) {
   const pinrail_registrar_t& device = limits_of_registrar_;
   if (device.max_length != 0 && request.length > device.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
   drain_own(thread);

@@ -115,8 +115,9 @@ class Search {
       const Inner* inner = as_inner(at->node);
       const uint32_t count = inner->count.get();
       if (count > Inner::kSlots || depth_ == kMaxDepth) return Look::disturbed;
-      const int next = exact_ ? static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1
-                              : reaching(inner, static_cast<int>(upper_bound(inner->base, 1, count, span_.base)), span_);
+      const int next = exact_
+                           ? static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1
+                           : reaching(inner, static_cast<int>(upper_bound(inner->base, 1, count, span_.base)), span_);
       if (next < 0) return at->node->unchanged(at->version) ? Look::absent : Look::disturbed;
       if (!exact_) way_[depth_++] = {*at, next};
       if (!step_down(at, static_cast<uint32_t>(next))) return Look::disturbed;
@@ -170,7 +171,7 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
 
 // flatten: the way of every hit, in one piece.
 __attribute__((flatten)) Status Index::find(const pinrail_thread_t* thread, const Query& query,
-                                                    pinrail_registration_t** reg_out) const {
+                                            pinrail_registration_t** reg_out) const {
   constexpr int kLooks = 3;
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);

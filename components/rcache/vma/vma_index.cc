@@ -169,7 +169,7 @@ size_t Index::covered_bytes() const {
   return union_length(&spans);
 }
 
-const char* Index::check() const NO_THREAD_SAFETY_ANALYSIS {  // a lambda cannot say that the lock is held
+const char* Index::check() const {
   Guard guard(mutex_);
   const char* why = nullptr;
   size_t slots = 0;
@@ -179,7 +179,8 @@ const char* Index::check() const NO_THREAD_SAFETY_ANALYSIS {  // a lambda cannot
     if (why != nullptr) break;
     trees_[i].for_overlaps({0, UINTPTR_MAX}, [&](pinrail_registration_t* reg) {
       ++slots;
-      if (reg->rights != trees_[i].rights || reg->traits != trees_[i].traits) why = "a registration is in a wrong class";
+      if (reg->rights != trees_[i].rights || reg->traits != trees_[i].traits)
+        why = "a registration is in a wrong class";
       if (why == nullptr) why = check_domination(trees_[i], reg);
       return why == nullptr;
     });

@@ -255,7 +255,8 @@ const char* Tree::check_node(const Node* node, const Key* low, const Key* high) 
     for (uint32_t i = 0; i < count; ++i) {
       const Key key = leaf->key(i);
       if (i > 0 && !(leaf->key(i - 1) < key)) return "slots of a leaf are out of order";
-      if ((low != nullptr && key < *low) || (high != nullptr && !(key < *high))) return "a slot is outside its separators";
+      if ((low != nullptr && key < *low) || (high != nullptr && !(key < *high)))
+        return "a slot is outside its separators";
       if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";
     }
     return nullptr;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "test/support/child.h"
 #include "test/unit/base/loader_fixture.h"
@@ -42,18 +43,6 @@ class CheckElf : public testing::Test {
     EXPECT_NE(found, segments + header->e_phnum);
     change(found);
     return bytes;
-  }
-
-  // The first byte behind everything that dlopen maps.
-  size_t mapped_end() const {
-    const std::string bytes = whole();
-    const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(bytes.data());
-    const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(bytes.data() + header->e_phoff);
-    size_t end = 0;
-    for (size_t i = 0; i < header->e_phnum; ++i) {
-      if (segments[i].p_type == PT_LOAD) end = std::max<size_t>(end, segments[i].p_offset + segments[i].p_filesz);
-    }
-    return end;
   }
 
   test::TempFolder folder_;
@@ -112,9 +101,9 @@ TEST_F(CheckElf, segments_that_make_no_sense_are_refused) {
 
 TEST_F(CheckElf, a_file_is_refused_at_every_length_that_is_short_of_its_segments) {
   const std::string bytes = whole();
-  const size_t end = mapped_end();
-  std::vector<size_t> lengths = {end - 1, end, bytes.size()};
-  for (size_t length = 0; length < bytes.size(); length += 512) lengths.push_back(length);
+  const size_t end = Image().mapped_end();
+  std::vector<size_t> lengths = {end - 1, end, end + 1, bytes.size()};
+  for (size_t length = 0; length < end; length += 512) lengths.push_back(length);
   for (const size_t length : lengths) {
     const std::string why = check(bytes.substr(0, length));
     EXPECT_EQ(why.empty(), length >= end) << length << " bytes of " << bytes.size() << ": " << why;
@@ -122,7 +111,7 @@ TEST_F(CheckElf, a_file_is_refused_at_every_length_that_is_short_of_its_segments
 }
 
 TEST_F(CheckElf, without_the_check_dlopen_of_a_short_file_ends_the_process) {
-  const size_t end = mapped_end();
+  const size_t end = Image().mapped_end();
   size_t deaths = 0;
   for (size_t length = 4096; length < end; length += 4096) {
     const std::string path = folder_.write("short.so", whole().substr(0, length));

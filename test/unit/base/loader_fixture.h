@@ -4,8 +4,10 @@
 #define PINRAIL_TEST_UNIT_BASE_LOADER_FIXTURE_H
 
 #include <gtest/gtest.h>
+#include <link.h>
 #include <string.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +54,17 @@ class Image {
   }
 
   const std::string& bytes() const { return bytes_; }
+
+  // The first byte behind everything that dlopen maps.
+  size_t mapped_end() const {
+    const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(bytes_.data());
+    const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(bytes_.data() + header->e_phoff);
+    size_t end = 0;
+    for (size_t i = 0; i < header->e_phnum; ++i) {
+      if (segments[i].p_type == PT_LOAD) end = std::max<size_t>(end, segments[i].p_offset + segments[i].p_filesz);
+    }
+    return end;
+  }
 
  private:
   Image& put(size_t at, const void* from, size_t length) {

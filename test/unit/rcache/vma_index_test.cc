@@ -279,11 +279,10 @@ TEST_P(PersistentIndexTest, nested_registrations_are_all_found) {
   ASSERT_EQ(index.check(), nullptr) << index.check();
   for (int i = 0; i < 3000; ++i) {
     const Span span = Span::of(0x100000 + (random() % 600) * kPage, (1 + random() % 64) * kPage);
-    const bool expected = exact ? std::any_of(model.in.begin(), model.in.end(),
-                                              [&](auto* reg) {
-                                                return span_of(reg).base == span.base && span_of(reg).end == span.end;
-                                              })
-                                : model.contains(span, 1, 0);
+    const bool expected =
+        exact ? std::any_of(model.in.begin(), model.in.end(),
+                            [&](auto* reg) { return span_of(reg).base == span.base && span_of(reg).end == span.end; })
+              : model.contains(span, 1, 0);
     ASSERT_EQ(look(index, span.base, span.length(), 1) != nullptr, expected);
   }
 }
