@@ -83,13 +83,31 @@ TEST_F(Iouring, opens_another_ring_when_the_slots_run_out_and_closes_all) {
   EXPECT_EQ(open_descriptors(), descriptors);
 }
 
-TEST_F(Iouring, says_out_of_resource_when_no_ring_may_be_added_and_takes_a_slot_that_comes_back) {
+TEST_F(Iouring, says_out_of_resource_when_no_ring_may_be_added_and_takes_slots_that_come_back) {
   if (!open({{"max_rings", "1"}}, 2 * kOneRing)) GTEST_SKIP() << skip_reason_;
   const Mapping mapping(page_size());
   EXPECT_EQ(register_page(mapping, kSlotsOfOneRing + 1), kSlotsOfOneRing);
   EXPECT_TRUE(last_.is(PINRAIL_ERR_OUT_OF_RESOURCE));
-  held_.erase(held_.begin() + 777);
-  EXPECT_EQ(register_page(mapping, 2), 1u);
+  held_.erase(held_.begin() + 77, held_.begin() + 1077);
+  EXPECT_EQ(register_page(mapping, 1001), 1000u);
+}
+
+TEST_F(Iouring, a_refused_registration_keeps_no_slot) {
+  if (!open({{"max_rings", "1"}}, 2 * kOneRing)) GTEST_SKIP() << skip_reason_;
+  const Mapping unwritable(page_size(), PROT_READ), mapping(page_size());
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(register_page(unwritable, 1), 0u);
+  EXPECT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
+}
+
+TEST_F(Iouring, a_registration_that_was_forgotten_is_unpinned_with_its_registrar) {
+  const size_t pinned = vm_pin_bytes();
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  const Mapping mapping(page_size());
+  Registration forgotten(device_->table());
+  ASSERT_TRUE(forgotten.make(mapping.base(), page_size()).ok());
+  forgotten.forget();
+  device_.reset();
+  EXPECT_EQ(vm_pin_bytes(), pinned);
 }
 
 TEST_F(Iouring, a_registration_in_a_later_ring_moves_bytes_too) {

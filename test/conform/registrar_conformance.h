@@ -111,6 +111,8 @@ class Registration {
               uint32_t kind = PINRAIL_KIND_HOST);
   Status give_back(pinrail_reason_t reason = PINRAIL_REASON_RELEASED);
 
+  void forget() { live_ = false; }  // the destructor gives nothing back
+
   // Through device_read and device_write; offsets from the registration's base.
   Status device_read(size_t offset, void* into, size_t length) const;
   Status device_write(size_t offset, const void* from, size_t length) const;
