@@ -15,6 +15,13 @@ part_static() {
   check static "${tests[@]}"
 }
 
+part_bare() {
+  build bare --enable-werror --without-verbs --without-uring --without-hwloc --without-lzma --without-cuda \
+    --without-gtest || return
+  mapfile -t tests < <(tests_of "$work/bare" '*')
+  check bare "${tests[@]}"
+}
+
 part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
   build tsan --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
@@ -89,6 +96,7 @@ part_guest() {
   "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 ||
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
   beside_device conform_verbs -- test/conform/verbs
+  beside_device rdma_integrity --memlock 16384 -- test/verbs/rdma_integrity
   beside_device perf -- contrib/tools/pinrail_perf --registrar verbs
   cat "$work/guest/perf.log"
 }

@@ -142,6 +142,7 @@ TEST_F(ParamRegistry, parameters_are_read_on_many_threads_while_one_sets_them) {
     }
   };
   std::vector<std::thread> readers;
+  readers.reserve(3);
   for (int i = 0; i < 3; ++i) readers.emplace_back(reader);
   for (int i = 1; i <= kRounds; ++i) {
     if (!registry_.set("mpool_test_n", std::to_string(i)).ok()) ++wrong;

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/core/registration_arena.h"
+#include "base/core/thread.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -144,6 +145,30 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   EXPECT_EQ(found, outer);
   EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(index.count(), 1u);
+}
+
+TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_seal_is_broken_with_it) {
+  Index index(false);
+  pinrail_registration_t* reg = nullptr;
+  ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_THREADS, &reg).ok());
+  reg->base = reinterpret_cast<void*>(0x10000);
+  reg->length = 0x1000;
+  state::set(reg, state::kPerThread | state::kIndexed);
+  ASSERT_TRUE(put(index, reg).ok());
+  const pinrail_thread_t* thread = thread::current();
+  const Query query{Span::of(0x10000, 1), 0, 0};
+  pinrail_registration_t* found = nullptr;
+  state::set(reg, state::kPerThread | state::kIndexed | state::kSealed);
+  EXPECT_TRUE(index.find(thread, query, &found).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(index.find_locked(thread, query, &found).ok());
+  EXPECT_EQ(state::load(reg) & state::kSealed, 0u);
+  EXPECT_TRUE(index.find(thread, query, &found).ok());
+  uint64_t before;
+  ASSERT_TRUE(kill(reg, &before));
+  EXPECT_TRUE(index.find(thread, query, &found).is(PINRAIL_ERR_NOT_FOUND));
+  int64_t references = 0;
+  references::sum(&reg, 1, &references);
+  EXPECT_EQ(references, 2) << "what was not taken was not counted";
 }
 
 TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) {
