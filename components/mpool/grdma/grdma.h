@@ -22,12 +22,25 @@
 #include <pinrail/pinrail.h>
 
 #include <atomic>
+#include <new>
 
 #include "base/core/references.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_lru.h"
 
 namespace pinrail::grdma {
+
+// What allocates says so here: nothing crosses the border but a status.
+template <typename Body>
+pinrail_status_t guarded(Body&& body) {
+  try {
+    return Status(body()).code();
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  } catch (...) {
+    return PINRAIL_ERR_ERROR;
+  }
+}
 
 // What a pool keeps in a registration's mpool_area.
 struct Area {
@@ -95,10 +108,11 @@ class Pool {
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
-  Status register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                      pinrail_registration_t** reg_out);
+  // As the C table calls them, for every hit comes this way: one function from the border to the index.
+  static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
+                                         pinrail_registration_t** reg_out);
+  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
   Status find(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
-  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
   void invalidate_range_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
@@ -127,7 +141,10 @@ class Pool {
   bool hit(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& request,
            pinrail_registration_t** reg_out);
   void count_hit(const pinrail_thread_t* thread);
-  Status miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
+  Status register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
+                      pinrail_registration_t** reg_out);
+  __attribute__((noinline)) Status miss(pinrail_thread_t* thread, const Span& span,
+                                        const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
   Status register_uncached(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
                            pinrail_registration_t** reg_out);
   Status register_indexed(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
@@ -155,7 +172,8 @@ class Pool {
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
 
   // grdma_deregister.cc
-  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  __attribute__((noinline)) Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
 
   // grdma_evict.cc
   bool evict_one(pinrail_thread_t* thread);

@@ -77,18 +77,6 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Component*>(context); }
 
-// What allocates says so here: nothing crosses the border but a status.
-template <typename Body>
-pinrail_status_t guarded(Body&& body) {
-  try {
-    return Status(body()).code();
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  } catch (...) {
-    return PINRAIL_ERR_ERROR;
-  }
-}
-
 pinrail_status_t create(void* component, const pinrail_mpool_config_t* config, void** module_out) {
   return guarded([&] {
     Pool* pool = nullptr;
@@ -104,18 +92,9 @@ pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t flags)
 
 size_t referenced(void* module) { return pool_of(module)->referenced(); }
 
-pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
-                              pinrail_registration_t** reg_out) {
-  return guarded([&] { return pool_of(module)->register_mem(thread, *request, reg_out); });
-}
-
 pinrail_status_t find(void* module, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
                       pinrail_registration_t** reg_out) {
   return guarded([&] { return pool_of(module)->find(thread, *request, reg_out); });
-}
-
-pinrail_status_t deregister(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
-  return guarded([&] { return pool_of(module)->deregister(thread, handle); });
 }
 
 void invalidate_range(void* module, uintptr_t base, size_t length) {
@@ -148,9 +127,9 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       create,
                                       destroy,
                                       referenced,
-                                      register_mem,
+                                      Pool::register_entry,
                                       find,
-                                      deregister,
+                                      Pool::deregister_entry,
                                       invalidate_range,
                                       evict,
                                       progress,

@@ -4,7 +4,7 @@
 
 namespace pinrail::grdma {
 
-Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   touch(handle.reg, cache_->epoch());
@@ -19,6 +19,10 @@ Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
     drain_own(thread);
   }
   return success();
+}
+
+pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
+  return guarded([&] { return static_cast<Pool*>(pool)->deregister(thread, handle); });
 }
 
 // Counted in the state word: the last drop is known, and acts.

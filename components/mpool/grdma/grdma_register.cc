@@ -33,13 +33,18 @@ inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, const pinrail_
   return true;
 }
 
-Status Pool::register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                          pinrail_registration_t** reg_out) {
+inline Status Pool::register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
+                                 pinrail_registration_t** reg_out) {
   Span span = Span::of(request.addr, request.length);
   if (!round_out(&span, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
   drain_if_due(thread);
   if ((request.flags & PINRAIL_FLAG_CACHE_BYPASS) == 0 && hit(thread, span, request, reg_out)) return success();
-  return miss(thread, {span.base, span.length(), request.rights, request.traits, request.flags}, reg_out);
+  return miss(thread, span, request, reg_out);
+}
+
+pinrail_status_t Pool::register_entry(void* pool, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
+                                      pinrail_registration_t** reg_out) {
+  return guarded([&] { return static_cast<Pool*>(pool)->register_mem(thread, *request, reg_out); });
 }
 
 Status Pool::find(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out) {
@@ -55,7 +60,9 @@ Status Pool::find(pinrail_thread_t* thread, const pinrail_mpool_request_t& reque
   return success();
 }
 
-Status Pool::miss(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out) {
+Status Pool::miss(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& asked,
+                  pinrail_registration_t** reg_out) {
+  const pinrail_mpool_request_t request{span.base, span.length(), asked.rights, asked.traits, asked.flags};
   const pinrail_registrar_t& device = limits_of_registrar_;
   if (device.max_length != 0 && request.length > device.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
   drain_own(thread);

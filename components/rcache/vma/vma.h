@@ -76,6 +76,17 @@ class Index {
   size_t count_ GUARDED_BY(mutex_) = 0;
 };
 
+// One index and where it speaks.
+struct Module {
+  Module(const pinrail_host_t* where, bool exact) : host(where), index(exact) {}
+  const pinrail_host_t* host;
+  Index index;
+};
+
+// As the C table calls it, for every hit comes this way.
+pinrail_status_t find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
+                            uint32_t traits, pinrail_registration_t** reg_out);
+
 }  // namespace pinrail::vma
 
 #endif

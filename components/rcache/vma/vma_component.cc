@@ -13,12 +13,6 @@ struct Context {
   const pinrail_host_t* host;
 };
 
-struct Module {
-  Module(const pinrail_host_t* where, bool exact) : host(where), index(exact) {}
-  const pinrail_host_t* host;
-  Index index;
-};
-
 Index& index_of(void* module) { return static_cast<Module*>(module)->index; }
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
@@ -51,11 +45,6 @@ pinrail_status_t insert(void* module, pinrail_registration_t* reg, pinrail_visit
 }
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
-
-pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
-                      uint32_t traits, pinrail_registration_t** reg_out) {
-  return index_of(module).find(thread, {Span::of(base, length), rights, traits}, reg_out).code();
-}
 
 pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
                              uint32_t traits, pinrail_registration_t** reg_out) {
@@ -100,7 +89,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        cancel,
                                        insert,
                                        remove,
-                                       find,
+                                       find_entry,
                                        find_locked,
                                        containing_rights,
                                        find_all,

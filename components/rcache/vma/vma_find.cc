@@ -169,9 +169,8 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   return as_leaf(at.node)->reg[slot].get();
 }
 
-// flatten: the way of every hit, in one piece.
-__attribute__((flatten)) Status Index::find(const pinrail_thread_t* thread, const Query& query,
-                                            pinrail_registration_t** reg_out) const {
+// flatten below: the way of every hit, in one piece.
+Status Index::find(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) const {
   constexpr int kLooks = 3;
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);
@@ -184,6 +183,12 @@ __attribute__((flatten)) Status Index::find(const pinrail_thread_t* thread, cons
     if (look == Look::found) return success();
   }
   return PINRAIL_ERR_NOT_FOUND;
+}
+
+__attribute__((flatten)) pinrail_status_t find_entry(void* module, pinrail_thread_t* thread, uintptr_t base,
+                                                     size_t length, uint32_t rights, uint32_t traits,
+                                                     pinrail_registration_t** reg_out) {
+  return static_cast<Module*>(module)->index.find(thread, {Span::of(base, length), rights, traits}, reg_out).code();
 }
 
 }  // namespace pinrail::vma
