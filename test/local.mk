@@ -101,7 +101,7 @@ test_unit_base_base_test_CPPFLAGS = $(AM_CPPFLAGS) \
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/json_test.cc \
-	test/unit/tools/mca_options_test.cc test/unit/tools/info_options_test.cc
+	test/unit/tools/mca_options_test.cc test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
 test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/front/params_face_test
 TESTS += test/unit/front/params_face_test

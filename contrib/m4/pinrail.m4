@@ -18,8 +18,9 @@ AC_DEFUN([PINRAIL_COMPILER_FLAGS], [
 AC_DEFUN([PINRAIL_OPTION_DEBUG], [
   AC_ARG_ENABLE([debug], [AS_HELP_STRING([--enable-debug], [lock ranks, hook wall and invariants are checked])],
     [], [enable_debug=no])
-  AS_IF([test "x$enable_debug" = xyes],
-    [AC_DEFINE([PINRAIL_DEBUG], [1], [Check lock ranks, the hook wall and invariants.])])
+  # On the command line, not in config.h: headers of base/core look at it, and every file must see the same.
+  AS_IF([test "x$enable_debug" = xyes], [PINRAIL_DEBUG_CPPFLAGS="-DPINRAIL_DEBUG=1"])
+  AC_SUBST([PINRAIL_DEBUG_CPPFLAGS])
   pinrail_debug=$enable_debug
 ])
 

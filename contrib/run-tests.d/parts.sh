@@ -96,7 +96,7 @@ part_guest() {
   "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 ||
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
   beside_device conform_verbs -- test/conform/verbs
-  beside_device rdma_integrity --memlock 16384 -- test/verbs/rdma_integrity
+  beside_device rdma_integrity --memlock 16384 -- test/verbs/rdma_integrity --require-evictions
   beside_device perf -- contrib/tools/pinrail_perf --registrar verbs
   cat "$work/guest/perf.log"
 }

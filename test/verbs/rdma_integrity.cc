@@ -102,6 +102,7 @@ int parse(int argc, char** argv, Options* options) {
   options->plan.seconds = 20;
   options->plan.regions = 256;
   options->plan.threads = 2;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
   for (int option; (option = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
     if (option == kHelp) {
       usage(stdout);

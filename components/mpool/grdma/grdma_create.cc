@@ -19,13 +19,10 @@ class Resolver {
     return info;
   }
 
-  // leave_pinned: the component's own, unless only the global one was set.
+  // The parameters see to it that the global leave_pinned stands in for ours where ours was not set.
   int64_t leave_pinned(int64_t option) {
     const pinrail_param_info_t own = info("mpool_grdma_leave_pinned");
-    if (option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE) return option;
-    const pinrail_param_info_t global = info("leave_pinned");
-    const bool by_global = own.source == PINRAIL_SOURCE_DEFAULT && global.source != PINRAIL_SOURCE_DEFAULT;
-    return by_global ? global.typed.i : own.typed.i;
+    return option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE ? option : own.typed.i;
   }
 
   uint64_t limit(const char* full_name, int64_t option, bool* explicit_out) {

@@ -76,7 +76,7 @@ inline uint32_t slot_of(uint32_t key) { return key & (kSlots - 1); }
 // Puts a buffer into a slot ({NULL, 0} clears it). 0, or a negative errno.
 int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag);
 
-// Where releases are late, waits (some 20 ms) until what was cleared is unpinned.
+// Where releases are late, waits (some 50 ms) until what was cleared is unpinned.
 void settle(Registrar* registrar);
 
 // iouring_register.cc

@@ -16,7 +16,7 @@ extern "C" {
 typedef enum pinrail_param_type {
   PINRAIL_TYPE_BOOL = 0,     /**< 0 1 no yes false true off on */
   PINRAIL_TYPE_INT = 1,      /**< decimal or 0x..., with sign */
-  PINRAIL_TYPE_UNSIGNED = 2, /**< decimal or 0x... */
+  PINRAIL_TYPE_UNSIGNED = 2, /**< decimal or 0x...; "unlimited" is UINT64_MAX */
   PINRAIL_TYPE_SIZE = 3,     /**< bytes; suffixes K M G T (powers of 1024); "unlimited" is UINT64_MAX */
   PINRAIL_TYPE_STRING = 4,
   PINRAIL_TYPE_ENUM = 5 /**< one of the values, by name or by number */
