@@ -68,7 +68,7 @@ EXTRA_DIST += components/component.map \
 if STATIC_COMPONENTS
 noinst_LTLIBRARIES += $(component_libraries)
 libpinrail_internal_la_LIBADD += $(component_libraries)
-component_ldflags = $(AM_LDFLAGS)
+component_ldflags = $(AM_LDFLAGS) -module
 component_symbol_mpool_grdma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_grdma_component
 component_symbol_rcache_vma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_rcache_vma_component
 component_symbol_monitor_external = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_external_component

@@ -77,8 +77,11 @@ endif
 
 # Skipped where there is no RDMA device; contrib/rdma-vm runs it beside one.
 if HAVE_VERBS
-check_PROGRAMS += test/conform/verbs
-TESTS += test/conform/verbs
+check_PROGRAMS += test/conform/verbs test/conform/verbs_absent
+TESTS += test/conform/verbs test/conform/verbs_absent
+test_conform_verbs_absent_SOURCES = test/conform/verbs_absent_test.cc test/conform/registrar_conformance.h \
+	test/conform/registrar_subject.cc test/support/skip_main.cc
+test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
 endif

@@ -121,6 +121,7 @@ namespace pinrail::references {
 
 void sum(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) {
   using thread::mutex;
+  pthread_once(&thread::once, thread::prepare);  // so that no thread gets cells that this sum does not know of
   // Every thread passes a full barrier between what it did to its cells and what it sees of the states from now on.
   if (thread::has_membarrier) thread::membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   Guard guard(mutex);

@@ -39,9 +39,9 @@ typedef struct pinrail_component {
   char framework[16]; /**< "mpool", "rcache", "registrar", "monitor" */
   char name[32];
   const char *version;
-  const char *help;                   /**< one line: when to choose it */
-  const char *help_catalogue;         /**< text of its help file; see base/report; or NULL */
-  const pinrail_param_t *params;      /**< or NULL */
+  const char *help;              /**< one line: when to choose it */
+  const char *help_catalogue;    /**< text of its help file; see base/report; or NULL */
+  const pinrail_param_t *params; /**< or NULL */
   size_t param_count;
   const char *const *synonym_prefixes; /**< {"rcache_grdma_", NULL}: old families of names; or NULL */
 

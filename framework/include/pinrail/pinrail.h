@@ -31,7 +31,8 @@ typedef struct pinrail_init_options {
   size_t setting_count;
 } pinrail_init_options_t;
 
-#define PINRAIL_INIT_OPTIONS_INIT {sizeof(pinrail_init_options_t), NULL, 0, NULL, 0}
+#define PINRAIL_INIT_OPTIONS_INIT \
+  { sizeof(pinrail_init_options_t), NULL, 0, NULL, 0 }
 
 /**
  * Reads the parameters and loads the components. Calls nest: only the first does the work, each needs its
@@ -71,7 +72,7 @@ typedef struct pinrail_mpool_options {
 } pinrail_mpool_options_t;
 
 #define PINRAIL_MPOOL_OPTIONS_INIT \
-  {sizeof(pinrail_mpool_options_t), 0, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_UNSET}
+  { sizeof(pinrail_mpool_options_t), 0, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_UNSET }
 
 /**
  * Makes a new pool. Pools of one mpool component and one cache_name share their budget and their order of eviction,

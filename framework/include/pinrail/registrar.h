@@ -43,14 +43,14 @@ typedef struct pinrail_register_request {
 
 /** A registrar. Functions that are not marked optional must be there. */
 typedef struct pinrail_registrar {
-  size_t size;                  /**< sizeof(pinrail_registrar_t) as the author compiled it */
-  const char *name;             /**< for messages */
-  void *context;                /**< first argument of every function below */
+  size_t size;      /**< sizeof(pinrail_registrar_t) as the author compiled it */
+  const char *name; /**< for messages */
+  void *context;    /**< first argument of every function below */
   pinrail_thread_mode_t thread_mode;
-  uint32_t kinds;               /**< PINRAIL_KIND_* bits that register_mem takes */
-  size_t granularity;           /**< power of two; requests are rounded out to it; 1: byte exact */
-  size_t max_length;            /**< largest range of one registration in bytes; 0: no maximum */
-  size_t tail_size;             /**< bytes of its own behind each registration, zeroed, aligned to 64 */
+  uint32_t kinds;     /**< PINRAIL_KIND_* bits that register_mem takes */
+  size_t granularity; /**< power of two; requests are rounded out to it; 1: byte exact */
+  size_t max_length;  /**< largest range of one registration in bytes; 0: no maximum */
+  size_t tail_size;   /**< bytes of its own behind each registration, zeroed, aligned to 64 */
 
   /**
    * Makes the range known to the device and fills reg->lkey and reg->rkey if it has such.

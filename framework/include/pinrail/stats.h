@@ -14,13 +14,13 @@ extern "C" {
 typedef struct pinrail_mpool_stats {
   size_t size; /**< in: sizeof(pinrail_mpool_stats_t) */
   uint64_t hits;
-  uint64_t misses;        /**< register calls that no indexed registration could serve */
-  uint64_t evictions;     /**< idle registrations given back to make room */
-  uint64_t invalidations; /**< registrations that a memory event killed */
-  uint64_t races;         /**< registrations that an event overtook while the registrar ran (R13) */
-  uint64_t retries;       /**< registrar calls repeated after OUT_OF_RESOURCE */
-  uint64_t indexed;       /**< registrations in the index now */
-  uint64_t dead_bytes;    /**< left the index, not yet given back */
+  uint64_t misses;                /**< register calls that no indexed registration could serve */
+  uint64_t evictions;             /**< idle registrations given back to make room */
+  uint64_t invalidations;         /**< registrations that a memory event killed */
+  uint64_t races;                 /**< registrations that an event overtook while the registrar ran (R13) */
+  uint64_t retries;               /**< registrar calls repeated after OUT_OF_RESOURCE */
+  uint64_t indexed;               /**< registrations in the index now */
+  uint64_t dead_bytes;            /**< left the index, not yet given back */
   uint64_t registered_bytes;      /**< * what the device was told, now: pending and dead included */
   uint64_t registered_count;      /**< * */
   uint64_t peak_registered_bytes; /**< * */
@@ -42,8 +42,7 @@ typedef struct pinrail_stat_info {
 PINRAIL_API const pinrail_stat_info_t *pinrail_stat_at(size_t index);
 
 /** Reads them all. Takes a sweep over the pool's registrations for pinned_bytes: not for a hot loop. */
-PINRAIL_API pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t *pool,
-                                                      pinrail_mpool_stats_t *stats_out);
+PINRAIL_API pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t *pool, pinrail_mpool_stats_t *stats_out);
 
 #ifdef __cplusplus
 }
