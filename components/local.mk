@@ -80,3 +80,8 @@ pkglib_LTLIBRARIES += $(component_libraries)
 component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared \
 	-Wl,--version-script=$(top_srcdir)/components/component.map
 endif
+
+# For test/mutants/run: what a test of the library needs beside it.
+.PHONY: print-components
+print-components:
+	@echo $(component_libraries)
