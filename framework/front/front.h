@@ -12,6 +12,7 @@
 #include <new>
 #include <vector>
 
+#include "base/core/guarded.h"
 #include "base/core/lock.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
@@ -35,18 +36,6 @@ loader::Loader* front_loader();
 
 // Destroys all pools; BUSY, with none destroyed, if one has references.
 Status close_pools(House* house);
-
-// Nothing thrown leaves the C face.
-template <typename Body>
-pinrail_status_t guarded(Body&& body) {
-  try {
-    return Status(body()).code();
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  } catch (...) {
-    return PINRAIL_ERR_ERROR;
-  }
-}
 
 }  // namespace pinrail::front
 

@@ -118,7 +118,7 @@ pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offse
   }
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
   if (table.device_read == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return front::guarded([&] { return table.device_read(table.context, handle.reg, offset, into, length); });
+  return guarded([&] { return table.device_read(table.context, handle.reg, offset, into, length); });
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
@@ -127,7 +127,7 @@ pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offs
   }
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
   if (table.device_write == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return front::guarded([&] { return table.device_write(table.context, handle.reg, offset, from, length); });
+  return guarded([&] { return table.device_write(table.context, handle.reg, offset, from, length); });
 }
 
 void pinrail_monitor_report(void* addr, size_t length) {

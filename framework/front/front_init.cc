@@ -184,7 +184,7 @@ loader::Loader* front_loader() { return the_house == nullptr ? nullptr : the_hou
 
 }  // namespace pinrail::front
 
-using pinrail::front::guarded;
+using pinrail::guarded;
 
 pinrail_status_t pinrail_init(const pinrail_init_options_t* options) {
   const pinrail_init_options_t none = PINRAIL_INIT_OPTIONS_INIT;

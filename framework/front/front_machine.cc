@@ -26,7 +26,7 @@ pinrail_machine_t outside_view(const pinrail::Machine& machine) {
 
 pinrail_status_t pinrail_machine_read(pinrail_machine_t* machine_out) {
   if (machine_out == nullptr || machine_out->size < sizeof(machine_out->size)) return PINRAIL_ERR_BAD_PARAM;
-  return pinrail::front::guarded([machine_out] {
+  return pinrail::guarded([machine_out] {
     const size_t size = std::min(machine_out->size, sizeof(*machine_out));
     pinrail_machine_t machine = outside_view(pinrail::read_machine());
     machine.size = size;

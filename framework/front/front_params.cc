@@ -6,7 +6,7 @@
 
 using pinrail::Status;
 using pinrail::front::front_registry;
-using pinrail::front::guarded;
+using pinrail::guarded;
 using pinrail::param::copy_info;
 using pinrail::param::Registry;
 

@@ -75,7 +75,7 @@ Status close_pools(House* in) {
 
 }  // namespace pinrail::front
 
-using pinrail::front::guarded;
+using pinrail::guarded;
 
 pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar_choice_t* registrar,
                                       const char* cache_name, const pinrail_mpool_options_t* options,

@@ -24,23 +24,12 @@
 #include <atomic>
 #include <new>
 
+#include "base/core/guarded.h"
 #include "base/core/references.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_lru.h"
 
 namespace pinrail::grdma {
-
-// What allocates says so here: nothing crosses the border but a status.
-template <typename Body>
-pinrail_status_t guarded(Body&& body) {
-  try {
-    return Status(body()).code();
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  } catch (...) {
-    return PINRAIL_ERR_ERROR;
-  }
-}
 
 // What a pool keeps in a registration's mpool_area.
 struct Area {
