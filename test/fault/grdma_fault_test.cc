@@ -120,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Statuses, NthCall,
                          ::testing::Values(PINRAIL_ERR_OUT_OF_RESOURCE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
                                            PINRAIL_ERR_WOULD_BLOCK, PINRAIL_ERR_BAD_PARAM, PINRAIL_ERR_ERROR,
                                            PINRAIL_ERR_PERM, PINRAIL_ERR_NOT_SUPPORTED,
-                                           static_cast<pinrail_status_t>(17)));
+                                           static_cast<pinrail_status_t>(7)));
 
 TEST(NthDeregistration, fails_and_the_budget_is_free_all_the_same) {
   House house;
