@@ -117,7 +117,7 @@ expect 0 --mca rcache_grdma_size_limit 4M --param mpool grdma --level 9
 shows 'mpool_grdma_size_limit = 4M'
 complains 'rcache_grdma_size_limit.*is an old name of mpool_grdma_size_limit'
 expect 0 --mca mpool_grdma_size_limt 4M
-complains 'did you mean mpool_grdma_size_limit?'
+complains 'did you mean mpool_grdma_size_limit?$'
 
 echo "what does not start"
 expect 1 --mca mpool_grdma_size_limit lots

@@ -71,6 +71,8 @@ std::string render(std::string_view catalogue, std::string_view topic, const pin
       out += body.substr(open, close + 1 - open);
     }
     body.remove_prefix(close + 1);
+    // What was filled in may be a question, and the line's own full stop is one too many.
+    if (!out.empty() && out.back() == '?' && !body.empty() && body.front() == '.') body.remove_prefix(1);
   }
   return out;
 }

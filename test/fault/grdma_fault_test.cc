@@ -51,7 +51,9 @@ int a_day(const Pool& pool) {
   int failed = 0;
   auto take = [&](uintptr_t base, size_t length, uint32_t access, uint32_t flags) {
     pinrail_handle_t handle{};
-    if (pool.reg(base, length, &handle, access, flags) != PINRAIL_SUCCESS) {
+    const pinrail_status_t status = pool.reg(base, length, &handle, access, flags);
+    if (status != PINRAIL_SUCCESS) {
+      EXPECT_TRUE(status < 0 && status >= PINRAIL_ERR_VERSION) << "no status that there is: " << status;
       EXPECT_EQ(handle.reg, nullptr) << "an output was written by a call that failed";
       ++failed;
       return;

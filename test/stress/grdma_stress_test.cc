@@ -145,6 +145,11 @@ TEST(GrdmaStressSerialized, a_registrar_that_asks_for_it_is_called_by_one_thread
   fake::FakeOptions options;
   options.thread_mode = PINRAIL_THREAD_SERIALIZED;
   fake::FakeRegistrar fake(options);
+  std::atomic<int> calls{0};
+  fake.on_register([&calls](const pinrail_register_request_t&, pinrail_registration_t*) {
+    // Long enough now and then for the others to come in, if they could.
+    if (++calls % 64 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
   Pool pool(fake, {1, PINRAIL_UNSET, 8});
   Traffic traffic{pool};
   std::vector<std::thread> threads;

@@ -77,6 +77,30 @@ TEST(ReferencesStress, a_sum_of_zero_under_a_seal_is_true) {
   EXPECT_EQ(sum_of(reg), 0);
 }
 
+TEST(References, a_taking_that_was_overtaken_by_a_seal_is_refused_and_leaves_no_count) {
+  pinrail_registration_t* reg = make_indexed();
+  pinrail_thread_t* thread = thread::current();
+  const uint64_t word = state::load(reg);
+  ASSERT_TRUE(seal(reg));
+  EXPECT_FALSE(references::take(thread, reg, word));
+  EXPECT_EQ(sum_of(reg), 0);
+  unseal(reg);
+  EXPECT_TRUE(references::take(thread, reg, word));
+  EXPECT_EQ(sum_of(reg), 1);
+  references::drop_counted(thread, reg);
+  EXPECT_EQ(sum_of(reg), 0);
+}
+
+TEST(References, more_than_a_cell_holds_is_counted_in_the_word) {
+  pinrail_registration_t* reg = make_indexed();
+  pinrail_thread_t* thread = thread::current();
+  const int many = 3 * references::kMost;
+  for (int i = 0; i < many; ++i) ASSERT_TRUE(references::take(thread, reg, state::load(reg)));
+  EXPECT_EQ(sum_of(reg), many);
+  for (int i = 0; i < many; ++i) references::drop_counted(thread, reg);
+  EXPECT_EQ(sum_of(reg), 0);
+}
+
 TEST(ReferencesStress, references_dropped_on_other_threads_and_by_ending_ones_add_up) {
   std::vector<pinrail_registration_t*> regs;
   for (int i = 0; i < 3000; ++i) regs.push_back(make_indexed());  // more than a thread has cells

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <thread>
 
@@ -12,9 +13,11 @@
 namespace pinrail::vma {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr uintptr_t kBase = 0x100000;
 constexpr uintptr_t kPage = 4096;
-constexpr uintptr_t kPages = 512;
+constexpr uintptr_t kPages = 96;
 constexpr pinrail_thread_t nobody{};  // a thread without cells: references are counted in the state words
 
 // Who sees the last reference of a dead registration go frees it: its memory is somebody else's at once.
@@ -38,9 +41,9 @@ struct World {
   }
 };
 
-void find_some(World* world, unsigned seed, int rounds) {
+void find_some(World* world, unsigned seed, Clock::time_point end) {
   std::mt19937 random(seed);
-  for (int i = 0; i < rounds; ++i) {
+  while (Clock::now() < end) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 3) * kPage);
     pinrail_registration_t* reg = nullptr;
     if (!world->index.find(&nobody, {span, 1, 0}, &reg).ok()) continue;
@@ -50,9 +53,9 @@ void find_some(World* world, unsigned seed, int rounds) {
   }
 }
 
-void change_some(World* world, unsigned seed, int rounds) {
+void change_some(World* world, unsigned seed, Clock::time_point end) {
   std::mt19937 random(seed);
-  for (int i = 0; i < rounds; ++i) {
+  while (Clock::now() < end) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 8) * kPage);
     if (random() % 8 == 0) {
       world->index.invalidate_hook(span, World::left, world);
@@ -83,8 +86,9 @@ void change_some(World* world, unsigned seed, int rounds) {
 TEST(VmaStress, finds_without_a_lock_stay_right_while_others_change_the_index) {
   World world;
   std::vector<std::thread> threads;
-  for (unsigned seed = 1; seed <= 3; ++seed) threads.emplace_back(find_some, &world, seed, 200000);
-  for (unsigned seed = 11; seed <= 13; ++seed) threads.emplace_back(change_some, &world, seed, 40000);
+  const auto end = Clock::now() + std::chrono::seconds(3);
+  for (unsigned seed = 1; seed <= 2; ++seed) threads.emplace_back(find_some, &world, seed, end);
+  for (unsigned seed = 11; seed <= 12; ++seed) threads.emplace_back(change_some, &world, seed, end);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(world.wrong, 0u);
   EXPECT_GT(world.found, 10000u);
