@@ -34,14 +34,13 @@ std::string joined(const std::vector<std::string>& folders) {
 std::vector<std::string> entries_of(const std::string& folder, int* error_out) {
   std::vector<std::string> entries;
   *error_out = 0;
-  DIR* const stream = opendir(folder.c_str());
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
   if (stream == nullptr) {
     *error_out = errno;
     return entries;
   }
   // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this function's own.
-  while (const dirent* entry = readdir(stream)) entries.emplace_back(entry->d_name);
-  closedir(stream);
+  while (const dirent* entry = readdir(stream.get())) entries.emplace_back(entry->d_name);
   std::sort(entries.begin(), entries.end());
   return entries;
 }

@@ -115,21 +115,23 @@ Status furnish(House* house, const pinrail_init_options_t& options) {
 // Components are closed before the parameters that they look at are gone.
 void demolish(House* house) {
   if (house->loader != nullptr) {
-    monitor::stop(*house->loader);
+    // Also on the way out of a failed init, where memory may be what failed.
+    (void)guarded([house] {
+      monitor::stop(*house->loader);
+      return success();
+    });
     house->loader->close_all();
   }
+  the_house = nullptr;
   delete house;
 }
 
 Status first_entry(const pinrail_init_options_t& options) {
   report::forget();
-  auto* house = new House;
-  the_house = house;  // components may ask for services while they open
-  const Status status = furnish(house, options);
-  if (!status.ok()) {
-    the_house = nullptr;
-    demolish(house);
-  }
+  std::unique_ptr<House, decltype(&demolish)> house(new House, demolish);  // whatever furnish() returns or throws
+  the_house = house.get();  // components may ask for services while they open
+  const Status status = furnish(house.get(), options);
+  if (status.ok()) house.release();
   return status;
 }
 
@@ -169,9 +171,7 @@ Status leave() {
   }
   const Status status = close_pools(the_house);
   if (!status.ok()) return status;
-  House* house = the_house;
-  demolish(house);
-  the_house = nullptr;
+  demolish(the_house);
   entries = 0;
   return success();
 }

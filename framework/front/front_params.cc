@@ -4,9 +4,9 @@
 
 #include "framework/front/front.h"
 
+using pinrail::guarded;
 using pinrail::Status;
 using pinrail::front::front_registry;
-using pinrail::guarded;
 using pinrail::param::copy_info;
 using pinrail::param::Registry;
 
