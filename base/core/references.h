@@ -61,11 +61,22 @@ inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* 
   return true;
 }
 
-// What the calling thread's cell says of the registration.
-inline int own(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  if (thread->cells == nullptr) return 0;
+// Drops a reference that the calling thread itself took and has in its cell. False if there is none.
+inline bool drop_own(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  if (thread->cells == nullptr) return false;
+  uint64_t* cell = &thread->cells[place_of(reg)];
+  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
+  if (!names(word, reg) || count_of(word) <= 0) return false;
+  __atomic_store_n(cell, word - 1, __ATOMIC_RELEASE);   // as in count()
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // as in count()
+  return true;
+}
+
+// Whether the calling thread has counted the registration, be it above or below 0.
+inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  if (thread->cells == nullptr) return false;
   const uint64_t word = __atomic_load_n(&thread->cells[place_of(reg)], __ATOMIC_RELAXED);  // relaxed: its own
-  return names(word, reg) ? count_of(word) : 0;
+  return names(word, reg) && count_of(word) != 0;
 }
 
 // Takes a reference to the registration that word was read of, while it was in the index.

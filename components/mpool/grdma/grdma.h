@@ -162,7 +162,9 @@ class Pool {
 
   // grdma_deregister.cc
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
-  __attribute__((noinline)) Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
+  __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
+  __attribute__((noinline)) void ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
+  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
 
   // grdma_evict.cc
   bool evict_one(pinrail_thread_t* thread);

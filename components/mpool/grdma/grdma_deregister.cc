@@ -4,20 +4,31 @@
 
 namespace pinrail::grdma {
 
+// The handle is of this life of its registration: the C face has looked.
 inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  touch(handle.reg, cache_->epoch());
+  if (!references::drop_own(thread, handle.reg)) return drop_elsewhere(thread, handle);
+  const uint64_t after = state::load(handle.reg);
+  if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
+  return success();
+}
+
+// It may have been the last reference to a dead one: somebody must sum.
+void Pool::ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
+  if (state::generation(after) != handle.generation) return;
+  kicks_.fetch_add(1);  // seq_cst: pairs with the second look in drain_own()
+  drain_own(thread);
+}
+
+// The calling thread did not take it, or it is counted in the state word, or the handle is spent.
+Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
-  touch(handle.reg, cache_->epoch());
   if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
-  // Not counted by this thread, nor in the word: taken by another thread, or spent.
-  const bool doubtful = references::own(thread, handle.reg) == 0 && state::signed_references(word) == 0;
+  const bool doubtful = !references::has_count(thread, handle.reg) && state::signed_references(word) == 0;
   if (doubtful && !confirm_held(handle.reg, handle.generation)) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t after = references::drop_counted(thread, handle.reg);
-  if ((after & state::kDead) != 0 && state::generation(after) == handle.generation) {
-    // It may have been the last one: somebody must sum. seq_cst: pairs with the second look in drain_own().
-    kicks_.fetch_add(1);
-    drain_own(thread);
-  }
+  if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
   return success();
 }
 

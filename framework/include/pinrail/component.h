@@ -175,6 +175,7 @@ typedef struct pinrail_mpool_ops {
                                    pinrail_registration_t **reg_out);
   pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, const pinrail_mpool_request_t *request,
                            pinrail_registration_t **reg_out);
+  /** The handle's generation was the registration's when the C face looked. */
   pinrail_status_t (*deregister)(void *module, pinrail_thread_t *thread, pinrail_handle_t handle);
   void (*invalidate_range_hook)(void *module, uintptr_t base, size_t length);
   pinrail_status_t (*evict)(void *module, pinrail_thread_t *thread);
