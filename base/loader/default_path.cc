@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <memory>
 
 #include "base/loader/loader.h"
 
@@ -26,10 +27,8 @@ bool is_folder(const std::string& path) {
 }
 
 std::string resolved(const char* path) {
-  char* const full = realpath(path, nullptr);
-  std::string result = full != nullptr ? full : "";
-  std::free(full);
-  return result;
+  const std::unique_ptr<char, void (*)(void*)> full(realpath(path, nullptr), std::free);
+  return full != nullptr ? full.get() : "";
 }
 
 // The main program is known by the name that it was called by, which need not be a path: the kernel knows better.
