@@ -31,6 +31,7 @@ Status Loader::Impl::open_one(Component* component) {
   Listed& listed = component->listed;
   fill_host(component);
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
+  open_order.reserve(components.size());  // before it is open: from then on close_all() must know of it
   listed.status = component->descriptor->open(&component->host, &component->context);
   if (listed.status.ok()) {
     component->opened = true;
