@@ -200,9 +200,7 @@ class Pool {
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void say_stats() const;
 
-  bool is_kept(const pinrail_registration_t* reg) const {
-    return settings_.leave_pinned && (reg->flags & PINRAIL_FLAG_PERSISTENT) == 0;
-  }
+  bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
   bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
 
   Component* const component_;

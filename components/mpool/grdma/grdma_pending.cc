@@ -64,7 +64,7 @@ void Pool::unlink_pending(Pending* own) {
 // Puts the registration into the index, with its maker's reference, unless an event overtook it. The check and the
 // insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index.
 Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
-  const uint64_t counting = is_kept(reg) ? state::kPerThread : 0;
+  const uint64_t counting = is_kept(reg->flags) ? state::kPerThread : 0;
   Guard guard(pending_mutex_);
   if (own->raced) {
     own->raced = false;  // for the next try

@@ -112,7 +112,7 @@ Status Pool::attempt(pinrail_thread_t* thread, const pinrail_mpool_request_t& re
   const Status prepared = rcache_.ops->prepare(rcache_.module, own->rights, request.traits);
   if (!prepared.ok()) return prepared;
   pinrail_registration_t* reg;
-  const bool kept = settings_.leave_pinned && (request.flags & PINRAIL_FLAG_PERSISTENT) == 0;
+  const bool kept = is_kept(request.flags);
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
   const Status status = tell_device(thread, request, own->rights, counting, &reg);
   if (!status.ok()) {
