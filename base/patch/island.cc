@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/patch/island.h"
+
+#include "base/patch/system_call.h"
+
+#if PINRAIL_CAN_PATCH
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <cstring>
+
+#include "base/patch/enter_hook.h"
+#include "base/patch/maps_hook.h"
+
+namespace pinrail::patch {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+constexpr uintptr_t kLowest = 0x100000;           // nothing of ours where null pointers may lead
+constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // a jump's, with room for what it starts from
+constexpr int kMostTries = 100;                   // another thread may take the gap first
+
+uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
+
+constexpr uintptr_t kRoomToGrow = uintptr_t{1} << 30;  // for the heap, which grows up, and the stack, which grows down
+
+struct Gap {
+  uintptr_t near;
+  uintptr_t behind = kLowest;  // end of the mapping before
+  bool below_grows = false;    // whether that one is the heap
+  uintptr_t best = 0;
+
+  void offer(uintptr_t at) {
+    if (best == 0 || distance(at, near) < distance(best, near)) best = at;
+  }
+};
+
+// A free page at either end of a gap is as near as it gets.
+bool look_at(void* arg, const Mapping& mapping) {
+  auto* gap = static_cast<Gap*>(arg);
+  const bool above_grows = std::strncmp(mapping.name, "[stack", 6) == 0;
+  const uintptr_t room = mapping.base > gap->behind ? mapping.base - gap->behind : 0;
+  if (room >= (gap->below_grows || above_grows ? kRoomToGrow : kPage)) {
+    if (!gap->below_grows) gap->offer(gap->behind);
+    if (!above_grows) gap->offer(mapping.base - kPage);
+  }
+  gap->below_grows = std::strncmp(mapping.name, "[heap", 5) == 0;
+  gap->behind = mapping.end;
+  return true;
+}
+
+uint8_t* map_near(uintptr_t near) {
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    Gap gap{near};
+    if (!for_each_mapping_hook(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > kReach) return nullptr;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a place that was looked for
+    void* const got = mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (reinterpret_cast<uintptr_t>(got) == gap.best) return static_cast<uint8_t*>(got);
+    if (got != MAP_FAILED) munmap(got, kPage);  // a kernel that takes it as a hint
+  }
+  return nullptr;
+}
+
+// Writes code, and remembers if something did not fit.
+class Writer {
+ public:
+  explicit Writer(uint8_t* at) : at_(at) {}
+
+  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
+  bool fits() const { return fits_; }
+
+  void bytes(const uint8_t* from, size_t length) {
+    std::memcpy(at_, from, length);
+    at_ += length;
+  }
+  template <size_t N>
+  void code(const uint8_t (&from)[N]) {
+    bytes(from, N);
+  }
+  void word(uintptr_t value) { bytes(reinterpret_cast<const uint8_t*>(&value), sizeof(value)); }
+  void align() {
+    while (here() % 16 != 0) *at_++ = 0xcc;
+  }
+
+  // The displacement at `at` was right before its instruction moved.
+  void move_relative(uint8_t* at, intptr_t moved_by) {
+    int32_t relative;
+    std::memcpy(&relative, at, sizeof(relative));
+    put_relative(at, intptr_t{relative} - moved_by);
+  }
+  void jump_to(uintptr_t target) {
+    code({0xe9, 0, 0, 0, 0});
+    put_relative(at_ - 4, static_cast<intptr_t>(target - here()));
+  }
+  void jump_far(uintptr_t target) {
+    code({0x3e, 0xff, 0x25, 0, 0, 0, 0});  // notrack jmp *0(%rip)
+    word(target);
+  }
+
+ private:
+  void put_relative(uint8_t* at, intptr_t relative) {
+    const auto narrow = static_cast<int32_t>(relative);
+    fits_ = fits_ && narrow == relative;
+    std::memcpy(at, &narrow, sizeof(narrow));
+  }
+
+  uint8_t* at_;
+  bool fits_ = true;
+};
+
+constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+
+// Registers are as the function's caller left them, but for r11, which leads to the record of hook and argument.
+void write_enter(Writer* writer, const Entry& entry, uintptr_t record) {
+  writer->code(kEndbr64);
+  writer->bytes(entry.undo, entry.undo_length);
+  writer->code({0x49, 0xbb});  // movabs $record, %r11
+  writer->word(record);
+  writer->jump_far(reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook));
+}
+
+// What stands before the jump once more, then either the other patch or what the jump displaced and the rest.
+void write_original(Writer* writer, uintptr_t function, const uint8_t* code, const Entry& entry) {
+  writer->code(kEndbr64);
+  writer->bytes(code, entry.offset);
+  if (entry.foreign != 0) {
+    writer->jump_far(entry.foreign);
+    return;
+  }
+  auto* const displaced = reinterpret_cast<uint8_t*>(writer->here());
+  const auto moved_by = static_cast<intptr_t>(writer->here() - (function + entry.offset));
+  writer->bytes(code + entry.offset, entry.length);
+  if (entry.relative_at != 0) writer->move_relative(displaced + entry.relative_at, moved_by);
+  writer->jump_to(function + entry.offset + entry.length);
+}
+
+}  // namespace
+
+Status build_island(uintptr_t function, const uint8_t* code, const Entry& entry, Hook hook, void* arg,
+                    Island* island_out) {
+  uint8_t* const page = map_near(function);
+  if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Writer writer(page);
+  const uintptr_t record = writer.here();
+  writer.word(reinterpret_cast<uintptr_t>(hook));
+  writer.word(reinterpret_cast<uintptr_t>(arg));
+  Island island;
+  island.enter = writer.here();
+  write_enter(&writer, entry, record);
+  writer.align();
+  island.original = writer.here();
+  write_original(&writer, function, code, entry);
+  const auto at = reinterpret_cast<long>(page);
+  const bool runs = !is_error_hook(system_call_hook(SYS_mprotect, at, kPage, PROT_READ | PROT_EXEC));
+  if (!runs || !writer.fits()) {
+    system_call_hook(SYS_munmap, at, kPage);
+    return runs ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_PERM;
+  }
+  *island_out = island;
+  return success();
+}
+
+}  // namespace pinrail::patch
+
+#endif

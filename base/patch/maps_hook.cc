@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/patch/maps_hook.h"
+
+#include "base/patch/system_call.h"
+
+#if PINRAIL_CAN_PATCH
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+
+namespace pinrail::patch {
+namespace {
+
+// A line is "base-end rwxp offset major:minor inode      path"; it is read character by character, for it may be cut
+// anywhere by the end of a buffer.
+class Line {
+ public:
+  // True if the character ended a line: then mapping() is whole.
+  bool feed_hook(char c) {
+    if (c == '\n') return true;
+    switch (field_) {
+      case Field::base: number_hook(c, '-', &mapping_.base, 16, Field::end); break;
+      case Field::end: number_hook(c, ' ', &mapping_.end, 16, Field::protection); break;
+      case Field::protection: protection_hook(c); break;
+      case Field::offset: number_hook(c, ' ', &mapping_.offset, 16, Field::device); break;
+      case Field::device: field_ = c == ' ' ? Field::inode : field_; break;
+      case Field::inode: number_hook(c, ' ', &mapping_.inode, 10, Field::name); break;
+      case Field::name: name_hook(c); break;
+    }
+    return false;
+  }
+  const Mapping& mapping() const { return mapping_; }
+
+ private:
+  enum class Field : uint8_t { base, end, protection, offset, device, inode, name };
+
+  template <typename Number>
+  void number_hook(char c, char last, Number* number, unsigned radix, Field next) {
+    if (c == last) {
+      field_ = next;
+      return;
+    }
+    const auto digit = static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
+    *number = *number * radix + digit;
+  }
+  void protection_hook(char c) {
+    if (c == 'r') mapping_.protection |= PROT_READ;
+    if (c == 'w') mapping_.protection |= PROT_WRITE;
+    if (c == 'x') mapping_.protection |= PROT_EXEC;
+    if (c == ' ') field_ = Field::offset;
+  }
+  void name_hook(char c) {
+    const bool leads = c == ' ' && name_length_ == 0;
+    if (!leads && name_length_ + 1 < sizeof(mapping_.name)) mapping_.name[name_length_++] = c;
+  }
+
+  Mapping mapping_{};
+  Field field_ = Field::base;
+  size_t name_length_ = 0;
+};
+
+long read_hook(long file, char* buffer, size_t length) {
+  for (;;) {
+    const long got = system_call_hook(SYS_read, file, reinterpret_cast<long>(buffer), static_cast<long>(length));
+    if (got != -EINTR) return got;
+  }
+}
+
+}  // namespace
+
+bool for_each_mapping_hook(bool (*visit_hook)(void* arg, const Mapping& mapping), void* arg) {
+  const long file =
+      system_call_hook(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC);
+  if (is_error_hook(file)) return false;
+  char buffer[1024];
+  Line line;
+  bool goes_on = true;
+  long got = 0;
+  while (goes_on && (got = read_hook(file, buffer, sizeof(buffer))) > 0) {
+    for (long i = 0; i < got && goes_on; ++i) {
+      if (!line.feed_hook(buffer[i])) continue;
+      goes_on = visit_hook(arg, line.mapping());
+      line = Line();
+    }
+  }
+  system_call_hook(SYS_close, file);
+  return got >= 0;
+}
+
+}  // namespace pinrail::patch
+
+#endif

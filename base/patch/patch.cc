@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/patch/patch.h"
+
+#include "base/patch/system_call.h"
+
+#if PINRAIL_CAN_PATCH
+
+#include <cpuid.h>
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "base/core/lock.h"
+#include "base/patch/maps_hook.h"
+
+namespace pinrail::patch {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+constexpr uintptr_t kWide = 16;
+
+Mutex mutex{LockRank::patch};  // pages of code are writable only while it is held
+
+const uint8_t* code_at(uintptr_t address) {
+  return reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): an address of code
+}
+
+struct Wanted {
+  uintptr_t address;
+  int protection;
+};
+
+bool is_there(void* arg, const Mapping& mapping) {
+  auto* wanted = static_cast<Wanted*>(arg);
+  if (wanted->address >= mapping.end) return true;
+  if (wanted->address >= mapping.base) wanted->protection = mapping.protection;
+  return false;
+}
+
+// Every other thread passes an instruction that makes it fetch code anew before it runs on.
+bool may_synchronise() {
+  return system_call_hook(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE) == 0;
+}
+void synchronise() { system_call_hook(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE); }
+
+bool has_wide_exchange() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_CMPXCHG16B) != 0;
+}
+
+bool exchange_8(uintptr_t at, const uint8_t* before, const uint8_t* after) {
+  uint64_t old_word, new_word;
+  std::memcpy(&old_word, before, sizeof(old_word));
+  std::memcpy(&new_word, after, sizeof(new_word));
+  bool done;
+  __asm__ volatile("lock cmpxchgq %3, (%2)\n\tsete %0"
+                   : "=q"(done), "+a"(old_word)
+                   : "r"(at), "r"(new_word)
+                   : "memory", "cc");
+  return done;
+}
+
+bool exchange_16(uintptr_t at, const uint8_t* before, const uint8_t* after) {
+  uint64_t old_words[2], new_words[2];
+  std::memcpy(old_words, before, sizeof(old_words));
+  std::memcpy(new_words, after, sizeof(new_words));
+  bool done;
+  __asm__ volatile("lock cmpxchg16b (%3)\n\tsete %0"
+                   : "=q"(done), "+a"(old_words[0]), "+d"(old_words[1])
+                   : "r"(at), "b"(new_words[0]), "c"(new_words[1])
+                   : "memory", "cc");
+  return done;
+}
+
+// The aligned block that the jump lies in, before and after.
+struct Block {
+  uintptr_t at;
+  size_t length;
+  uint8_t before[kWide];
+  uint8_t after[kWide];
+};
+
+// What of the block belongs to other functions is taken as it is now: P3 concerns this function's bytes.
+Block make_block(const Patch& patch) {
+  const uintptr_t place = patch.function + patch.entry.offset;
+  Block block{};
+  block.length = fits_block(place, 8) ? 8 : kWide;
+  block.at = place & ~(uintptr_t{block.length} - 1);
+  std::memcpy(block.before, code_at(block.at), block.length);
+  const uintptr_t first = std::max(block.at, patch.function);
+  const uintptr_t last = std::min(block.at + block.length, patch.function + kMostDecoded);
+  std::memcpy(block.before + (first - block.at), patch.seen.bytes + (first - patch.function), last - first);
+  std::memcpy(block.after, block.before, block.length);
+  uint8_t* const jump = block.after + (place - block.at);
+  const auto relative = static_cast<int32_t>(patch.island.enter - (place + kJumpLength));
+  jump[0] = 0xe9;
+  std::memcpy(jump + 1, &relative, sizeof(relative));
+  return block;
+}
+
+bool store(const Block& block) {
+  return block.length == 8 ? exchange_8(block.at, block.before, block.after)
+                           : exchange_16(block.at, block.before, block.after);
+}
+
+bool protect(uintptr_t address, int protection) {
+  const auto page = static_cast<long>(address & ~(kPage - 1));
+  return system_call_hook(SYS_mprotect, page, kPage, protection) == 0;
+}
+
+Status store_protected(const Block& block) REQUIRES(mutex) {
+  Wanted wanted{block.at, 0};
+  if (!for_each_mapping_hook(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
+  // It stays executable: other threads run in it.
+  if (!protect(block.at, PROT_READ | PROT_WRITE | PROT_EXEC)) return PINRAIL_ERR_PERM;
+  const bool stored = store(block);
+  protect(block.at, wanted.protection);
+  return stored ? success() : Status(PINRAIL_ERR_BUSY);
+}
+
+}  // namespace
+
+Snapshot Snapshot::of(uintptr_t function) {
+  Snapshot snapshot;
+  std::memcpy(snapshot.bytes, code_at(function), sizeof(snapshot.bytes));
+  return snapshot;
+}
+
+Status prepare(uintptr_t function, Hook hook, void* arg, Patch* patch_out) {
+  Patch patch;
+  patch.function = function;
+  patch.seen = Snapshot::of(function);
+  Status status = decode(patch.seen.bytes, function, &patch.entry);
+  if (!status.ok()) return status;
+  const bool wide = !fits_block(function + patch.entry.offset, 8);
+  if (!may_synchronise() || (wide && !has_wide_exchange())) return PINRAIL_ERR_NOT_AVAILABLE;
+  status = build_island(function, patch.seen.bytes, patch.entry, hook, arg, &patch.island);
+  if (status.ok()) *patch_out = patch;
+  return status;
+}
+
+Status activate(Patch* patch) {
+  Guard guard(mutex);
+  const Block block = make_block(*patch);
+  const Status status = store_protected(block);
+  if (!status.ok()) return status;
+  synchronise();
+  std::memcpy(patch->seen.bytes + patch->entry.offset, block.after + (patch->function + patch->entry.offset - block.at),
+              kJumpLength);
+  return success();
+}
+
+bool stands(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
+
+void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
+
+}  // namespace pinrail::patch
+
+#else
+
+namespace pinrail::patch {
+
+Snapshot Snapshot::of(uintptr_t) { return Snapshot(); }
+Status prepare(uintptr_t, Hook, void*, Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+bool stands(const Patch&) { return false; }
+void accept(Patch*) {}
+
+}  // namespace pinrail::patch
+
+#endif

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// system_call.h - the kernel, without libc in between: libc's own functions may be what is patched.
+//
+// Hook     all of it. errno is not touched: what comes back is a result, or -errno.
+#ifndef PINRAIL_BASE_PATCH_SYSTEM_CALL_H
+#define PINRAIL_BASE_PATCH_SYSTEM_CALL_H
+
+#include <features.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define PINRAIL_UNDER_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PINRAIL_UNDER_THREAD_SANITIZER 1
+#endif
+#endif
+
+// Code can be patched here: x86-64 Linux with glibc. Elsewhere prepare() says NOT_SUPPORTED; and so it does under
+// ThreadSanitizer, which crashes in hooks of a thread that is ending.
+#ifndef PINRAIL_CAN_PATCH
+#if !defined(PINRAIL_UNDER_THREAD_SANITIZER) && defined(__x86_64__) && defined(__LP64__) && defined(__linux__) && \
+    defined(__GLIBC__)
+#define PINRAIL_CAN_PATCH 1
+#else
+#define PINRAIL_CAN_PATCH 0
+#endif
+#endif
+
+#if PINRAIL_CAN_PATCH
+namespace pinrail::patch {
+
+inline long system_call_hook(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+  register long r10 __asm__("r10") = d;
+  register long r8 __asm__("r8") = e;
+  register long r9 __asm__("r9") = f;
+  long result;
+  __asm__ volatile("syscall"
+                   : "=a"(result)
+                   : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                   : "rcx", "r11", "memory");
+  return result;
+}
+
+// Whether that is an error of a system call.
+constexpr bool is_error_hook(long result) { return result < 0 && result >= -4095; }
+
+}  // namespace pinrail::patch
+#endif
+
+#endif

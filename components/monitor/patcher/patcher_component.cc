@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters, open, close; start installs and tries, stop leaves the patches where they are.
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+namespace pinrail::patcher {
+namespace {
+
+const char kHelp[] =
+#include "components/monitor/patcher/patcher_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "check_interval", "100",
+     "Milliseconds between two looks whether another library patched over ours; until then its victims go unseen. 0: "
+     "no thread looks. A look costs some 100 ns.",
+     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 3600 * 1000, nullptr},
+    {sizeof(pinrail_param_t), "leave_out", "",
+     "For debugging: functions not to patch, with commas between them, or \"loader\". What they unmap is not seen: "
+     "stale registrations.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 9, nullptr, 0, 0, nullptr}};
+
+// The one global: patches belong to the process, and so do the contexts behind them. Only ever added to.
+std::atomic<Context*> all_contexts{nullptr};
+
+// A forked child leaves its parent's alone: the thread that looked may have held their lock when it was forked.
+Context* take_closed() {
+  for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
+    if (at->alive != nullptr && at->alive->load() == 0) continue;
+    bool closed = false;
+    if (at->in_use.compare_exchange_strong(closed, true)) return at;
+  }
+  return nullptr;
+}
+
+Context* make_context() {
+  auto* context = new (std::nothrow) Context;
+  if (context == nullptr) return nullptr;
+  context->next = all_contexts.load();
+  while (!all_contexts.compare_exchange_weak(context->next, context)) {
+  }
+  return context;
+}
+
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  Context* context = take_closed();
+  if (context == nullptr) context = make_context();
+  if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  context->services = host;
+  *context_out = context;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  context->services = nullptr;
+  context->in_use.store(false);
+}
+
+#if PINRAIL_CAN_PATCH
+
+// E7: the object that hooks run in stays mapped, whatever it was linked into. (The main program needs no pinning.)
+bool pin_own_object() {
+  Dl_info own{};
+  if (dladdr(reinterpret_cast<const void*>(&munmap_hook), &own) == 0) return false;
+  if (void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)) {
+    dlclose(handle);
+    return true;
+  }
+  Dl_info program{};
+  void* const main_handle = dlopen(nullptr, RTLD_LAZY);
+  void* const entry = main_handle == nullptr ? nullptr : dlsym(main_handle, "_DYNAMIC");
+  if (main_handle != nullptr) dlclose(main_handle);
+  return entry == nullptr || (dladdr(entry, &program) != 0 && program.dli_fbase == own.dli_fbase);
+}
+
+// F1: a word that the kernel wipes in a forked child.
+bool make_alive_word(Context* context) {
+  if (context->alive == nullptr) {
+    void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return false;
+    if (madvise(page, kPage, MADV_WIPEONFORK) != 0) {
+      munmap(page, kPage);
+      return false;
+    }
+    context->alive = new (page) std::atomic<uint32_t>(0);
+  }
+  context->alive->store(1);
+  return true;
+}
+
+size_t default_huge_page() {
+  size_t kilobytes = 2048;
+  std::FILE* file = std::fopen("/proc/meminfo", "re");
+  if (file == nullptr) return kilobytes * 1024;
+  char line[128];
+  while (std::fgets(line, sizeof(line), file) != nullptr) {
+    size_t value;
+    if (std::sscanf(line, "Hugepagesize: %zu kB", &value) == 1)
+      kilobytes = value;  // NOLINT(cert-err34-c): the kernel's
+  }
+  std::fclose(file);
+  return kilobytes * 1024;
+}
+
+// Whether the list, with commas between names, holds this one.
+bool lists(const std::string& list, const Function& function) {
+  const std::string name = function.in_loader ? "loader" : function.name;
+  return ("," + list + ",").find("," + name + ",") != std::string::npos;
+}
+
+Status read_params(Context* context, std::string* leave_out_out) {
+  pinrail_param_value_t interval{}, leave_out{};
+  const pinrail_host_t* host = context->services;
+  Status status = host->param(host, "check_interval", &interval);
+  if (status.ok()) status = host->param(host, "leave_out", &leave_out);
+  if (!status.ok()) return status;
+  context->interval_ms = interval.u;
+  *leave_out_out = leave_out.s;
+  return status;
+}
+
+Status prepare_context(Context* context) {
+  context->current_break = find_current_break();
+  context->huge_page = default_huge_page();
+  const bool ready = context->current_break != nullptr && make_alive_word(context) && pin_own_object();
+  if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
+  return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+Status say_missing(const Context& context, const Function& function) {
+  if (function.may_lack) return success();
+  const pinrail_help_arg_t args[] = {{"function", function.name}};
+  context.services->help(context.services, "function not found", args, 1);
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+// Patches of an earlier life stand, or are treated as any that others changed.
+Status patch_site(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+  site->repairs = 0;
+  if (site->address == 0) site->address = find_function(function);
+  if (site->address == 0) return say_missing(*context, function);
+  if (site->layer_count != 0 && patch::stands(site->patch)) return success();
+  if (site->layer_count != 0 && fire(context, function, site->address)) {
+    patch::accept(&site->patch);
+    return success();
+  }
+  return install(context, site, function);
+}
+
+// E5: a patch is worth what arrives through it.
+Status try_site(Context* context, const Site& site, const Function& function) {
+  if (site.address == 0 || fire(context, function, site.address)) return success();
+  const pinrail_help_arg_t args[] = {{"function", function.name}};
+  context->services->help(context->services, "not seen", args, 1);
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+Status patch_all(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
+  for (size_t i = 0; i < kFunctions; ++i) {
+    const Function& function = kFunctionTable[i];
+    if (lists(leave_out, function)) {
+      context->services->log(context->services, PINRAIL_LOG_WARN,
+                             (std::string(function.name) + " is left out: what it unmaps is not seen").c_str());
+      continue;
+    }
+    Status status = patch_site(context, &context->sites[i], function);
+    if (status.ok()) status = try_site(context, context->sites[i], function);
+    if (!status.ok()) return status;
+  }
+  return success();
+}
+
+void stop(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  // In a forked child the thread is not there, and hooks that were in flight never come back.
+  const bool same_process = context->alive != nullptr && context->alive->load() != 0;
+  if (same_process) stop_thread(context);
+  context->has_thread = false;
+  context->host.store(nullptr);
+  while (same_process && context->in_flight.load() != 0) sched_yield();
+  if (context->subscription != nullptr) {
+    context->services->monitor_unsubscribe(context->services, context->subscription);
+    context->subscription = nullptr;
+  }
+}
+
+// host is set before the patches: they are tried one by one. No registration is cached before start() has returned.
+Status begin(Context* context) {
+  std::string leave_out;
+  Status status = read_params(context, &leave_out);
+  if (status.ok()) status = prepare_context(context);
+  if (!status.ok()) return status;
+  const pinrail_host_t* host = context->services;
+  status = host->monitor_subscribe(host, probe_hook, context, &context->subscription);
+  if (!status.ok()) return status;
+  context->host.store(host, std::memory_order_release);  // release: pairs with is_active_hook()
+  {
+    Guard guard(context->mutex);
+    context->blind = false;
+    context->stopping = false;
+    status = patch_all(context, leave_out);
+  }
+  if (status.ok() && context->interval_ms != 0 && !start_thread(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  return status;
+}
+
+pinrail_status_t start(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  const Status status = begin(context);
+  if (!status.ok()) stop(context);
+  return status.code();
+}
+
+pinrail_status_t check(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  Guard guard(context->mutex);
+  return check_sites(context).code();
+}
+
+#else
+
+pinrail_status_t start(void*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+void stop(void*) {}
+pinrail_status_t check(void*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+
+#endif
+
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check};
+
+}  // namespace
+}  // namespace pinrail::patcher
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_MONITOR_ABI,
+    50,
+    "monitor",
+    "patcher",
+    "1.0.0",
+    "Patches libc's munmap, mmap, madvise and their like: sees what the process unmaps by them.",
+    pinrail::patcher::kHelp,
+    pinrail::patcher::kParams,
+    sizeof(pinrail::patcher::kParams) / sizeof(pinrail::patcher::kParams[0]),
+    nullptr,
+    pinrail::patcher::open,
+    pinrail::patcher::close,
+    &pinrail::patcher::kOps};

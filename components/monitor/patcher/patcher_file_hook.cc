@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: bytes of a file that go away, and with them the pages of its mappings, shared or private.
+//
+// The list of mappings is read anew for each event: files are rarely cut, and a table of cached mappings would have to
+// follow every mmap. A file is known by its inode's number alone: what two file systems share costs a miss.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "base/patch/maps_hook.h"
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+namespace {
+
+struct Cut {
+  const Layer* layer;
+  const FileId* file;
+  uint64_t begin, end;  // in the file
+};
+
+bool report_cut_hook(void* arg, const patch::Mapping& mapping) {
+  const auto* cut = static_cast<const Cut*>(arg);
+  const bool may_be = mapping.inode == cut->file->inode || (cut->file->layered && mapping.inode != 0);
+  const uint64_t mapped_end = mapping.offset + (mapping.end - mapping.base);
+  const uint64_t begin = std::max(cut->begin, mapping.offset);
+  const uint64_t end = std::min(cut->end, mapped_end);
+  if (may_be && begin < end) report_hook(*cut->layer, mapping.base + (begin - mapping.offset), end - begin);
+  return true;
+}
+
+struct About {
+  bool known;
+  FileId file;
+  uint64_t length;
+};
+
+About about_hook(long stat_status, const struct stat& status, long fs_status, const struct statfs& fs) {
+  const bool layered = fs_status != 0 || fs.f_type == OVERLAYFS_SUPER_MAGIC;
+  return {stat_status == 0, {status.st_dev, status.st_ino, layered}, static_cast<uint64_t>(status.st_size)};
+}
+
+About about_descriptor_hook(long descriptor) {
+  struct stat status {};
+  struct statfs fs {};
+  const long stated = patch::system_call_hook(SYS_fstat, descriptor, reinterpret_cast<long>(&status));
+  const long fs_stated = patch::system_call_hook(SYS_fstatfs, descriptor, reinterpret_cast<long>(&fs));
+  return about_hook(stated, status, fs_stated, fs);
+}
+
+About about_path_hook(long path) {
+  struct stat status {};
+  struct statfs fs {};
+  const long stated = patch::system_call_hook(SYS_stat, path, reinterpret_cast<long>(&status));
+  const long fs_stated = patch::system_call_hook(SYS_statfs, path, reinterpret_cast<long>(&fs));
+  return about_hook(stated, status, fs_stated, fs);
+}
+
+void cut_off_hook(const Layer& layer, const About& about, long length) {
+  const bool cuts = about.known && length >= 0 && static_cast<uint64_t>(length) < about.length;
+  if (cuts) file_event_hook(layer, about.file, static_cast<uint64_t>(length), UINT64_MAX);
+}
+
+}  // namespace
+
+void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, uint64_t length) {
+  if (!is_active_hook(layer)) return;
+  const uint64_t begin = offset & ~(kPage - 1);
+  Cut cut{&layer, &file, begin, length > UINT64_MAX - offset ? UINT64_MAX : offset + length};
+  if (!patch::for_each_mapping_hook(report_cut_hook, &cut)) report_hook(layer, 0, UINTPTR_MAX);
+}
+
+long fallocate_hook(void* layer_pointer, const long* args) {
+  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
+  const auto mode = static_cast<unsigned>(args[1]);
+  constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;  // all behind it
+  if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) != 0 && args[2] >= 0 && args[3] > 0 && is_active_hook(layer)) {
+    const About about = about_descriptor_hook(args[0]);
+    const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
+    if (about.known) file_event_hook(layer, about.file, static_cast<uint64_t>(args[2]), length);
+  }
+  return go_on_hook(layer, SYS_fallocate, args);
+}
+
+long ftruncate_hook(void* layer_pointer, const long* args) {
+  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
+  if (is_active_hook(layer)) cut_off_hook(layer, about_descriptor_hook(args[0]), args[1]);
+  return go_on_hook(layer, SYS_ftruncate, args);
+}
+
+long truncate_hook(void* layer_pointer, const long* args) {
+  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
+  if (is_active_hook(layer)) cut_off_hook(layer, about_path_hook(args[0]), args[1]);
+  return go_on_hook(layer, SYS_truncate, args);
+}
+
+}  // namespace pinrail::patcher
+
+#endif

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Where the functions are that memory goes away through.
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include <cstring>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+namespace {
+
+constexpr const char* kLibc = "libc.so.6";
+constexpr const char* kLoader = "ld-linux-x86-64.so.2";
+
+// libc's own, whatever a program or a sanitizer puts before it.
+void* libc_symbol(const char* name) {
+  void* const libc = dlopen(kLibc, RTLD_LAZY | RTLD_NOLOAD);
+  if (libc == nullptr) return nullptr;
+  void* const symbol = dlsym(libc, name);
+  dlclose(libc);  // it was only looked up
+  return symbol;
+}
+
+// The loader does not export its munmap. It begins as libc's does: mov $11, %eax; syscall.
+constexpr uint8_t kLoaderMunmap[] = {0xb8, 0x0b, 0x00, 0x00, 0x00, 0x0f, 0x05};
+constexpr uint8_t kSystemCall[] = {0x0f, 0x05};
+constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+constexpr uintptr_t kAlignment = 16;
+
+// Another copy of this monitor may have laid a jump over the first instruction; nothing else puts one before a syscall.
+bool is_loader_munmap(const uint8_t* code) {
+  if (std::memcmp(code, kEndbr64, sizeof(kEndbr64)) == 0) code += sizeof(kEndbr64);
+  constexpr uint8_t kJump = 0xe9;
+  const bool patched =
+      code[0] == kJump && std::memcmp(code + patch::kJumpLength, kSystemCall, sizeof(kSystemCall)) == 0;
+  return patched || std::memcmp(code, kLoaderMunmap, sizeof(kLoaderMunmap)) == 0;
+}
+
+struct Search {
+  uintptr_t base;  // of the object
+  uintptr_t found;
+  size_t count;
+};
+
+void search_segment(const uint8_t* begin, size_t length, Search* search) {
+  constexpr size_t kRoom = sizeof(kEndbr64) + sizeof(kLoaderMunmap);
+  for (size_t at = 0; at + kRoom <= length; at += kAlignment) {
+    if (!is_loader_munmap(begin + at)) continue;
+    search->found = reinterpret_cast<uintptr_t>(begin + at);
+    ++search->count;
+  }
+}
+
+int search_object(dl_phdr_info* object, size_t, void* search_pointer) {
+  auto* search = static_cast<Search*>(search_pointer);
+  if (object->dlpi_addr != search->base) return 0;
+  for (unsigned i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+    search_segment(reinterpret_cast<const uint8_t*>(object->dlpi_addr + segment.p_vaddr), segment.p_filesz, search);
+  }
+  return 1;
+}
+
+// 0 unless there is exactly one.
+uintptr_t find_loader_munmap() {
+  void* const loader = dlopen(kLoader, RTLD_LAZY | RTLD_NOLOAD);
+  link_map* map = nullptr;
+  const bool found = loader != nullptr && dlinfo(loader, RTLD_DI_LINKMAP, &map) == 0;
+  if (loader != nullptr) dlclose(loader);  // it was only looked up
+  if (!found) return 0;
+  Search search{map->l_addr, 0, 0};
+  dl_iterate_phdr(search_object, &search);
+  return search.count == 1 ? search.found : 0;
+}
+
+}  // namespace
+
+uintptr_t find_function(const Function& function) {
+  return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));
+}
+
+void** find_current_break() { return static_cast<void**>(libc_symbol("__curbrk")); }
+
+}  // namespace pinrail::patcher
+
+#endif

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One more patch of ours over a function.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+namespace {
+
+constexpr int kMostTries = 5;  // while somebody else patches the same function
+
+// The bytes, for whoever has to teach decode() a new libc.
+void say_unknown(const Context& context, const Function& function, uintptr_t address) {
+  const patch::Snapshot seen = patch::Snapshot::of(address);
+  char text[3 * sizeof(seen.bytes) + 1];
+  for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
+  const pinrail_help_arg_t args[] = {{"function", function.name}, {"bytes", text}};
+  context.services->help(context.services, "unknown code", args, 2);
+}
+
+void say(const Context& context, const char* topic, const Function& function) {
+  const pinrail_help_arg_t args[] = {{"function", function.name}};
+  context.services->help(context.services, topic, args, 1);
+}
+
+void say_why(const Context& context, const Function& function, uintptr_t address, Status status) {
+  if (status.is(PINRAIL_ERR_NOT_SUPPORTED)) say_unknown(context, function, address);
+  if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) say(context, "no safe way", function);
+  if (status.is(PINRAIL_ERR_PERM)) say(context, "code cannot be written", function);
+  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say(context, "no room", function);
+}
+
+Status try_install(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+  Layer* const layer = &site->layers[site->layer_count];
+  patch::Patch patch;
+  Status status = patch::prepare(site->address, function.hook, layer, &patch);
+  if (!status.ok()) return status;
+  layer->function = &function;
+  layer->foreign = patch.is_chained() ? patch.island.original : 0;
+  layer->context.store(context, std::memory_order_release);  // release: pairs with context_of_hook()
+  status = patch::activate(&patch);
+  if (!status.ok()) return status;
+  ++site->layer_count;
+  site->patch = patch;
+  return status;
+}
+
+}  // namespace
+
+Status install(Context* context, Site* site, const Function& function) {
+  if (site->layer_count == kMostLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Status status = PINRAIL_ERR_BUSY;
+  for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMostTries; ++tries) {
+    if (tries != 0) usleep(1000);  // for the other one to be done
+    status = try_install(context, site, function);
+  }
+  say_why(*context, function, site->address, status);
+  return status;
+}
+
+}  // namespace pinrail::patcher
+
+#endif

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: mappings that go away, are laid over, move, or lose their pages.
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+namespace {
+
+constexpr size_t kLongestList = 1024;  // the kernel refuses longer ones
+
+const Layer& layer_of(void* layer) { return *static_cast<const Layer*>(layer); }
+uintptr_t address_hook(long arg) { return static_cast<uintptr_t>(arg); }
+uintptr_t round_up_hook(uintptr_t at, size_t to) { return (at + to - 1) / to * to; }
+
+// Advice after which every page is where it was. What is not known here is reported: a needless miss, no stale page.
+bool keeps_pages_hook(int advice) {
+  constexpr int kKept[] = {MADV_NORMAL,
+                           MADV_RANDOM,
+                           MADV_SEQUENTIAL,
+                           MADV_WILLNEED,
+                           MADV_DONTFORK,
+                           MADV_DOFORK,
+                           MADV_MERGEABLE,
+                           MADV_HUGEPAGE,
+                           MADV_NOHUGEPAGE,
+                           MADV_DONTDUMP,
+                           MADV_DODUMP,
+                           MADV_WIPEONFORK,
+                           MADV_KEEPONFORK,
+                           MADV_COLD,
+                           MADV_PAGEOUT,
+                           22 /* POPULATE_READ */,
+                           23 /* POPULATE_WRITE */,
+                           25 /* COLLAPSE: not of pinned pages */};
+  return std::find(std::begin(kKept), std::end(kKept), advice) != std::end(kKept);
+}
+
+// Hugepages round a mapping's length up.
+size_t mapped_length_hook(const Layer& layer, const long* args) {
+  const auto length = static_cast<size_t>(args[1]);
+  const auto flags = static_cast<unsigned>(args[3]);
+  size_t unit = kPage;
+  if ((flags & MAP_ANONYMOUS) == 0 && is_active_hook(layer)) {
+    struct statfs about {};
+    const long status = patch::system_call_hook(SYS_fstatfs, args[4], reinterpret_cast<long>(&about));
+    if (status == 0 && about.f_type == HUGETLBFS_MAGIC) unit = static_cast<size_t>(about.f_bsize);
+  } else if ((flags & MAP_HUGETLB) != 0) {
+    const unsigned power = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
+    unit = power != 0 ? size_t{1} << power : context_of_hook(layer).huge_page;
+  }
+  return length <= SIZE_MAX - unit ? round_up_hook(length, unit) : length;
+}
+
+}  // namespace
+
+long munmap_hook(void* layer, const long* args) {
+  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  return go_on_hook(layer_of(layer), SYS_munmap, args);
+}
+
+long mmap_hook(void* layer, const long* args) {
+  const size_t length = mapped_length_hook(layer_of(layer), args);
+  if ((args[3] & MAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(args[0]), length);
+  const long result = go_on_hook(layer_of(layer), SYS_mmap, args);
+  if (result != -1) report_hook(layer_of(layer), address_hook(result), length);
+  return result;
+}
+
+// Grown, it may move; shrunk, it loses its end; without a length of its own it is only mapped once more.
+static void report_old_hook(const Layer& layer, const long* args) {
+  const auto old_length = static_cast<size_t>(args[1]);
+  const auto length = static_cast<size_t>(args[2]);
+  const bool moves = (args[3] & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
+  const bool may_move = length > old_length && (args[3] & MREMAP_MAYMOVE) != 0;
+  if (moves || may_move) {
+    report_hook(layer, address_hook(args[0]), old_length);
+  } else if (length < old_length) {
+    const uintptr_t kept = round_up_hook(length, kPage);
+    if (kept < old_length) report_hook(layer, address_hook(args[0]) + kept, old_length - kept);
+  }
+}
+
+long mremap_hook(void* layer, const long* args) {
+  constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // only with these a fifth argument was given
+  const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
+  report_old_hook(layer_of(layer), given);
+  const auto length = static_cast<size_t>(given[2]);
+  if ((given[3] & MREMAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(given[4]), length);
+  const long result = go_on_hook(layer_of(layer), SYS_mremap, given);
+  if (result == -1) return result;
+  const size_t kept = result == given[0] ? round_up_hook(static_cast<size_t>(given[1]), kPage) : 0;
+  if (length > kept) report_hook(layer_of(layer), address_hook(result) + kept, length - kept);
+  return result;
+}
+
+long madvise_hook(void* layer, const long* args) {
+  if (!keeps_pages_hook(static_cast<int>(args[2]))) {
+    report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  }
+  return go_on_hook(layer_of(layer), SYS_madvise, args);
+}
+
+// A copy is looked at, which the kernel makes: the list may lie anywhere, and a wrong address is the caller's to hear
+// of from the kernel.
+static void report_list_hook(const Layer& layer, const long* args) {
+  constexpr size_t kBatch = 16;
+  iovec copies[kBatch];
+  const auto count = static_cast<size_t>(args[2]);
+  const long self = patch::system_call_hook(SYS_getpid);
+  for (size_t done = 0; done < count; done += kBatch) {
+    const size_t batch = std::min(kBatch, count - done);
+    iovec local{copies, batch * sizeof(iovec)};
+    const auto* list = reinterpret_cast<const iovec*>(args[1]);  // NOLINT(performance-no-int-to-ptr): an argument
+    iovec remote{const_cast<iovec*>(list + done), local.iov_len};
+    const long got = patch::system_call_hook(SYS_process_vm_readv, self, reinterpret_cast<long>(&local), 1,
+                                             reinterpret_cast<long>(&remote), 1, 0);
+    if (got == -EFAULT) return;
+    const iovec* seen = got < 0 ? list + done : copies;  // a filter may forbid that call
+    for (size_t i = 0; i < batch; ++i) {
+      report_hook(layer, reinterpret_cast<uintptr_t>(seen[i].iov_base), seen[i].iov_len);
+    }
+  }
+}
+
+// Whose memory it is the descriptor knows; another process's addresses cost this one a miss.
+long process_madvise_hook(void* layer, const long* args) {
+  const bool drops = !keeps_pages_hook(static_cast<int>(args[3]));
+  if (drops && static_cast<size_t>(args[2]) <= kLongestList && is_active_hook(layer_of(layer))) {
+    report_list_hook(layer_of(layer), args);
+  }
+  return go_on_hook(layer_of(layer), SYS_process_madvise, args);
+}
+
+long remap_file_pages_hook(void* layer, const long* args) {
+  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  return go_on_hook(layer_of(layer), SYS_remap_file_pages, args);
+}
+
+// What brk() does besides the call: libc notes where the break is.
+static long move_break_hook(const Layer& layer, const long* args) {
+  if (layer.foreign != 0) return go_on_hook(layer, SYS_brk, args);
+  const long reached = patch::system_call_hook(SYS_brk, args[0]);
+  *context_of_hook(layer).current_break =
+      reinterpret_cast<void*>(reached);  // NOLINT(performance-no-int-to-ptr): as libc does
+  if (address_hook(reached) >= address_hook(args[0])) return 0;
+  errno = ENOMEM;
+  return -1;
+}
+
+long brk_hook(void* layer_pointer, const long* args) {
+  const Layer& layer = layer_of(layer_pointer);
+  if (!is_active_hook(layer)) return move_break_hook(layer, args);
+  const uintptr_t asked = round_up_hook(address_hook(args[0]), kPage);
+  const uintptr_t now = round_up_hook(address_hook(patch::system_call_hook(SYS_brk, 0)), kPage);
+  // No program's break is in the first page: the kernel refuses, and only a probe hears of it.
+  if (address_hook(args[0]) < kPage) {
+    report_hook(layer, address_hook(args[0]), 1);
+  } else if (asked < now) {
+    report_hook(layer, asked, now - asked);
+  }
+  const long result = move_break_hook(layer, args);
+  if (asked > now && static_cast<int>(result) == 0) report_hook(layer, now, asked - now);
+  return result;
+}
+
+}  // namespace pinrail::patcher
+
+#endif

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// E5: each function is called on memory that nobody else knows of, and the report must come where pools get theirs.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+namespace {
+
+constexpr size_t kScratchPages = 3;
+constexpr int kNoFile = -1;
+
+using patch::system_call_hook;
+
+template <typename Call>
+Call* callable(uintptr_t function) {
+  return reinterpret_cast<Call*>(function);  // NOLINT(performance-no-int-to-ptr): an address of code
+}
+void* pointer(uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): of the scratch
+}
+
+void give_back(const Scratch& scratch) {
+  if (scratch.length != 0) {
+    system_call_hook(SYS_munmap, static_cast<long>(scratch.base), static_cast<long>(scratch.length));
+  }
+}
+
+void probe_munmap(uintptr_t function, Scratch* scratch) {
+  const size_t length = scratch->length;
+  scratch->length = 0;
+  callable<int(void*, size_t)>(function)(pointer(scratch->base), length);
+}
+
+void probe_mmap(uintptr_t function, Scratch* scratch) {
+  callable<void*(void*, size_t, int, int, int, off_t)>(function)(pointer(scratch->base), kPage, PROT_NONE,
+                                                                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, kNoFile, 0);
+}
+
+// The last page goes.
+void probe_mremap(uintptr_t function, Scratch* scratch) {
+  const size_t before = scratch->length;
+  scratch->length -= kPage;
+  callable<void*(void*, size_t, size_t, int, ...)>(function)(pointer(scratch->base), before, scratch->length, 0);
+}
+
+void probe_madvise(uintptr_t function, Scratch* scratch) {
+  callable<int(void*, size_t, int)>(function)(pointer(scratch->base), kPage, MADV_DONTNEED);
+}
+
+// Of nobody's memory: the kernel refuses.
+void probe_process_madvise(uintptr_t function, Scratch* scratch) {
+  const iovec list{pointer(scratch->base), kPage};
+  callable<ssize_t(int, const iovec*, size_t, int, unsigned)>(function)(kNoFile, &list, 1, MADV_DONTNEED, 0);
+}
+
+// Anonymous memory has no pages of a file: the kernel refuses.
+void probe_remap_file_pages(uintptr_t function, Scratch* scratch) {
+  callable<int(void*, size_t, int, size_t, int)>(function)(pointer(scratch->base), kPage, 0, 0, 0);
+}
+
+// Other threads' memory is behind the true break: it may not be moved, nor set to where it was a moment ago. An address
+// in the first page is refused by the kernel, and lies in no scratch: fire() looks for that one.
+void probe_brk(uintptr_t function, Scratch* scratch) {
+  give_back(*scratch);
+  *scratch = {1, 0};
+  callable<int(void*)>(function)(pointer(1));
+}
+
+// It is no segment: the kernel refuses. A mapping begins there for sure, for its neighbours have other rights.
+void probe_shmdt(uintptr_t function, Scratch* scratch) {
+  const uintptr_t middle = scratch->base + kPage;
+  system_call_hook(SYS_mprotect, static_cast<long>(middle), kPage, PROT_NONE);
+  callable<int(const void*)>(function)(pointer(middle));
+}
+
+void probe_shmat(uintptr_t function, Scratch* scratch) {
+  constexpr int kNoSegment = -1;
+  callable<void*(int, const void*, int)>(function)(kNoSegment, pointer(scratch->base), SHM_REMAP);
+}
+
+// Lays a file of the scratch's length over it. Its descriptor, or an error.
+long lay_file(const Scratch& scratch) {
+  const long file = system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC);
+  if (patch::is_error_hook(file)) return file;
+  const auto length = static_cast<long>(scratch.length);
+  system_call_hook(SYS_ftruncate, file, length);
+  system_call_hook(SYS_mmap, static_cast<long>(scratch.base), length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                   file, 0);
+  return file;
+}
+
+void probe_fallocate(uintptr_t function, Scratch* scratch) {
+  const long file = lay_file(*scratch);
+  if (patch::is_error_hook(file)) return;
+  callable<int(int, int, off_t, off_t)>(function)(static_cast<int>(file), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                                                  kPage);
+  system_call_hook(SYS_close, file);
+}
+
+void probe_ftruncate(uintptr_t function, Scratch* scratch) {
+  const long file = lay_file(*scratch);
+  if (patch::is_error_hook(file)) return;
+  callable<int(int, off_t)>(function)(static_cast<int>(file), 0);
+  system_call_hook(SYS_close, file);
+}
+
+void probe_truncate(uintptr_t function, Scratch* scratch) {
+  const long file = lay_file(*scratch);
+  if (patch::is_error_hook(file)) return;
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  callable<int(const char*, off_t)>(function)(path.c_str(), 0);
+  system_call_hook(SYS_close, file);
+}
+
+}  // namespace
+
+const Function kFunctionTable[kFunctions] = {
+    {"munmap", false, false, munmap_hook, probe_munmap},
+    {"mmap", false, false, mmap_hook, probe_mmap},
+    {"mremap", false, false, mremap_hook, probe_mremap},
+    {"madvise", false, false, madvise_hook, probe_madvise},
+    {"process_madvise", false, true, process_madvise_hook, probe_process_madvise},  // glibc 2.36 on
+    {"remap_file_pages", false, true, remap_file_pages_hook, probe_remap_file_pages},
+    {"brk", false, false, brk_hook, probe_brk},
+    {"shmdt", false, false, shmdt_hook, probe_shmdt},
+    {"shmat", false, false, shmat_hook, probe_shmat},
+    {"fallocate", false, false, fallocate_hook, probe_fallocate},
+    {"ftruncate", false, false, ftruncate_hook, probe_ftruncate},
+    {"truncate", false, false, truncate_hook, probe_truncate},
+    {"munmap of the loader", true, false, munmap_hook, probe_munmap},
+};
+
+bool fire(Context* context, const Function& function, uintptr_t address) {
+  const long mapped =
+      system_call_hook(SYS_mmap, 0, kScratchPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (patch::is_error_hook(mapped)) return false;
+  Scratch scratch{static_cast<uintptr_t>(mapped), kScratchPages * kPage};
+  const bool in_first_page = function.probe == probe_brk;
+  context->probe_base.store(in_first_page ? 0 : scratch.base);
+  context->probe_end.store(in_first_page ? kPage : scratch.base + scratch.length);
+  context->probe_seen.store(false);
+  function.probe(address, &scratch);
+  const bool seen = context->probe_seen.load();
+  context->probe_end.store(0);
+  give_back(scratch);
+  return seen;
+}
+
+}  // namespace pinrail::patcher
+
+#endif

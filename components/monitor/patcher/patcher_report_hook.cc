@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: what all hooks have in common.
+#include <cerrno>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+
+// acquire: pairs with the release store in try_install().
+Context& context_of_hook(const Layer& layer) { return *layer.context.load(std::memory_order_acquire); }
+
+// F1: the word is asked before anything else of the library is touched.
+bool is_active_hook(const Layer& layer) {
+  const Context& context = context_of_hook(layer);
+  return context.host.load(std::memory_order_acquire) != nullptr &&  // acquire: pairs with the release store in start()
+         context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it, before the child runs
+}
+
+void report_hook(const Layer& layer, uintptr_t base, size_t length) {
+  if (length == 0 || !is_active_hook(layer)) return;
+  Span span = fits(base, length) ? Span::of(base, length) : Span{base, UINTPTR_MAX};
+  if (!round_out(&span, kPage)) span.base &= ~(kPage - 1);
+  Context& context = context_of_hook(layer);
+  // Counted before the second look at the host: stop() clears the host, then waits for the count. Both seq_cst.
+  context.in_flight.fetch_add(1);
+  if (const pinrail_host_t* host = context.host.load()) {
+    const int kept = errno;
+    host->monitor_report_hook(host, span.base, span.length());
+    errno = kept;
+  }
+  context.in_flight.fetch_sub(1);
+}
+
+long go_on_hook(const Layer& layer, long number, const long* args) {
+  context_of_hook(layer);  // not every hook had reason to ask for it before
+  if (layer.foreign != 0) {
+    using Call = long (*)(long, long, long, long, long, long);
+    const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
+    return call(args[0], args[1], args[2], args[3], args[4], args[5]);
+  }
+  const long result = patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+  if (!patch::is_error_hook(result)) return result;
+  if (!layer.function->in_loader) errno = static_cast<int>(-result);  // the loader has no errno of ours
+  return -1;
+}
+
+void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
+  auto* context = static_cast<Context*>(context_pointer);
+  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
+  if (inside) context->probe_seen.store(true);
+}
+
+}  // namespace pinrail::patcher
+
+#endif

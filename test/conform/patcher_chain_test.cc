@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor/patcher beside other runtimes that patch the same functions, before it and after it. Each case runs in a
+// child of a process that never patched anything.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <chrono>
+#include <thread>
+
+#include "test/conform/patcher_host.h"
+#include "test/support/child.h"
+
+namespace pinrail::test {
+namespace {
+
+#if PINRAIL_CAN_PATCH
+
+using patch::system_call_hook;
+
+// What the doubles do: they count, and make the system call themselves, as UCX and Open MPI do.
+std::atomic<int> calls{0};
+
+long finish(long result) {
+  if (!patch::is_error_hook(result)) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+int double_munmap(void* base, size_t length) {
+  ++calls;
+  return static_cast<int>(
+      finish(system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length))));
+}
+void* double_mmap(void* base, size_t length, int protection, int flags, int fd, off_t offset) {
+  ++calls;
+  return reinterpret_cast<void*>(finish(system_call_hook(SYS_mmap, reinterpret_cast<long>(base),
+                                                         static_cast<long>(length), protection, flags, fd, offset)));
+}
+void* double_mremap(void* base, size_t old_length, size_t length, int flags, void* onto) {
+  ++calls;
+  return reinterpret_cast<void*>(
+      finish(system_call_hook(SYS_mremap, reinterpret_cast<long>(base), static_cast<long>(old_length),
+                              static_cast<long>(length), flags, reinterpret_cast<long>(onto))));
+}
+int double_madvise(void* base, size_t length, int advice) {
+  ++calls;
+  return static_cast<int>(
+      finish(system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice)));
+}
+int double_brk(void* to) {
+  ++calls;
+  const long reached = system_call_hook(SYS_brk, reinterpret_cast<long>(to));
+  *reinterpret_cast<void**>(libc_function("__curbrk")) = reinterpret_cast<void*>(reached);
+  if (static_cast<uintptr_t>(reached) >= reinterpret_cast<uintptr_t>(to)) return 0;
+  errno = ENOMEM;
+  return -1;
+}
+
+// One event of each function, and whether its report came while the memory was still there.
+struct Event {
+  const char* name;
+  uintptr_t target;  // the double
+  bool (*fire)(Patcher*);
+};
+
+bool came(const Patcher& patcher, uintptr_t base, size_t length) {
+  for (const Report& report : patcher.recorder.touching(base, length)) {
+    if (report.base == base && report.length == length) return report.marked;
+  }
+  return false;
+}
+bool fire_munmap(Patcher* patcher) {
+  const uintptr_t base = marked_pages(1);
+  patcher->recorder.clear();
+  return munmap(at(base), kPageBytes) == 0 && came(*patcher, base, kPageBytes);
+}
+bool fire_mmap(Patcher* patcher) {
+  const uintptr_t base = marked_pages(1);
+  patcher->recorder.clear();
+  return mmap(at(base), kPageBytes, PROT_READ, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == at(base) &&
+         came(*patcher, base, kPageBytes);
+}
+bool fire_mremap(Patcher* patcher) {
+  const uintptr_t from = marked_pages(1), onto = marked_pages(1);
+  patcher->recorder.clear();
+  return mremap(at(from), kPageBytes, kPageBytes, MREMAP_MAYMOVE | MREMAP_FIXED, at(onto)) == at(onto) &&
+         came(*patcher, from, kPageBytes) && came(*patcher, onto, kPageBytes);
+}
+bool fire_madvise(Patcher* patcher) {
+  const uintptr_t base = marked_pages(1);
+  patcher->recorder.clear();
+  return madvise(at(base), kPageBytes, MADV_DONTNEED) == 0 && came(*patcher, base, kPageBytes);
+}
+bool fire_brk(Patcher* patcher) {
+  const auto before = reinterpret_cast<uintptr_t>(sbrk(0));
+  const uintptr_t begin = (before + kPageBytes - 1) / kPageBytes * kPageBytes;
+  if (brk(at(begin + kPageBytes)) != 0) return false;
+  std::memset(at(begin), kMark, kPageBytes);
+  patcher->recorder.clear();
+  return sbrk(-static_cast<intptr_t>(kPageBytes)) == at(begin + kPageBytes) && sbrk(0) == at(begin) &&
+         came(*patcher, begin, kPageBytes);
+}
+
+const Event kEvents[] = {{"munmap", reinterpret_cast<uintptr_t>(double_munmap), fire_munmap},
+                         {"mmap", reinterpret_cast<uintptr_t>(double_mmap), fire_mmap},
+                         {"mremap", reinterpret_cast<uintptr_t>(double_mremap), fire_mremap},
+                         {"madvise", reinterpret_cast<uintptr_t>(double_madvise), fire_madvise},
+                         {"brk", reinterpret_cast<uintptr_t>(double_brk), fire_brk}};
+
+using Lay = void (*)(const char* name, uintptr_t target);
+
+// For children: how many of the events reach the monitor, and how many the double.
+struct Reached {
+  int64_t ours = 0, theirs = 0;
+};
+Reached fire_all(Patcher* patcher) {
+  Reached reached;
+  for (const Event& event : kEvents) {
+    const int before = calls.load();
+    reached.ours += event.fire(patcher) ? 1 : 0;
+    reached.theirs += calls.load() > before ? 1 : 0;
+  }
+  return reached;
+}
+void lay_all(Lay lay) {
+  for (const Event& event : kEvents) lay(event.name, event.target);
+}
+
+bool gave_up_everything(const Patcher& patcher) {
+  for (const Report& report : patcher.recorder.reports()) {
+    if (report.base == 0 && report.length >= UINTPTR_MAX - kPageBytes) return true;
+  }
+  return false;
+}
+
+ChildAnswer theirs_first(Lay lay) {
+  lay_all(lay);
+  Patcher patcher;
+  const Reached reached = fire_all(&patcher);
+  return {patcher.status, reached.ours, reached.theirs, patcher.check(), static_cast<int64_t>(patcher.said().size())};
+}
+
+TEST(PatcherChain, a_jump_of_ucx_that_is_there_before_us_is_called_on) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child([] { return theirs_first(patch_as_ucx); }, &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
+}
+
+TEST(PatcherChain, the_thirteen_bytes_of_open_mpi_that_are_there_before_us_are_called_on) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child([] { return theirs_first(patch_as_open_mpi); }, &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
+}
+
+ChildAnswer theirs_later(Lay lay) {
+  Patcher patcher;
+  lay_all(lay);
+  patcher.recorder.clear();
+  const int64_t blind_for_now = fire_all(&patcher).ours;
+  patcher.recorder.clear();
+  const int64_t checked = patcher.check();
+  const bool gave_up = gave_up_everything(patcher);
+  const auto said = static_cast<int64_t>(patcher.said().size());
+  const Reached reached = fire_all(&patcher);
+  return {patcher.status, blind_for_now, checked, gave_up, said, reached.ours, reached.theirs, patcher.check()};
+}
+
+TEST(PatcherChain, a_jump_of_ucx_over_ours_is_found_and_chained_over) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child([] { return theirs_later(patch_as_ucx); }, &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 0, PINRAIL_SUCCESS, 1, 5, 5, 5, PINRAIL_SUCCESS}));
+}
+
+TEST(PatcherChain, the_thirteen_bytes_of_open_mpi_over_ours_are_found_and_chained_over) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child([] { return theirs_later(patch_as_open_mpi); }, &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 0, PINRAIL_SUCCESS, 1, 5, 5, 5, PINRAIL_SUCCESS}));
+}
+
+TEST(PatcherChain, who_fights_for_the_place_is_given_it_after_three_times_and_caching_stops) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        Patcher patcher;
+        ChildAnswer checks{};
+        for (int i = 0; i < 3; ++i) {
+          patch_as_open_mpi("munmap", kEvents[0].target);
+          checks[0] += patcher.check() == PINRAIL_SUCCESS && fire_munmap(&patcher) ? 1 : 0;
+        }
+        checks[1] = blind_count.load();
+        patch_as_open_mpi("munmap", kEvents[0].target);
+        patcher.recorder.clear();
+        checks[2] = patcher.check();
+        checks[3] = gave_up_everything(patcher);
+        checks[4] = blind_count.load();
+        checks[5] = patcher.check();  // it stays so, and is said once
+        checks[6] = blind_count.load();
+        const std::vector<std::string> said = patcher.said();
+        checks[7] = !said.empty() && said.back() == "blind: munmap" && patcher.missing_topics().empty();
+        return checks;
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{3, 0, PINRAIL_ERR_ERROR, 1, 1, PINRAIL_ERR_ERROR, 1, 1}));
+}
+
+// A runtime that calls on what it found: our own jump.
+uintptr_t found_there = 0;
+int polite_munmap(void* base, size_t length) {
+  ++calls;
+  return reinterpret_cast<int (*)(void*, size_t)>(found_there)(base, length);
+}
+
+TEST(PatcherChain, who_calls_on_to_us_is_left_alone) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        Patcher patcher;
+        const uintptr_t function = libc_function("munmap");
+        int32_t relative = 0;
+        std::memcpy(&relative, at(function + 1), sizeof(relative));
+        found_there = function + 5 + static_cast<uintptr_t>(intptr_t{relative});
+        patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(polite_munmap));
+        const std::string laid(static_cast<const char*>(at(function)), 16);
+        patcher.recorder.clear();
+        const int64_t checked = patcher.check();
+        const bool gave_up = gave_up_everything(patcher);
+        const bool untouched = laid == std::string(static_cast<const char*>(at(function)), 16);
+        const int before = calls.load();
+        const bool reached = fire_munmap(&patcher) && calls.load() == before + 1;
+        patcher.recorder.clear();
+        patcher.check();  // what is known is not tried again
+        return ChildAnswer{checked,
+                           gave_up,
+                           untouched,
+                           reached,
+                           static_cast<int64_t>(patcher.recorder.reports().size()),
+                           static_cast<int64_t>(patcher.said().size())};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 0, 1, 1, 0, 0}));
+}
+
+TEST(PatcherChain, the_monitors_own_thread_finds_it) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        Patcher patcher("20");
+        patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(double_madvise));
+        const auto begin = std::chrono::steady_clock::now();
+        const auto waited = [begin] { return std::chrono::steady_clock::now() - begin; };
+        while (patcher.said().empty() && waited() < std::chrono::seconds(20)) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        return ChildAnswer{patcher.status, !patcher.said().empty() && patcher.said()[0] == "patched over: madvise",
+                           fire_madvise(&patcher)};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1}));
+}
+
+TEST(PatcherChain, a_patch_laid_between_stop_and_start_is_chained_over) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        { Patcher first; }
+        lay_all(patch_as_open_mpi);
+        Patcher patcher;
+        const Reached reached = fire_all(&patcher);
+        return ChildAnswer{patcher.status, reached.ours, reached.theirs};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5}));
+}
+
+// Whether start() is refused with that message, and nothing of the monitor is felt afterwards.
+ChildAnswer refused(const std::string& message) {
+  Patcher patcher;
+  const uintptr_t base = marked_pages(1);
+  patcher.recorder.clear();
+  const bool works = munmap(at(base), kPageBytes) == 0 && patcher.recorder.reports().empty();
+  const std::vector<std::string> said = patcher.said();
+  const bool as_expected = said.size() == 1 && said[0] == message && patcher.missing_topics().empty();
+  return {patcher.status, as_expected, works};
+}
+
+TEST(PatcherRefusal, code_that_is_not_known) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        write_code(libc_function("truncate"), {0x0f, 0x1f, 0x44, 0x00, 0x00});  // a nop that no libc begins with
+        return refused("unknown code: truncate");
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_NOT_SUPPORTED, 1, 1}));
+}
+
+TEST(PatcherRefusal, code_that_may_not_be_written) {
+  std::string why;  // the loader protects too: before the child may not
+  ASSERT_NE(component_under_test("monitor", "patcher", &why), nullptr) << why;
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        if (!refuse_system_call(SYS_mprotect, EACCES)) return ChildAnswer{77};
+        return refused("code cannot be written: munmap");
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_PERM, 1, 1}));
+}
+
+TEST(PatcherRefusal, a_kernel_without_the_barrier) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        if (!refuse_system_call(SYS_membarrier, ENOSYS)) return ChildAnswer{77};
+        return refused("no safe way: munmap");
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_NOT_AVAILABLE, 1, 1}));
+}
+
+TEST(PatcherRefusal, an_event_that_does_not_arrive) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        // Without memory files nothing can show that a cut file is seen.
+        if (!refuse_system_call(SYS_memfd_create, ENOSYS)) return ChildAnswer{77};
+        return refused("not seen: fallocate");
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_NOT_SUPPORTED, 1, 1}));
+}
+
+#else
+
+TEST(PatcherChain, is_for_machines_where_code_can_be_patched) {
+  GTEST_SKIP() << "x86-64 Linux with glibc, without ThreadSanitizer";
+}
+
+#endif
+
+}  // namespace
+}  // namespace pinrail::test

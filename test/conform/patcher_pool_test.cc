@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The library with monitor/patcher as its users have it: nobody reports anything, and nothing stale is found.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <cstdlib>
+
+#include "base/patch/system_call.h"
+#include "test/conform/patcher_host.h"
+#include "test/support/child.h"
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+#define NEED_PATCHING() \
+  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux with glibc, without ThreadSanitizer"
+
+uintptr_t map_pages(size_t pages) {
+  void* got = mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return reinterpret_cast<uintptr_t>(got);
+}
+
+TEST(PatcherPool, it_is_the_monitor_by_default_and_registrations_are_kept) {
+  NEED_PATCHING();
+  ASSERT_EQ(pinrail_init(nullptr), PINRAIL_SUCCESS);
+  {
+    fake::FakeRegistrar fake;
+    Pool pool(fake, {PINRAIL_UNSET});
+    ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.stats().leave_pinned, 1u);
+    const uintptr_t base = map_pages(4);
+    pool.use(base, 4 * kPage);
+    EXPECT_TRUE(pool.has(base, 4 * kPage));
+    munmap(at(base + kPage), kPage);
+    EXPECT_FALSE(pool.has(base, 4 * kPage));
+    EXPECT_EQ(pool.stats().invalidations, 1u);
+  }
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+}
+
+TEST(PatcherPool, an_address_that_comes_again_is_a_miss) {
+  NEED_PATCHING();
+  House house(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  for (int i = 0; i < 100; ++i) {
+    const uintptr_t base = map_pages(4);
+    EXPECT_FALSE(pool.has(base, kPage)) << i;
+    pool.use(base, 4 * kPage);
+    munmap(at(base), 4 * kPage);
+  }
+  EXPECT_EQ(pool.stats().hits, 0u);
+  constexpr size_t kLarge = size_t{64} << 20;  // malloc maps such pieces one by one
+  for (int i = 0; i < 20; ++i) {
+    void* const large = std::malloc(kLarge);
+    EXPECT_FALSE(pool.has(reinterpret_cast<uintptr_t>(large), kPage)) << i;
+    pool.use(reinterpret_cast<uintptr_t>(large), kLarge);
+    std::free(large);
+  }
+}
+
+TEST(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
+  NEED_PATCHING();
+  House house(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  const uintptr_t base = map_pages(4);
+  pool.use(base, 4 * kPage);
+#if PINRAIL_CAN_PATCH
+  patch::system_call_hook(SYS_munmap, static_cast<long>(base), 4 * kPage);
+#endif
+  ASSERT_EQ(mmap(at(base), 4 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), at(base));
+  EXPECT_FALSE(pool.has(base, 4 * kPage));
+  munmap(at(base), 4 * kPage);
+}
+
+TEST(PatcherPool, the_library_comes_and_goes_many_times) {
+  NEED_PATCHING();
+  for (int i = 0; i < 30; ++i) {
+    House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "1"}});
+    ASSERT_EQ(house.status, PINRAIL_SUCCESS) << i;
+    fake::FakeRegistrar fake;
+    Pool pool(fake);
+    const uintptr_t base = map_pages(1);
+    pool.use(base, kPage);
+    munmap(at(base), kPage);
+    EXPECT_FALSE(pool.has(base, kPage)) << i;
+  }
+}
+
+#if PINRAIL_CAN_PATCH
+long bare_madvise(void* base, size_t length, int advice) {
+  return patch::system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice);
+}
+
+// Whether a pool that insists on keeping registrations can still be made.
+bool may_keep() {
+  fake::FakeRegistrar fake;
+  return Pool(fake).status == PINRAIL_SUCCESS;
+}
+
+TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_starts_anew) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        const Settings settings = {{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}};
+        int64_t before = 0, after = 1;
+        {
+          House house(settings);
+          before = house.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+          for (int i = 0; i < 500 && after != 0; ++i) {
+            patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
+            usleep(20000);
+            after = may_keep() ? 1 : 0;
+          }
+        }
+        House house(settings);
+        const int64_t anew = house.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+        return ChildAnswer{before, after, anew};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, 0, 1}));
+}
+#endif
+
+TEST(PatcherPool, a_wrong_value_stops_the_program) {
+  const House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "often"}});
+  EXPECT_EQ(house.status, PINRAIL_ERR_BAD_PARAM);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor/patcher: every event is reported before the kernel acts, with its range, and the call is what it was.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/falloc.h>
+#include <malloc.h>
+#include <sys/ipc.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include <thread>
+
+#include "test/conform/patcher_host.h"
+#include "test/support/child.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kPage = kPageBytes;
+
+// The functions of libc as a program calls them, looked up so that no compiler knows better.
+int pidfd_of_self() { return static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)); }
+
+#define NEED_PATCHER(patcher) ASSERT_EQ((patcher).status, PINRAIL_SUCCESS) << testing::PrintToString((patcher).said())
+
+// The range came, whole and exact, first of all that touch it, and while the memory still held its marks.
+testing::AssertionResult came_first(const Patcher& patcher, uintptr_t base, size_t length) {
+  const std::vector<Report> found = patcher.recorder.touching(base, length);
+  if (found.empty()) return testing::AssertionFailure() << "no report";
+  const Report& first = found.front();
+  if (first.base != base || first.length != length) {
+    return testing::AssertionFailure() << "[" << std::hex << first.base << ", +" << first.length << ") instead of ["
+                                       << base << ", +" << length << ")";
+  }
+  if (!first.marked) return testing::AssertionFailure() << "the kernel had acted already";
+  return testing::AssertionSuccess();
+}
+
+// It came after the kernel had acted: what stands there now is new.
+bool came_after(const Patcher& patcher, uintptr_t base, size_t length) {
+  for (const Report& report : patcher.recorder.touching(base, length)) {
+    if (report.base == base && report.length == length && !report.marked) return true;
+  }
+  return false;
+}
+
+std::string first_bytes(const char* name) { return {static_cast<const char*>(at(libc_function(name))), 16}; }
+
+TEST(Patcher, munmap) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(4);
+  patcher.recorder.clear();
+  EXPECT_EQ(munmap(at(base + kPage), 2 * kPage), 0);
+  EXPECT_TRUE(came_first(patcher, base + kPage, 2 * kPage));
+  EXPECT_EQ(patcher.recorder.reports().size(), 1u);
+  munmap(at(base), kPage);
+  munmap(at(base + 3 * kPage), kPage);
+}
+
+TEST(Patcher, a_length_that_is_no_whole_page_is_rounded_up_as_the_kernel_does) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(2);
+  patcher.recorder.clear();
+  EXPECT_EQ(munmap(at(base), kPage + 1), 0);
+  EXPECT_TRUE(came_first(patcher, base, 2 * kPage));
+}
+
+TEST(Patcher, mmap_over_something) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(3);
+  patcher.recorder.clear();
+  ASSERT_EQ(mmap(at(base + kPage), kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at(base + kPage));
+  EXPECT_TRUE(came_first(patcher, base + kPage, kPage));
+  EXPECT_TRUE(came_after(patcher, base + kPage, kPage));
+  munmap(at(base), 3 * kPage);
+}
+
+TEST(Patcher, what_mmap_returns_is_reported_before_the_caller_has_it) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(2);
+  patch::system_call_hook(SYS_munmap, static_cast<long>(base), 2 * kPage);  // behind everybody's back
+  patcher.recorder.clear();
+  ASSERT_EQ(mmap(at(base), 2 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), at(base));
+  EXPECT_TRUE(came_after(patcher, base, 2 * kPage));
+  munmap(at(base), 2 * kPage);
+}
+
+TEST(Patcher, mremap_that_moves_reports_what_moves_and_what_it_lands_on) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t from = marked_pages(2), onto = marked_pages(2);
+  patcher.recorder.clear();
+  ASSERT_EQ(mremap(at(from), 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, at(onto)), at(onto));
+  EXPECT_TRUE(came_first(patcher, from, 2 * kPage));
+  EXPECT_EQ(*static_cast<uint8_t*>(at(onto)), kMark);
+
+  // Something else moves in: a mark that is seen there is the old one.
+  const uintptr_t other = marked_pages(2);
+  *static_cast<uint8_t*>(at(other)) = 0;
+  patcher.recorder.clear();
+  ASSERT_EQ(mremap(at(other), 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, at(onto)), at(onto));
+  EXPECT_TRUE(came_first(patcher, onto, 2 * kPage));
+  EXPECT_TRUE(came_after(patcher, onto, 2 * kPage));
+  munmap(at(onto), 2 * kPage);
+}
+
+TEST(Patcher, mremap_that_shrinks_reports_the_end_alone) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(3);
+  patcher.recorder.clear();
+  ASSERT_EQ(mremap(at(base), 3 * kPage, kPage, MREMAP_MAYMOVE), at(base));
+  EXPECT_TRUE(came_first(patcher, base + kPage, 2 * kPage));
+  EXPECT_TRUE(patcher.recorder.touching(base, kPage).empty());
+  munmap(at(base), kPage);
+}
+
+TEST(Patcher, mremap_that_grows_reports_the_old_range_and_all_that_is_new) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(3);
+  munmap(at(base + kPage), kPage);  // it cannot grow where it is
+  patcher.recorder.clear();
+  void* const moved = mremap(at(base), kPage, 3 * kPage, MREMAP_MAYMOVE);
+  ASSERT_NE(moved, MAP_FAILED);
+  EXPECT_TRUE(came_first(patcher, base, kPage));
+  const std::vector<Report> found = patcher.recorder.touching(reinterpret_cast<uintptr_t>(moved) + kPage, 2 * kPage);
+  ASSERT_FALSE(found.empty());
+  EXPECT_LE(found.front().base, reinterpret_cast<uintptr_t>(moved) + kPage);
+  munmap(moved, 3 * kPage);
+  munmap(at(base + 2 * kPage), kPage);
+}
+
+TEST(Patcher, mremap_that_leaves_the_mapping_reports_its_pages) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(1);
+  patcher.recorder.clear();
+  void* const moved = mremap(at(base), kPage, kPage, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr);
+  if (moved == MAP_FAILED) GTEST_SKIP() << "this kernel has no MREMAP_DONTUNMAP";
+  EXPECT_TRUE(came_first(patcher, base, kPage));
+  munmap(at(base), kPage);
+  munmap(moved, kPage);
+}
+
+TEST(Patcher, madvise_that_drops_pages) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  constexpr int kDropping[] = {MADV_DONTNEED,           MADV_FREE, MADV_REMOVE, 24 /* DONTNEED_LOCKED */,
+                               102 /* GUARD_INSTALL */, 977 /* whatever comes */};
+  for (const int advice : kDropping) {
+    const uintptr_t base =
+        marked_pages(3, advice == MADV_REMOVE ? MAP_SHARED | MAP_ANONYMOUS : MAP_PRIVATE | MAP_ANONYMOUS);
+    patcher.recorder.clear();
+    (void)madvise(at(base + kPage), kPage, advice);  // not every kernel knows all of them
+    EXPECT_TRUE(came_first(patcher, base + kPage, kPage)) << advice;
+    munmap(at(base), 3 * kPage);
+  }
+}
+
+TEST(Patcher, madvise_that_keeps_pages_is_no_event) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(1);
+  patcher.recorder.clear();
+  for (const int advice : {MADV_NORMAL, MADV_WILLNEED, MADV_SEQUENTIAL, MADV_DONTFORK, MADV_DOFORK, MADV_HUGEPAGE,
+                           MADV_NOHUGEPAGE, MADV_COLD, MADV_PAGEOUT, 23 /* POPULATE_WRITE */}) {
+    (void)madvise(at(base), kPage, advice);
+    EXPECT_TRUE(patcher.recorder.reports().empty()) << advice;
+  }
+  munmap(at(base), kPage);
+}
+
+TEST(Patcher, process_madvise_on_ourselves) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const int self = pidfd_of_self();
+  if (self < 0) GTEST_SKIP() << "no pidfd";
+  constexpr size_t kPieces = 40;  // more than the hook copies at once
+  const uintptr_t base = marked_pages(2 * kPieces);
+  std::vector<iovec> list;
+  for (size_t i = 0; i < kPieces; ++i) list.push_back({at(base + 2 * i * kPage), kPage});
+  patcher.recorder.clear();
+  (void)process_madvise(self, list.data(), list.size(), MADV_DONTNEED, 0);  // not every kernel can
+  for (size_t i = 0; i < kPieces; ++i) EXPECT_TRUE(came_first(patcher, base + 2 * i * kPage, kPage)) << i;
+  EXPECT_TRUE(patcher.recorder.touching(base + kPage, kPage).empty());
+  patcher.recorder.clear();
+  errno = 0;
+  EXPECT_EQ(process_madvise(self, reinterpret_cast<iovec*>(16), 1, MADV_DONTNEED, 0), -1) << "not our crash";
+  EXPECT_EQ(errno, EFAULT);
+  close(self);
+  munmap(at(base), 2 * kPieces * kPage);
+}
+
+TEST(Patcher, remap_file_pages) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(2, MAP_SHARED | MAP_ANONYMOUS);
+  patcher.recorder.clear();
+  EXPECT_EQ(remap_file_pages(at(base), kPage, 0, 1, 0), 0);
+  EXPECT_TRUE(came_first(patcher, base, kPage));
+  munmap(at(base), 2 * kPage);
+}
+
+TEST(Patcher, the_break_is_reported_before_it_falls) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  ChildAnswer answer{};
+  // In a child of its own patcher, for malloc's arena sits at the break.
+  patcher.stop();
+  ASSERT_TRUE(in_child(
+      [] {
+        Patcher own;
+        const auto before = reinterpret_cast<uintptr_t>(sbrk(0));
+        const uintptr_t begin = (before + kPage - 1) / kPage * kPage;
+        const bool grown = brk(at(begin + 8 * kPage)) == 0;
+        std::memset(at(begin), kMark, 8 * kPage);
+        own.recorder.clear();
+        const bool by_sbrk = sbrk(-2 * static_cast<intptr_t>(kPage)) == at(begin + 8 * kPage);
+        const bool sbrk_came = static_cast<bool>(came_first(own, begin + 6 * kPage, 2 * kPage));
+        own.recorder.clear();
+        const bool by_brk = brk(at(begin + 100)) == 0;
+        const bool brk_came = static_cast<bool>(came_first(own, begin + kPage, 5 * kPage));
+        const bool noted = sbrk(0) == at(begin + 100);
+        own.recorder.clear();
+        const bool again = sbrk(static_cast<intptr_t>(3 * kPage)) == at(begin + 100);
+        const bool grown_came = came_after(own, begin + kPage, 3 * kPage);
+        return ChildAnswer{own.status, grown && by_sbrk && by_brk && again, sbrk_came, brk_came, noted, grown_came};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 1, 1, 1}));
+}
+
+TEST(Patcher, a_break_that_the_kernel_refuses_is_an_error_as_ever) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  errno = 0;
+  EXPECT_EQ(brk(reinterpret_cast<void*>(UINTPTR_MAX / 2)), -1);
+  EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST(Patcher, shared_memory_segments) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const int id = shmget(IPC_PRIVATE, 3 * kPage, IPC_CREAT | 0600);
+  if (id < 0) GTEST_SKIP() << "no System V shared memory here";
+  patcher.recorder.clear();
+  void* const attached = shmat(id, nullptr, 0);
+  ASSERT_NE(attached, reinterpret_cast<void*>(-1));
+  const auto base = reinterpret_cast<uintptr_t>(attached);
+  EXPECT_TRUE(came_after(patcher, base, 3 * kPage));
+  std::memset(attached, kMark, 3 * kPage);
+  mprotect(at(base + kPage), kPage, PROT_READ);  // three mappings of one segment
+  patcher.recorder.clear();
+  EXPECT_EQ(shmdt(attached), 0);
+  EXPECT_TRUE(came_first(patcher, base, kPage));
+  EXPECT_TRUE(came_first(patcher, base + kPage, kPage));
+  EXPECT_TRUE(came_first(patcher, base + 2 * kPage, kPage));
+
+  const uintptr_t under = marked_pages(4);
+  patcher.recorder.clear();
+  ASSERT_EQ(shmat(id, at(under), SHM_REMAP), at(under));
+  EXPECT_TRUE(came_first(patcher, under, 3 * kPage));
+  EXPECT_TRUE(patcher.recorder.touching(under + 3 * kPage, kPage).empty());
+  shmdt(at(under));
+  munmap(at(under + 3 * kPage), kPage);
+  shmctl(id, IPC_RMID, nullptr);
+  errno = 0;
+  EXPECT_EQ(shmdt(at(under)), -1);
+  EXPECT_EQ(errno, EINVAL);
+}
+
+class PatcherFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = testing::TempDir() + "patcher." + std::to_string(getpid());
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ASSERT_GE(fd_, 0);
+    const std::vector<uint8_t> marks(8 * kPage, kMark);
+    ASSERT_EQ(write(fd_, marks.data(), marks.size()), static_cast<ssize_t>(marks.size()));
+  }
+  void TearDown() override {
+    close(fd_);
+    unlink(path_.c_str());
+  }
+  // Pages 2 to 5 of the file.
+  uintptr_t mapped(int sharing) const {
+    void* const got = mmap(nullptr, 4 * kPage, PROT_READ, sharing, fd_, 2 * kPage);
+    EXPECT_EQ(*static_cast<uint8_t*>(got), kMark);
+    return reinterpret_cast<uintptr_t>(got);
+  }
+
+  std::string path_;
+  int fd_ = -1;
+};
+
+TEST_F(PatcherFiles, ftruncate_reports_the_mapped_part_of_what_is_cut_off) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t shared = mapped(MAP_SHARED), priv = mapped(MAP_PRIVATE);
+  patcher.recorder.clear();
+  ASSERT_EQ(ftruncate(fd_, 4 * kPage), 0);
+  EXPECT_TRUE(came_first(patcher, shared + 2 * kPage, 2 * kPage));
+  EXPECT_TRUE(came_first(patcher, priv + 2 * kPage, 2 * kPage));
+  EXPECT_TRUE(patcher.recorder.touching(shared, 2 * kPage).empty());
+  patcher.recorder.clear();
+  ASSERT_EQ(ftruncate(fd_, 100 * kPage), 0);
+  EXPECT_TRUE(patcher.recorder.reports().empty()) << "a file that grows loses nothing";
+  munmap(at(shared), 4 * kPage);
+  munmap(at(priv), 4 * kPage);
+}
+
+TEST_F(PatcherFiles, truncate_by_name_does_too) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t shared = mapped(MAP_SHARED);
+  patcher.recorder.clear();
+  ASSERT_EQ(truncate(path_.c_str(), 5 * kPage), 0);
+  EXPECT_TRUE(came_first(patcher, shared + 3 * kPage, kPage));
+  munmap(at(shared), 4 * kPage);
+  errno = 0;
+  EXPECT_EQ(truncate("/nonexistent/file", 0), -1);
+  EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(PatcherFiles, a_hole_is_reported_where_it_is_mapped) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t shared = mapped(MAP_SHARED);
+  patcher.recorder.clear();
+  ASSERT_EQ(fallocate(fd_, 0, 0, 8 * kPage), 0);
+  EXPECT_TRUE(patcher.recorder.reports().empty()) << "taking room drops nothing";
+  (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3 * kPage, kPage);  // not every file system can
+  EXPECT_TRUE(came_first(patcher, shared + kPage, kPage));
+  EXPECT_EQ(patcher.recorder.touching(shared, 4 * kPage).size(), 1u);
+  munmap(at(shared), 4 * kPage);
+}
+
+TEST_F(PatcherFiles, a_range_that_shifts_reports_all_behind_it) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t shared = mapped(MAP_SHARED);
+  patcher.recorder.clear();
+  (void)fallocate(fd_, FALLOC_FL_COLLAPSE_RANGE, 3 * kPage, kPage);  // not every file system can
+  EXPECT_TRUE(came_first(patcher, shared + kPage, 3 * kPage));
+  munmap(at(shared), 4 * kPage);
+}
+
+TEST(Patcher, the_loaders_own_unmap) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  void* const object = dlopen(PINRAIL_TEST_VICTIMS, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(object, nullptr) << dlerror();
+  Dl_info info{};
+  ASSERT_NE(dladdr(dlsym(object, "victim_plain"), &info), 0);
+  const auto base = reinterpret_cast<uintptr_t>(info.dli_fbase);
+  patcher.recorder.clear();
+  ASSERT_EQ(dlclose(object), 0);
+  unsigned char resident = 0;
+  ASSERT_NE(mincore(at(base), kPage, &resident), 0) << "it was not unmapped at all";
+  const std::vector<Report> found = patcher.recorder.touching(base, kPage);
+  ASSERT_FALSE(found.empty()) << patcher.recorder.reports().size() << " other reports";
+  EXPECT_EQ(found.front().base, base);
+}
+
+TEST(Patcher, what_malloc_gives_back) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  if (libc_function("malloc") != reinterpret_cast<uintptr_t>(&malloc)) GTEST_SKIP() << "malloc is not libc's here";
+  void* const large = malloc(64 << 20);
+  std::memset(large, kMark, 64 << 20);
+  const auto base = reinterpret_cast<uintptr_t>(large);
+  patcher.recorder.clear();
+  free(large);
+  EXPECT_FALSE(patcher.recorder.touching(base, 64 << 20).empty());
+
+  std::vector<void*> pieces;
+  for (int i = 0; i < 200; ++i) pieces.push_back(malloc(100 << 10));
+  for (void* piece : pieces) std::memset(piece, kMark, 100 << 10);
+  const auto middle = reinterpret_cast<uintptr_t>(pieces[100]);
+  for (void* piece : pieces) free(piece);
+  patcher.recorder.clear();
+  malloc_trim(0);
+  // Trimmed now, or when the last one was freed: then the recorder was cleared too late, and nothing is mapped there.
+  unsigned char resident = 0;
+  const bool gone = mincore(at(middle & ~(kPage - 1)), kPage, &resident) != 0;
+  EXPECT_TRUE(gone || !patcher.recorder.touching(middle, kPage).empty());
+}
+
+TEST(Patcher, results_and_errno_are_the_calls) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  struct Case {
+    const char* what;
+    long (*call)();
+    long result;
+    int error;
+  };
+  constexpr int kUntouched = 12345;
+  const Case cases[] = {
+      {"munmap", [] { return long{munmap(at(marked_pages(1)), kPage)}; }, 0, kUntouched},
+      {"munmap", [] { return long{munmap(at(123), kPage)}; }, -1, EINVAL},
+      {"mmap", [] { return reinterpret_cast<long>(mmap(nullptr, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)); },
+       -1, EINVAL},
+      {"mmap", [] { return reinterpret_cast<long>(mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, -1, 0)); }, -1, EBADF},
+      {"mmap", [] { return reinterpret_cast<long>(mmap(nullptr, kPage, 0, MAP_PRIVATE, 0, 17)); }, -1, EINVAL},
+      {"mremap", [] { return reinterpret_cast<long>(mremap(at(0x10000), kPage, kPage, MREMAP_FIXED, at(0x20000))); },
+       -1, EINVAL},
+      {"madvise", [] { return long{madvise(at(marked_pages(1)), kPage, MADV_DONTNEED)}; }, 0, kUntouched},
+      {"madvise", [] { return long{madvise(at(1), kPage, MADV_DONTNEED)}; }, -1, EINVAL},
+      {"process_madvise", [] { return long{process_madvise(-1, nullptr, 0, MADV_DONTNEED, 0)}; }, -1, EBADF},
+      {"shmdt", [] { return long{shmdt(at(marked_pages(1)))}; }, -1, EINVAL},
+      {"shmat", [] { return reinterpret_cast<long>(shmat(-1, nullptr, 0)); }, -1, EINVAL},
+      {"fallocate", [] { return long{fallocate(-1, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1)}; }, -1, EBADF},
+      {"ftruncate", [] { return long{ftruncate(-1, 0)}; }, -1, EBADF},
+      {"remap_file_pages", [] { return long{remap_file_pages(at(1), kPage, PROT_READ, 0, 0)}; }, -1, EINVAL},
+  };
+  for (const Case& one : cases) {
+    errno = kUntouched;
+    EXPECT_EQ(one.call(), one.result) << one.what;
+    EXPECT_EQ(errno, one.error) << one.what;
+  }
+}
+
+TEST(Patcher, events_of_other_threads) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(1);
+  patcher.recorder.clear();
+  pid_t thread = 0;
+  std::thread([&] {
+    thread = static_cast<pid_t>(syscall(SYS_gettid));
+    munmap(at(base), kPage);
+  }).join();
+  EXPECT_TRUE(came_first(patcher, base, kPage));
+  ASSERT_FALSE(patcher.recorder.touching(base, kPage).empty());
+  EXPECT_EQ(patcher.recorder.touching(base, kPage).front().thread, thread);
+}
+
+TEST(Patcher, after_stop_nothing_is_reported_and_a_new_start_takes_the_same_patches) {
+  std::vector<std::string> before;
+  constexpr const char* kNames[] = {"munmap", "mmap", "mremap", "madvise", "brk", "fallocate"};
+  {
+    Patcher patcher;
+    NEED_PATCHER(patcher);
+    for (const char* name : kNames) before.push_back(first_bytes(name));
+    const uintptr_t base = marked_pages(1);
+    patcher.stop();
+    patcher.recorder.clear();
+    EXPECT_EQ(munmap(at(base), kPage), 0);
+    EXPECT_TRUE(patcher.recorder.reports().empty());
+  }
+  for (int i = 0; i < 20; ++i) {
+    Patcher patcher;
+    NEED_PATCHER(patcher);
+    const uintptr_t base = marked_pages(1);
+    patcher.recorder.clear();
+    munmap(at(base), kPage);
+    EXPECT_EQ(patcher.recorder.touching(base, kPage).size(), 1u);
+  }
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(before[i], first_bytes(kNames[i])) << kNames[i];
+  }
+}
+
+TEST(Patcher, two_at_once_each_see_every_event) {
+  Patcher first;
+  NEED_PATCHER(first);
+  Patcher second;
+  NEED_PATCHER(second);
+  const uintptr_t base = marked_pages(1);
+  first.recorder.clear();
+  second.recorder.clear();
+  EXPECT_EQ(munmap(at(base), kPage), 0);
+  EXPECT_TRUE(came_first(first, base, kPage));
+  EXPECT_TRUE(came_first(second, base, kPage));
+  EXPECT_EQ(first.check(), PINRAIL_SUCCESS);
+  EXPECT_EQ(second.check(), PINRAIL_SUCCESS);
+  EXPECT_TRUE(first.said().empty()) << "it calls on: nothing was lost";
+}
+
+TEST(Patcher, a_function_that_is_left_out_is_not_seen_and_that_is_said) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        Patcher patcher("0", "madvise,loader");
+        const uintptr_t base = marked_pages(1);
+        patcher.recorder.clear();
+        madvise(at(base), kPage, MADV_DONTNEED);
+        const auto after_madvise = static_cast<int64_t>(patcher.recorder.touching(base, kPage).size());
+        munmap(at(base), kPage);
+        const auto after_munmap = static_cast<int64_t>(patcher.recorder.touching(base, kPage).size());
+        return ChildAnswer{patcher.status, after_madvise, after_munmap, static_cast<int64_t>(patcher.lines().size())};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[1] + 1, answer[2]);
+  EXPECT_EQ(answer[3], 2) << "one line for each function that is left out";
+}
+
+TEST(Patcher, wrong_values_are_refused) {
+  std::string why;
+  const pinrail_component_t* descriptor = component_under_test("monitor", "patcher", &why);
+  ASSERT_NE(descriptor, nullptr) << why;
+  fake::FakeHost host(*descriptor);
+  EXPECT_FALSE(host.set("check_interval", "often"));
+  EXPECT_FALSE(host.set("check_interval", "-1"));
+  EXPECT_FALSE(host.set("check_interval", "3600001"));
+  EXPECT_TRUE(host.set("check_interval", "0"));
+}
+
+TEST(Patcher, a_forked_child_reports_nothing_and_works) {
+  Patcher patcher("10");
+  NEED_PATCHER(patcher);
+  const uintptr_t base = marked_pages(2);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        patcher.recorder.clear();
+        const int result = munmap(at(base), kPage);
+        const auto inherited = static_cast<int64_t>(patcher.recorder.reports().size());
+        patcher.stop();  // the thread that looks is not here: nobody may wait for it
+        Patcher own;
+        own.recorder.clear();
+        munmap(at(base + kPage), kPage);
+        return ChildAnswer{result, inherited, own.status,
+                           static_cast<int64_t>(own.recorder.touching(base, 2 * kPage).size())};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{0, 0, PINRAIL_SUCCESS, 1}));
+  munmap(at(base), 2 * kPage);
+}
+
+}  // namespace
+}  // namespace pinrail::test
+
+#else
+
+TEST(Patcher, is_for_machines_where_code_can_be_patched) {
+  GTEST_SKIP() << "x86-64 Linux with glibc, without ThreadSanitizer";
+}
+
+#endif
