@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// team.cc - pinned threads behind one barrier.
+#include "test/bench/team.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "test/bench/clock.h"
+
+namespace pinrail::bench {
+
+namespace {
+
+struct alignas(128) Own {
+  std::atomic<uint64_t> word{0};
+  double start = 0;
+  double end = 0;
+};
+
+void stay_on(int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
+int nth_processor(unsigned nth) { return processors()[nth % processors().size()]; }
+
+std::vector<int> find_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  std::vector<int> found;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &set)) found.push_back(i);
+  return found;
+}
+
+}  // namespace
+
+const std::vector<int>& processors() {
+  static const std::vector<int> all = find_processors();
+  return all;
+}
+
+Pinned::Pinned(unsigned nth) {
+  processors();  // asked for the first time, it must see the mask of the process
+  sched_getaffinity(0, sizeof(before_), &before_);
+  stay_on(nth_processor(nth));
+}
+
+Pinned::~Pinned() { sched_setaffinity(0, sizeof(before_), &before_); }
+
+double run_team(unsigned threads, const std::function<void(unsigned)>& warm_up,
+                const std::function<void(unsigned)>& body) {
+  processors();
+  std::vector<Own> own(threads);
+  std::atomic<unsigned> waiting{threads};
+  std::vector<std::thread> team;
+  for (unsigned i = 0; i < threads; ++i) {
+    team.emplace_back([&, i] {
+      stay_on(nth_processor(i));
+      warm_up(i);
+      waiting.fetch_sub(1);
+      while (waiting.load() != 0) {
+      }
+      own[i].start = now_ns();
+      body(i);
+      own[i].end = now_ns();
+    });
+  }
+  for (std::thread& thread : team) thread.join();
+  double first = own[0].start, last = own[0].end;
+  for (const Own& one : own) {
+    first = std::min(first, one.start);
+    last = std::max(last, one.end);
+  }
+  return last - first;
+}
+
+double machine_scaling(unsigned threads) {
+  constexpr int kAdds = 2000000;
+  std::vector<Own> own(threads);
+  const auto nothing = [](unsigned) {};
+  const auto add = [&](unsigned i) {
+    for (int n = 0; n < kAdds; ++n) own[i].word.fetch_add(1);
+  };
+  const double alone = run_team(1, nothing, add);
+  return threads * alone / run_team(threads, nothing, add);
+}
+
+bool is_quiet(unsigned threads) {
+  const double scaling = machine_scaling(threads) / threads;
+  return scaling >= 0.925 && scaling <= 1.075;
+}
+
+}  // namespace pinrail::bench

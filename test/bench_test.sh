@@ -1,0 +1,110 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# bench_test.sh - the benchmarks run and report: every row is there and its figures are above zero. Says nothing of
+# speed. Runs in the build tree. Exit status 77: Google Benchmark or python3 is missing, or a sanitizer is on.
+set -u
+srcdir=${srcdir:-$(dirname "$0")/..}
+run=$srcdir/test/bench/run
+command -v python3 >/dev/null 2>&1 || { echo "SKIP: python3 is not installed"; exit 77; }
+[ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: UCX and Open MPI patch code, which sanitizers do not survive"; exit 77; }
+if [ ! -x test/bench/bench_pinrail ]; then
+  make -n bench 2>&1 | grep -q 'needs Google Benchmark' || { echo "FAIL: bench_pinrail is not built"; exit 1; }
+  make bench >/dev/null 2>&1 && { echo "FAIL: make bench succeeds without Google Benchmark"; exit 1; }
+  echo "SKIP: Google Benchmark was not found by configure"
+  exit 77
+fi
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+export PINRAIL_MCA_mpool_grdma_count_limit=1 # must not reach the programs
+
+"$run" --help | grep -q -e --smoke || { echo "FAIL: --help says nothing of --smoke"; exit 1; }
+timeout 300 "$run" --smoke --output "$work" >"$work/table" 2>"$work/progress"
+status=$?
+if [ "$status" -ne 0 ]; then
+  echo "FAIL: run --smoke: exit status $status"
+  cat "$work/table" "$work/progress"
+  exit 1
+fi
+
+timeout 60 python3 - "$work" <<'END'
+import json, os, sys
+
+folder = sys.argv[1]
+with open(os.path.join(folder, "report.json"), encoding="utf-8") as file:
+    report = json.load(file)
+table = open(os.path.join(folder, "table"), encoding="utf-8").read()
+failures = []
+
+
+def check(holds, what):
+    if not holds:
+        failures.append(what)
+
+
+WORKS = {"hot": 1, "random": 4, "random_odd": 1, "random_odd_sizes": 1, "same_buffer": 2, "different_buffers": 2,
+         "miss_insert_evict": 1, "invalidate_uncached": 1, "mixed": 24, "mmap_munmap": 1, "memory": 2, "memory_odd": 2,
+         "pause": 1}
+found = {}
+for row in report["rows"]:
+    found[row["work"]] = found.get(row["work"], 0) + 1
+for work, count in WORKS.items():
+    check(found.get(work, 0) >= count, f"{work}: {found.get(work, 0)} rows, not {count}")
+check(set(found) <= set(WORKS), f"rows of another name: {set(found) - set(WORKS)}")
+
+present = [library for library in ("pinrail", "ucx", "ompi") if library not in report["absent"]]
+broken = {error["library"] for error in report["errors"]}
+check("pinrail" in present, "Pinrail itself was not measured")
+
+
+def may_be_null(row, library):
+    """Samples of several threads, on a busy machine; what a peer has not; what failed in a peer, which is told."""
+    if row["threads"] > 1 or library in broken:
+        return True
+    largest = max(row["regions"] for row in report["rows"])
+    return library == "ompi" and row["regions"] == largest
+
+
+for row in report["rows"]:
+    name = f"{row['work']} of {row['regions']}, {row['threads']} threads, {row['percent']} %"
+    unit = "bytes" if row["work"].startswith("memory") else "ns"
+    for library in present:
+        figure = row[f"{library}_{unit}"]
+        if figure is None:
+            check(may_be_null(row, library), f"{name}: {library} has no figure")
+            check(row["threads"] == 1 or "why_null" in row or library != "pinrail", f"{name}: null without a reason")
+        else:
+            check(figure > 0, f"{name}: {library} {figure}")
+            spread = row["samples"][library][unit]
+            check(spread["n"] >= 1 and spread["min"] <= spread["median"] <= spread["max"], f"{name}: {library} {spread}")
+    for peer in ("ucx", "ompi"):
+        pair = row[f"{peer}_{unit}"], row[f"pinrail_{unit}"]
+        check((row[f"ratio_{peer}"] is None) == (None in pair or 0 in pair), f"{name}: ratio of {pair}")
+    check(row["rejected_samples"] >= 0, f"{name}: rejected samples")
+    if row["threads"] > 1 and row["pinrail_ns"] is not None:
+        check(row["throughput_ratio"] > 0, f"{name}: throughput ratio {row['throughput_ratio']}")
+    if row["work"] == "mmap_munmap":
+        check(row.get("baseline_ns", 0) > 0, f"{name}: no baseline")
+    if row["work"] == "pause":
+        for figure in ("p9999_ns", "invalidate_ns", "quiet_max_ns", "quiet_p9999_ns", "hits"):
+            check(row["samples"]["pinrail"].get(figure, 0) > 0, f"{name}: {figure}")
+    if row["work"] == "miss_insert_evict":
+        for library in present:
+            check(row["samples"][library]["registered_share"] == 1, f"{name}: {library} had hits")
+    if row["work"] == "mixed" and row["percent"] and row["threads"] == 1:
+        check(row["samples"]["pinrail"]["registered_share"] > 0, f"{name}: nothing was invalidated")
+
+for key in ("cpu", "cores", "kernel"):
+    check(report["machine"].get(key), f"machine: no {key}")
+for library in present:
+    check(report["versions"].get(library), f"no version of {library}")
+check("hot" in table and "throughput / one thread" in table, "the table lacks rows")
+for picture in ("cost.svg", "threads.svg"):
+    drawn = os.path.exists(os.path.join(folder, picture))
+    check(drawn or "pictures left out" in table, f"there is no {picture}, and nothing says so")
+
+for failure in failures:
+    print(f"FAIL: {failure}")
+peers = ", ".join(present[1:]) or "no peer"
+print(f"{len(report['rows'])} rows, beside {peers}; {len(failures)} checks failed")
+sys.exit(1 if failures else 0)
+END
