@@ -1,0 +1,711 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#undef _FORTIFY_SOURCE  // its longjmp refuses to change stacks
+#include "test/model/explorer.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <ucontext.h>
+
+namespace pinrail::model {
+namespace {
+
+constexpr size_t kMostThreads = 5;  // with the one that looks at the end
+constexpr size_t kStackBytes = 128 * 1024;
+constexpr int kNobody = -1;
+
+// What the explorer leaves on a thread's stack would make equal states look different.
+__attribute__((noinline)) void scrub() {
+  char dead[1024];
+  std::memset(dead, 0, sizeof(dead));
+  __asm__ volatile("" : : "r"(dead) : "memory");
+}
+
+// The explorer itself may share inline functions with the instrumented code: what these do in here is not looked at.
+// Stays set where a turn leads to another thread, for that one is in here as well.
+bool is_inside = false;
+struct Inside {
+  Inside() { is_inside = true; }
+  ~Inside() {
+    scrub();
+    is_inside = false;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15u + (a << 6) + (a >> 2))) * 0xFF51AFD7ED558CCDu;
+  x ^= x >> 32;
+  x *= 0xC4CEB9FE1A85EC53u;
+  return x ^ (x >> 29);
+}
+
+// Eight aligned bytes that the threads touch, or a mutex.
+struct Word {
+  uint64_t* address;
+  uint64_t initial;
+  uint64_t share;    // of the hash of the memory
+  uint32_t readers;  // a bit for each thread, over all executions
+  uint32_t writers;
+  int owner;  // of a mutex
+  bool is_mutex;
+  bool is_dirty;
+  bool is_freed;
+};
+
+struct Store {
+  uintptr_t address;
+  unsigned size;
+  uint64_t value;
+};
+
+enum class Op : uint8_t { start, load, store, modify, drain, lock, barrier, done };
+const char* const kOpNames[] = {"start", "load", "store", "modify", "drain", "lock", "barrier", "done"};
+
+struct Thread {
+  Op op = Op::start;
+  uintptr_t address = 0;      // of op
+  uint64_t local = 0;         // hash of all that it knows; 0: not made yet
+  const char* top = nullptr;  // of its stack, while it waits
+  std::vector<Store> buffer;
+  uint32_t barrier_waits_for = 0;  // threads whose buffers were not seen empty yet
+  jmp_buf start, at;
+  std::unique_ptr<char[]> stack;
+  ucontext_t context;
+};
+
+struct Turn {
+  uint32_t possible;  // bit t: thread t goes on; bit kMostThreads + t: its oldest store becomes visible
+  unsigned chosen;
+};
+
+// A line of a trace.
+struct Event {
+  int thread;
+  const char* what;
+  uintptr_t address;
+  uint64_t value;
+};
+
+enum class End : uint8_t { complete, known, wrong, again };
+
+class Explorer {
+ public:
+  Outcome explore(const Scenario& scenario, const Bounds& bounds);
+
+  bool running() const { return current_ != kNobody; }
+  uint64_t load(uintptr_t address, unsigned size);
+  void store(uintptr_t address, unsigned size, uint64_t value);
+  uint64_t modify(uintptr_t address, unsigned size, const Change& change);
+  void drain() {
+    if (!me().buffer.empty()) wait_for_turn(Op::drain, 0);
+  }
+  void membarrier();
+  void pause() { wait_for_turn(Op::load, 0); }
+  void lock(uintptr_t mutex);
+  void unlock(uintptr_t mutex);
+  void freed(uintptr_t memory, size_t bytes);
+  void read_plainly(uintptr_t address, size_t bytes);
+  void write_plainly(uintptr_t address, size_t bytes);
+  void require(bool condition, const char* what);
+  void call(uintptr_t address, const std::string& name) { names_[address] = name; }
+  void run_thread(unsigned number);
+
+ private:
+  // One execution.
+  End execute();
+  void start_all();
+  void restore();
+  bool next_choice();
+
+  // Turns.
+  __attribute__((noinline)) void wait_for_turn(Op op, uintptr_t address);
+  __attribute__((noinline)) void take_turns();
+  void go_on(unsigned number);
+  [[noreturn]] void finish(End end);
+  uint32_t possible_turns() const;
+  bool can_go_on(const Thread& thread) const;
+  uint64_t state();
+  uint64_t local_state(unsigned number);
+  void became_empty(unsigned number);
+
+  // Memory.
+  Word& word_at(uintptr_t address);
+  void put(uintptr_t address, unsigned size, uint64_t value);
+  void refresh(Word& word);
+  void flush_one(unsigned number);
+  void flush_unseen(unsigned number);
+  void note(Word& word, bool writes);
+  bool others_write(const Word& word) const { return !is_last() && (word.writers & ~bit(current_)) != 0; }
+  bool others_touch(const Word& word, unsigned number) const {
+    return number + 1 != count_ && ((word.readers | word.writers) & ~(1u << number)) != 0;
+  }
+  bool is_private(uintptr_t address) const;
+  // at_end runs when nobody else does: what it sees and does makes no turns.
+  bool is_last() const { return current_ == static_cast<int>(count_) - 1; }
+
+  static uint32_t bit(int number) { return 1u << static_cast<unsigned>(number); }
+  Thread& me() { return threads_[static_cast<size_t>(current_)]; }
+  void record(int thread, const char* what, uintptr_t address, uint64_t value) {
+    events_.push_back({thread, what, address, value});
+  }
+  std::vector<std::string> tell() const;
+
+  const Scenario* scenario_ = nullptr;
+  Bounds bounds_;
+  Thread threads_[kMostThreads];  // the last one runs at_end
+  unsigned count_ = 0;
+  int current_ = kNobody;
+  jmp_buf main_;
+  ucontext_t main_context_;
+
+  std::unordered_map<uintptr_t, Word> words_;
+  std::vector<Word*> touched_;  // in this execution
+  std::vector<Word*> dirty_;    // written plainly: the new values are in memory by the next turn
+  uint64_t memory_ = 0;         // hash of all that differs from the beginning
+
+  std::vector<Turn> path_;
+  size_t depth_ = 0;
+  std::unordered_set<uint64_t> known_;
+  uint32_t barrier_callers_ = 0;  // threads that call membarrier, over all executions
+  bool grew_ = false;             // X3: a word is seen by more threads than was thought
+  End end_ = End::complete;
+  std::string violation_;
+  std::vector<Event> events_;
+  std::map<uintptr_t, std::string> names_;
+};
+
+// Made on first use: the code under test is instrumented in its static constructors too.
+bool is_made = false;
+Explorer& explorer() {
+  static Explorer made;
+  is_made = true;
+  return made;
+}
+
+// ---- Threads
+
+void enter_thread(unsigned number) { explorer().run_thread(number); }
+
+// Each start of the thread comes back to the setjmp here: the frame stays.
+void Explorer::run_thread(unsigned number) {
+  if (_setjmp(threads_[number].start) == 0) swapcontext(&threads_[number].context, &main_context_);
+  is_inside = false;
+  if (!is_last()) {
+    scenario_->threads[static_cast<size_t>(current_)]();
+  } else if (scenario_->at_end) {
+    scenario_->at_end();
+  }
+  const Inside inside;
+  wait_for_turn(Op::done, 0);
+  std::abort();
+}
+
+void Explorer::start_all() {
+  for (unsigned i = 0; i < count_; ++i) {
+    Thread& thread = threads_[i];
+    thread.stack.reset(new char[kStackBytes]);
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStackBytes;
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, reinterpret_cast<void (*)()>(enter_thread), 1, i);
+    swapcontext(&main_context_, &thread.context);
+  }
+}
+
+void Explorer::finish(End end) {
+  end_ = end;
+  _longjmp(main_, 1);
+}
+
+void Explorer::go_on(unsigned number) {
+  if (static_cast<int>(number) == current_) return;
+  current_ = static_cast<int>(number);
+  _longjmp(threads_[number].op == Op::start ? threads_[number].start : threads_[number].at, 1);
+}
+
+// ---- Turns
+
+bool Explorer::can_go_on(const Thread& thread) const {
+  switch (thread.op) {
+    case Op::start:
+    case Op::load:
+    case Op::store: return true;
+    case Op::modify:
+    case Op::drain: return thread.buffer.empty();
+    case Op::lock: return thread.buffer.empty() && words_.find(thread.address)->second.owner == kNobody;
+    case Op::barrier: return thread.barrier_waits_for == 0;
+    case Op::done: break;
+  }
+  return false;
+}
+
+uint32_t Explorer::possible_turns() const {
+  uint32_t turns = 0;
+  bool others_ended = true;
+  for (unsigned i = 0; i < count_; ++i) {
+    const Thread& thread = threads_[i];
+    if (can_go_on(thread) && (i + 1 < count_ || others_ended)) turns |= 1u << i;
+    if (!thread.buffer.empty()) turns |= 1u << (kMostThreads + i);
+    others_ended = others_ended && thread.op == Op::done && thread.buffer.empty();
+  }
+  return turns;
+}
+
+uint64_t mix_bytes(uint64_t hash, const void* bytes, size_t count) {
+  const auto* at = static_cast<const char*>(bytes);
+  for (; count >= sizeof(uint64_t); at += sizeof(uint64_t), count -= sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, at, sizeof(word));
+    hash = (hash ^ word) * 0x9FB21C651E98DF25u;
+    hash ^= hash >> 35;
+  }
+  return hash;
+}
+
+// A waiting thread goes on from its registers and its stack: what is there and in memory is all that it knows.
+uint64_t Explorer::local_state(unsigned number) {
+  Thread& thread = threads_[number];
+  if (thread.op == Op::start || thread.op == Op::done) return static_cast<uint64_t>(thread.op);
+  if (thread.local == 0) {
+    thread.local = mix_bytes(1, &thread.at, sizeof(thread.at));
+    const char* const end = thread.stack.get() + kStackBytes;
+    thread.local = mix_bytes(thread.local, thread.top, static_cast<size_t>(end - thread.top));
+    thread.local = mix(thread.local, thread.address);
+  }
+  return thread.local;
+}
+
+uint64_t Explorer::state() {
+  for (Word* word : dirty_) {
+    word->is_dirty = false;
+    refresh(*word);
+  }
+  dirty_.clear();
+  uint64_t hash = memory_;
+  for (unsigned i = 0; i < count_; ++i) {
+    const Thread& thread = threads_[i];
+    hash = mix(hash, local_state(i));
+    hash = mix(hash, static_cast<uint64_t>(thread.op) | uint64_t{thread.barrier_waits_for} << 8);
+    for (const Store& store : thread.buffer) hash = mix(mix(hash, store.address), store.value);
+  }
+  return hash;
+}
+
+void Explorer::wait_for_turn(Op op, uintptr_t address) {
+  me().op = op;
+  me().address = address;
+  me().local = 0;
+  if (_setjmp(me().at) == 0) take_turns();
+}
+
+// Chooses until a thread is to go on, and goes there. Comes back when it is the calling thread's turn.
+void Explorer::take_turns() {
+  if (current_ != kNobody) me().top = static_cast<const char*>(__builtin_frame_address(0));
+  for (;;) {
+    if (grew_) finish(End::again);
+    const uint32_t possible = possible_turns();
+    if (depth_ == path_.size()) {
+      if (possible == 0) {
+        for (unsigned i = 0; i < count_; ++i) {
+          if (threads_[i].op != Op::done) require(false, "a deadlock");
+        }
+        finish(End::complete);
+      }
+      if (!known_.insert(state()).second) finish(End::known);
+      require(path_.size() < bounds_.turns, "an execution without an end");
+      path_.push_back({possible, static_cast<unsigned>(__builtin_ctz(possible))});
+    } else if (path_[depth_].possible != possible) {
+      std::fprintf(stderr, "explorer: the same turns came to another state: something escapes the model\n");
+      std::abort();
+    }
+    const unsigned chosen = path_[depth_++].chosen;
+    if (chosen < kMostThreads) return go_on(chosen);
+    flush_one(chosen - kMostThreads);
+  }
+}
+
+// The last turn that can be taken otherwise. False if there is none.
+bool Explorer::next_choice() {
+  for (; !path_.empty(); path_.pop_back()) {
+    Turn& turn = path_.back();
+    const uint32_t later = turn.possible & ~((2u << turn.chosen) - 1);
+    if (later == 0) continue;
+    turn.chosen = static_cast<unsigned>(__builtin_ctz(later));
+    return true;
+  }
+  return false;
+}
+
+void Explorer::restore() {
+  for (Word* word : touched_) {
+    if (!word->is_mutex) *word->address = word->initial;
+    word->share = 0;
+    word->owner = kNobody;
+    word->is_dirty = word->is_freed = false;
+  }
+  touched_.clear();
+  dirty_.clear();
+  memory_ = 0;
+  for (unsigned i = 0; i < count_; ++i) {
+    threads_[i].op = Op::start;
+    threads_[i].local = 0;
+    threads_[i].buffer.clear();
+    threads_[i].barrier_waits_for = 0;
+  }
+}
+
+End Explorer::execute() {
+  depth_ = 0;
+  events_.clear();
+  if (_setjmp(main_) == 0) {
+    current_ = kNobody;
+    take_turns();
+  }
+  current_ = kNobody;
+  return end_;
+}
+
+Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
+  Outcome outcome;
+  scenario_ = &scenario;
+  events_.reserve(4 * bounds.turns);
+  bounds_ = bounds;
+  count_ = static_cast<unsigned>(scenario.threads.size()) + 1;
+  words_.clear();
+  touched_.clear();
+  path_.clear();
+  known_.clear();
+  violation_.clear();
+  grew_ = false;
+  barrier_callers_ = 0;
+  start_all();
+  for (;;) {
+    restore();
+    const End end = execute();
+    ++outcome.replays;
+    if (end == End::wrong) break;
+    if (end == End::again) {
+      grew_ = false;
+      path_.clear();
+      known_.clear();
+      outcome.paths = 0;
+      continue;
+    }
+    if (end == End::complete) ++outcome.paths;
+    if (known_.size() > bounds_.states) break;
+    if (next_choice()) continue;
+    outcome.complete = true;
+    break;
+  }
+  outcome.states = known_.size();
+  outcome.violation = violation_;
+  if (!violation_.empty()) outcome.trace = tell();
+  restore();
+  scenario_ = nullptr;
+  return outcome;
+}
+
+void Explorer::require(bool condition, const char* what) {
+  if (condition || scenario_ == nullptr) return;
+  violation_ = what;
+  finish(End::wrong);
+}
+
+// ---- Memory
+
+bool Explorer::is_private(uintptr_t address) const {
+  for (unsigned i = 0; i < count_; ++i) {
+    if (address - reinterpret_cast<uintptr_t>(threads_[i].stack.get()) < kStackBytes) return true;
+  }
+  return false;
+}
+
+Word& Explorer::word_at(uintptr_t address) {
+  const uintptr_t aligned = address & ~uintptr_t{7};
+  auto* const memory = reinterpret_cast<uint64_t*>(aligned);
+  const auto [at, is_new] = words_.try_emplace(aligned, Word{memory, 0, 0, 0, 0, kNobody, false, false, false});
+  // Between executions all is as it was at the beginning, and within one the first touch comes before any write.
+  if (is_new) at->second.initial = *memory;
+  return at->second;
+}
+
+// Reads and writes are noted over all executions; a word that more threads see than was known changes what is a turn.
+void Explorer::note(Word& word, bool writes) {
+  require(!word.is_freed, "memory was used after it was freed");
+  if (is_last()) return;
+  uint32_t& mask = writes ? word.writers : word.readers;
+  if ((mask & bit(current_)) != 0) return;
+  mask |= bit(current_);
+  const uint32_t all = word.readers | word.writers;
+  if (word.writers != 0 && (all & (all - 1)) != 0) grew_ = true;
+}
+
+void Explorer::refresh(Word& word) {
+  touched_.push_back(&word);
+  memory_ -= word.share;
+  word.share = *word.address == word.initial ? 0 : mix(reinterpret_cast<uintptr_t>(word.address), *word.address);
+  memory_ += word.share;
+}
+
+void Explorer::put(uintptr_t address, unsigned size, uint64_t value) {
+  Word& word = word_at(address);
+  std::memcpy(reinterpret_cast<void*>(address), &value, size);
+  refresh(word);
+}
+
+void Explorer::became_empty(unsigned number) {
+  for (unsigned i = 0; i < count_; ++i) threads_[i].barrier_waits_for &= ~(1u << number);
+}
+
+void Explorer::flush_one(unsigned number) {
+  std::vector<Store>& buffer = threads_[number].buffer;
+  const Store store = buffer.front();
+  buffer.erase(buffer.begin());
+  put(store.address, store.size, store.value);
+  record(static_cast<int>(number), "store is visible", store.address, store.value);
+  flush_unseen(number);
+}
+
+// Stores that nobody else can see need no turn when they are the oldest.
+void Explorer::flush_unseen(unsigned number) {
+  std::vector<Store>& buffer = threads_[number].buffer;
+  while (!buffer.empty() && !others_touch(word_at(buffer.front().address), number)) {
+    put(buffer.front().address, buffer.front().size, buffer.front().value);
+    buffer.erase(buffer.begin());
+  }
+  if (buffer.empty()) became_empty(number);
+}
+
+uint64_t Explorer::load(uintptr_t address, unsigned size) {
+  Word& word = word_at(address);
+  note(word, false);
+  if (others_write(word)) wait_for_turn(Op::load, address);
+  uint64_t value = 0;
+  std::memcpy(&value, reinterpret_cast<const void*>(address), size);
+  const std::vector<Store>& buffer = me().buffer;
+  for (const Store& store : buffer) {
+    if (store.address == address && store.size == size) value = store.value;
+  }
+  record(current_, "load", address, value);
+  return value;
+}
+
+void Explorer::store(uintptr_t address, unsigned size, uint64_t value) {
+  Word& word = word_at(address);
+  note(word, true);
+  // A turn, for a membarrier waits for the stores that were made before it, and for no later ones.
+  const bool matters = (barrier_callers_ & ~bit(current_)) != 0 && !is_last();
+  if (matters && others_touch(word, static_cast<unsigned>(current_))) wait_for_turn(Op::store, address);
+  record(current_, "store", address, value);
+  me().buffer.push_back({address, size, value});
+  flush_unseen(static_cast<unsigned>(current_));
+}
+
+uint64_t Explorer::modify(uintptr_t address, unsigned size, const Change& change) {
+  Word& word = word_at(address);
+  note(word, true);
+  if (others_touch(word, static_cast<unsigned>(current_))) {
+    wait_for_turn(Op::modify, address);
+  } else {
+    drain();
+  }
+  uint64_t old = 0, value = 0;
+  std::memcpy(&old, reinterpret_cast<const void*>(address), size);
+  const bool changes = change(old, &value);
+  if (changes) put(address, size, value);
+  record(current_, changes ? "modify" : "compare, unequal", address, changes ? value : old);
+  return old;
+}
+
+// Its own buffer first: a membarrier is a full barrier for its caller.
+void Explorer::membarrier() {
+  if (!is_last() && (barrier_callers_ & bit(current_)) == 0) {
+    barrier_callers_ |= bit(current_);
+    grew_ = true;
+  }
+  drain();
+  pause();
+  for (unsigned i = 0; i < count_; ++i) {
+    if (!threads_[i].buffer.empty()) me().barrier_waits_for |= 1u << i;
+  }
+  record(current_, "membarrier begins", 0, me().barrier_waits_for);
+  if (me().barrier_waits_for != 0) wait_for_turn(Op::barrier, 0);
+  record(current_, "membarrier ends", 0, 0);
+}
+
+void Explorer::lock(uintptr_t mutex) {
+  Word& word = word_at(mutex);
+  word.is_mutex = true;
+  note(word, true);
+  if (others_touch(word, static_cast<unsigned>(current_))) {
+    wait_for_turn(Op::lock, mutex & ~uintptr_t{7});
+  } else {
+    drain();
+  }
+  require(word.owner == kNobody, "a lock was taken twice");
+  word.owner = current_;
+  touched_.push_back(&word);
+  word.share = mix(mutex, static_cast<uint64_t>(current_) + 1);
+  memory_ += word.share;
+  record(current_, "lock", mutex, 0);
+}
+
+// No turn: to unlock later than the last step under the lock only keeps others waiting.
+void Explorer::unlock(uintptr_t mutex) {
+  drain();
+  Word& word = word_at(mutex);
+  word.owner = kNobody;
+  memory_ -= word.share;
+  word.share = 0;
+  record(current_, "unlock", mutex, 0);
+}
+
+void Explorer::freed(uintptr_t memory, size_t bytes) {
+  drain();
+  for (uintptr_t at = memory & ~uintptr_t{7}; at < memory + bytes; at += 8) {
+    const auto word = words_.find(at);
+    if (word == words_.end()) continue;
+    word->second.is_freed = true;
+    touched_.push_back(&word->second);
+  }
+}
+
+void Explorer::read_plainly(uintptr_t address, size_t bytes) {
+  if (is_private(address)) return;
+  for (uintptr_t at = address & ~uintptr_t{7}; at < address + bytes; at += 8) {
+    Word& word = word_at(at);
+    require(!word.is_freed, "memory was used after it was freed");
+    for (const Store& store : me().buffer) {
+      if ((store.address & ~uintptr_t{7}) != at) continue;
+      drain();  // restricts what may happen, but is never wrong; X4
+      break;
+    }
+  }
+}
+
+void Explorer::write_plainly(uintptr_t address, size_t bytes) {
+  if (is_private(address)) return;
+  for (uintptr_t at = address & ~uintptr_t{7}; at < address + bytes; at += 8) {
+    Word& word = word_at(at);
+    require(!word.is_freed, "memory was used after it was freed");
+    if (word.is_dirty) continue;
+    word.is_dirty = true;
+    dirty_.push_back(&word);
+    touched_.push_back(&word);
+  }
+}
+
+// ---- Traces
+
+std::vector<std::string> Explorer::tell() const {
+  std::vector<std::string> lines;
+  for (const Event& event : events_) {
+    const auto name = names_.find(event.address);
+    char text[160], where[32];
+    std::snprintf(where, sizeof(where), "%#zx", event.address);
+    std::snprintf(text, sizeof(text), "thread %d: %-18s %-24s %#llx", event.thread, event.what,
+                  name != names_.end() ? name->second.c_str() : where, static_cast<unsigned long long>(event.value));
+    lines.emplace_back(text);
+  }
+  for (unsigned i = 0; i < count_; ++i) {
+    lines.push_back("thread " + std::to_string(i) + " stands at: " + kOpNames[static_cast<size_t>(threads_[i].op)]);
+  }
+  return lines;
+}
+
+uint64_t native_load(const void* address, unsigned size) {
+  uint64_t value = 0;
+  std::memcpy(&value, address, size);
+  return value;
+}
+
+uintptr_t as_number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
+
+}  // namespace
+
+Outcome explore(const Scenario& scenario, const Bounds& bounds) { return explorer().explore(scenario, bounds); }
+
+void require(bool condition, const char* what) {
+  if (condition || !running()) return;
+  const Inside inside;
+  explorer().require(false, what);
+}
+
+void pause() {
+  if (!running()) return;
+  const Inside inside;
+  explorer().pause();
+}
+
+void call(const void* address, const std::string& name) { explorer().call(as_number(address), name); }
+
+bool running() { return is_made && !is_inside && explorer().running(); }
+
+uint64_t load(const void* address, unsigned size) {
+  if (!running()) return native_load(address, size);
+  const Inside inside;
+  return explorer().load(as_number(address), size);
+}
+
+void store(void* address, unsigned size, uint64_t value) {
+  if (!running()) {
+    std::memcpy(address, &value, size);
+    return;
+  }
+  const Inside inside;
+  explorer().store(as_number(address), size, value);
+}
+
+uint64_t modify(void* address, unsigned size, const Change& change) {
+  if (running()) {
+    const Inside inside;
+    return explorer().modify(as_number(address), size, change);
+  }
+  const uint64_t old = native_load(address, size);
+  uint64_t value;
+  if (change(old, &value)) std::memcpy(address, &value, size);
+  return old;
+}
+
+void fence() {
+  if (!running()) return;
+  const Inside inside;
+  explorer().drain();
+}
+void membarrier() {
+  const Inside inside;
+  explorer().membarrier();
+}
+void lock(void* mutex) {
+  const Inside inside;
+  explorer().lock(as_number(mutex));
+}
+void unlock(void* mutex) {
+  const Inside inside;
+  explorer().unlock(as_number(mutex));
+}
+void freed(void* memory, size_t bytes) {
+  const Inside inside;
+  explorer().freed(as_number(memory), bytes);
+}
+void read_plainly(const void* address, size_t bytes) {
+  if (!running()) return;
+  const Inside inside;
+  explorer().read_plainly(as_number(address), bytes);
+}
+void write_plainly(void* address, size_t bytes) {
+  if (!running()) return;
+  const Inside inside;
+  explorer().write_plainly(as_number(address), bytes);
+}
+
+}  // namespace pinrail::model

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// explorer.h - runs a few small threads under every interleaving that x86 allows, and looks for one that goes wrong.
+//
+// The code under test is compiled with the compiler's calls for ThreadSanitizer, and compiler_calls.cc answers them
+// instead of that library: each atomic access comes here. The threads are coroutines of one real thread; the explorer
+// says whose turn it is.
+//
+// X1  A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is a turn
+//     of its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an unlock
+//     need the own buffer empty. A membarrier ends when each thread's buffer has been empty once since it began.
+// X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks, and of
+//     each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one stop.
+// X3  An access that nobody else can see is no turn: to a word that no other thread touches, or to one that no other
+//     thread writes. Which words these are is found out: when an execution proves it wrong, all begins again.
+// X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
+#ifndef PINRAIL_TEST_MODEL_EXPLORER_H
+#define PINRAIL_TEST_MODEL_EXPLORER_H
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace pinrail::model {
+
+// Memory is as it was when explore() was called, each time that the threads start, and afterwards.
+struct Scenario {
+  std::vector<std::function<void()>> threads;
+  std::function<void()> at_end;  // when all have ended and all stores are visible
+};
+
+struct Outcome {
+  bool complete = false;  // every state was visited
+  uint64_t states = 0;
+  uint64_t paths = 0;    // executions that came to their end
+  uint64_t replays = 0;  // executions, also those that stopped at a known state
+  std::string violation;
+  std::vector<std::string> trace;  // the execution that went wrong
+};
+
+struct Bounds {
+  uint64_t states = 20'000'000;
+  size_t turns = 3000;  // of one execution
+};
+
+Outcome explore(const Scenario& scenario, const Bounds& bounds = {});
+
+// In a thread or at_end: the execution went wrong.
+void require(bool condition, const char* what);
+
+// In a thread: time passes, and others may do something.
+void pause();
+
+// What an address is called in traces, from now on.
+void call(const void* address, const std::string& name);
+
+// ---- What the code under test does; outside of explore() it just happens.
+
+bool running();  // whether a thread of a scenario is running now
+uint64_t load(const void* address, unsigned size);
+void store(void* address, unsigned size, uint64_t value);
+// Says what the word becomes; false: it stays as it is.
+using Change = std::function<bool(uint64_t old, uint64_t* value_out)>;
+uint64_t modify(void* address, unsigned size, const Change& change);  // the old value
+void fence();
+void membarrier();
+void lock(void* mutex);
+void unlock(void* mutex);
+void freed(void* memory, size_t bytes);
+void read_plainly(const void* address, size_t bytes);
+void write_plainly(void* address, size_t bytes);  // before the bytes are written
+
+}  // namespace pinrail::model
+
+#endif

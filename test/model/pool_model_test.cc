@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A whole pool, two or three threads, every interleaving under x86's store order. What is DISABLED_ takes too long for
+// each build, some seconds to some minutes: --gtest_also_run_disabled_tests.
+#include <gtest/gtest.h>
+
+#include "test/model/check.h"
+#include "test/model/real_pool.h"
+
+namespace pinrail::model {
+namespace {
+
+constexpr uintptr_t kA = 0x100000, kB = 0x200000;
+
+class PoolModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    pool_ = new RealPool;
+    if (pool_->threads[0]->cells == nullptr) GTEST_SKIP() << "no membarrier here: there are no cells";
+    ASSERT_TRUE(pool_->create(leave_pinned()));
+  }
+  virtual bool leave_pinned() const { return true; }
+
+  // In the cache, and idle.
+  void cache(uintptr_t base) {
+    pinrail_handle_t handle;
+    ASSERT_TRUE(pool_->take(0, base, &handle));
+    ASSERT_EQ(pool_->drop(0, handle), PINRAIL_SUCCESS);
+  }
+
+  pinrail_handle_t hold(int i, uintptr_t base) {
+    pinrail_handle_t handle{};
+    EXPECT_TRUE(pool_->take(i, base, &handle));
+    return handle;
+  }
+
+  void hit_and_drop(int i) {
+    pinrail_handle_t handle;
+    if (pool_->find(i, kA, &handle)) drop(i, handle);
+  }
+  void drop(int i, pinrail_handle_t handle) {
+    require(pool_->drop(i, handle) == PINRAIL_SUCCESS, "a good handle was refused");
+  }
+
+  // What is dead is given back by the next call, once: no drop was forgotten. What is not dead can be evicted.
+  void expect_settled(bool is_dead) {
+    Device::Entry& entry = pool_->entry(kA);
+    require(entry.holders == 0, "the scenario forgot a reference");
+    pool_->progress(2);
+    if (is_dead) require(entry.given_back == entry.registered, "a dead and unreferenced one is left behind");
+    while (pool_->evict(2)) {
+    }
+    require(entry.given_back == entry.registered, "an idle one can't be evicted");
+    require(pool_->check() == nullptr, "an invariant of the pool is broken");
+  }
+
+  RealPool* pool_ = nullptr;
+};
+
+// R9.
+TEST_F(PoolModel, a_hit_against_the_evictor) {
+  cache(kA);
+  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
+}
+
+// G4: no drop of a dead one goes unseen, be it before the gc's sum, after it, or between the sum and limbo.
+TEST_F(PoolModel, a_hit_against_an_invalidation) {
+  cache(kA);
+  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, a_hit_against_an_invalidation_and_the_gc) {
+  cache(kA);
+  expect_right({{[&] { hit_and_drop(0); },
+                 [&] {
+                   pool_->invalidate(kA);
+                   pool_->progress(1);
+                 }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, DISABLED_a_drop_against_the_gc_on_two_threads) {
+  const pinrail_handle_t handle = hold(0, kA);
+  pool_->invalidate(kA);
+  expect_right({{[&] { drop(0, handle); }, [&] { pool_->progress(1); }, [&] { pool_->progress(2); }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, a_drop_against_an_invalidation_and_the_gc) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { drop(0, handle); }, [&] { pool_->invalidate(kA); }, [&] { pool_->progress(2); }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, DISABLED_two_drops_of_two_threads_against_an_invalidation_and_the_gc) {
+  const pinrail_handle_t first = hold(0, kA), second = hold(1, kA);
+  expect_right({{[&] { drop(0, first); }, [&] { drop(1, second); },
+                 [&] {
+                   pool_->invalidate(kA);
+                   pool_->progress(2);
+                 }},
+                [&] { expect_settled(true); }});
+}
+
+// The cells of the threads cancel out.
+TEST_F(PoolModel, a_drop_on_another_thread_against_an_invalidation_and_the_gc) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { drop(1, handle); },
+                 [&] {
+                   pool_->invalidate(kA);
+                   pool_->progress(2);
+                 }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, a_drop_on_another_thread_against_the_evictor) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { drop(1, handle); }, [&] { pool_->evict(2); }}, [&] { expect_settled(false); }});
+}
+
+TEST_F(PoolModel, the_evictor_against_an_invalidation) {
+  cache(kA);
+  expect_right({{[&] { pool_->evict(0); },
+                 [&] {
+                   pool_->invalidate(kA);
+                   pool_->progress(1);
+                 }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, DISABLED_a_drop_the_evictor_and_an_invalidation) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { drop(0, handle); }, [&] { pool_->evict(1); }, [&] { pool_->invalidate(kA); }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, two_evictors) {
+  cache(kA);
+  expect_right({{[&] { pool_->evict(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
+}
+
+// S3: the memory of what a find still looks at serves another range.
+TEST_F(PoolModel, DISABLED_a_hit_while_the_memory_gets_its_next_life) {
+  cache(kA);
+  cache(kB);
+  while (pool_->evict(0)) {
+  }
+  cache(kA);
+  expect_right({{[&] { hit_and_drop(0); },
+                 [&] {
+                   if (!pool_->evict(1)) return;
+                   pinrail_handle_t handle;
+                   if (pool_->take(1, kB, &handle)) drop(1, handle);
+                 }},
+                [&] { expect_settled(false); }});
+}
+
+// C3.
+TEST_F(PoolModel, a_thread_ends_while_another_one_drops_and_the_gc_sums) {
+  const pinrail_handle_t handle = hold(0, kA);
+  pool_->invalidate(kA);
+  expect_right({{[&] { thread::end_of(pool_->threads[0]); }, [&] { drop(1, handle); }, [&] { pool_->progress(2); }},
+                [&] { expect_settled(true); }});
+}
+
+TEST_F(PoolModel, a_thread_ends_while_another_one_drops_and_the_evictor_sums) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { thread::end_of(pool_->threads[0]); }, [&] { drop(1, handle); }, [&] { pool_->evict(2); }},
+                [&] { expect_settled(false); }});
+}
+
+// A handle that two threads spend: nothing is given back twice, nor while somebody else holds it.
+TEST_F(PoolModel, a_handle_is_spent_by_two_threads) {
+  const pinrail_handle_t handle = hold(0, kA);
+  pool_->entry(kA).holders = 0;
+  const auto spend = [&](int i) { Status(pool_->drop_again(i, handle)).ignore(); };
+  expect_right({{[&] { spend(0); }, [&] { spend(1); }}, [&] { expect_settled(false); }});
+}
+
+TEST_F(PoolModel, DISABLED_a_handle_is_spent_by_two_threads_and_killed) {
+  const pinrail_handle_t handle = hold(0, kA);
+  pool_->entry(kA).holders = 0;
+  const auto spend = [&](int i) { Status(pool_->drop_again(i, handle)).ignore(); };
+  expect_right({{[&] { spend(0); }, [&] { spend(1); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
+}
+
+// Counted in the state word: the last drop acts.
+class UncachedModel : public PoolModel {
+ protected:
+  bool leave_pinned() const override { return false; }
+  void expect_given_back() {
+    Device::Entry& entry = pool_->entry(kA);
+    pool_->progress(2);
+    require(entry.holders == 0 && entry.given_back == entry.registered, "the last drop left it behind");
+    require(pool_->check() == nullptr, "an invariant of the pool is broken");
+  }
+};
+
+TEST_F(UncachedModel, two_drops) {
+  const pinrail_handle_t first = hold(0, kA), second = hold(1, kA);
+  expect_right({{[&] { drop(0, first); }, [&] { drop(1, second); }}, [&] { expect_given_back(); }});
+}
+
+TEST_F(UncachedModel, a_drop_against_a_hit) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { drop(0, handle); }, [&] { hit_and_drop(1); }}, [&] { expect_given_back(); }});
+}
+
+TEST_F(UncachedModel, a_drop_against_an_invalidation_and_the_gc) {
+  const pinrail_handle_t handle = hold(0, kA);
+  expect_right({{[&] { drop(0, handle); }, [&] { pool_->invalidate(kA); }, [&] { pool_->progress(2); }},
+                [&] { expect_given_back(); }});
+}
+
+}  // namespace
+}  // namespace pinrail::model

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// real_pool.h - one pool of mpool/grdma over rcache/vma, all of it the real code, between a host and a registrar that
+// only keep count. Includes the code under test itself, as real_threads.h does.
+#ifndef PINRAIL_TEST_MODEL_REAL_POOL_H
+#define PINRAIL_TEST_MODEL_REAL_POOL_H
+
+#include <map>
+
+#include "components/mpool/grdma/grdma_cache.cc"
+#include "components/mpool/grdma/grdma_create.cc"
+#include "components/mpool/grdma/grdma_deregister.cc"
+#include "components/mpool/grdma/grdma_destroy.cc"
+#include "components/mpool/grdma/grdma_device.cc"
+#include "components/mpool/grdma/grdma_evict.cc"
+#include "components/mpool/grdma/grdma_gc.cc"
+#include "components/mpool/grdma/grdma_invalidate_hook.cc"
+#include "components/mpool/grdma/grdma_pending.cc"
+#include "components/mpool/grdma/grdma_register.cc"
+#include "components/mpool/grdma/grdma_stats.cc"
+#include "components/rcache/vma/vma_component.cc"
+#include "components/rcache/vma/vma_find.cc"
+#include "components/rcache/vma/vma_index.cc"
+#include "components/rcache/vma/vma_invalidate_hook.cc"
+#include "components/rcache/vma/vma_starts.cc"
+#include "components/rcache/vma/vma_tree.cc"
+#include "test/model/explorer.h"
+#include "test/model/real_threads.h"
+
+namespace pinrail::model {
+namespace {
+
+// What the device knows. The threads of a scenario run one at a time, so plain words will do.
+struct Device {
+  struct Entry {
+    uintptr_t base;
+    int registered;
+    int given_back;
+    int holders;  // handles that a scenario has and did not drop yet
+  };
+  Entry entries[4] = {};
+
+  Entry& entry(uintptr_t base) {
+    for (Entry& each : entries) {
+      if (each.base == base || each.base == 0) {
+        each.base = base;
+        return each;
+      }
+    }
+    std::abort();
+  }
+  Entry& entry(const pinrail_registration_t* reg) { return entry(reinterpret_cast<uintptr_t>(reg->base)); }
+};
+Device* device = nullptr;
+
+pinrail_status_t no_param(const pinrail_host_t*, const char*, pinrail_param_value_t*) { return PINRAIL_ERR_NOT_FOUND; }
+pinrail_status_t param_info(const pinrail_host_t*, const char* name, pinrail_param_info_t* info_out) {
+  info_out->typed = {};
+  info_out->source = PINRAIL_SOURCE_DEFAULT;
+  if (std::string(name) == "mpool_grdma_gc_limit") info_out->typed.u = UINT64_MAX;
+  if (std::string(name) == "mpool_grdma_rcache_name") info_out->typed.s = "vma";
+  return PINRAIL_SUCCESS;
+}
+void no_log(const pinrail_host_t*, pinrail_log_level_t, const char*) {}
+void no_help(const pinrail_host_t*, const char*, const pinrail_help_arg_t*, size_t) {}
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail, pinrail_counting_t counting, pinrail_registration_t** out) {
+  return arena::allocate(tail, counting, out).code();
+}
+void give_free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, int64_t* out) {
+  references::sum(regs, count, out);
+}
+pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, const pinrail_register_request_t*,
+                                 pinrail_registration_t* reg) {
+  ++device->entry(reg).registered;
+  return PINRAIL_SUCCESS;
+}
+pinrail_status_t device_deregister(pinrail_bound_registrar_t*, pinrail_thread_t*, pinrail_registration_t* reg,
+                                   pinrail_reason_t) {
+  Device::Entry& entry = device->entry(reg);
+  require(entry.holders == 0, "it was given back while it is held");
+  require(entry.given_back < entry.registered, "it was given back twice");
+  ++entry.given_back;
+  return PINRAIL_SUCCESS;
+}
+pinrail_status_t make_index(const pinrail_host_t* host, const char*, uint32_t flags, pinrail_rcache_t* out) {
+  const auto* ops = static_cast<const pinrail_rcache_ops_t*>(pinrail_component.ops);
+  void* context = nullptr;
+  if (pinrail_component.open(host, &context) != PINRAIL_SUCCESS) return PINRAIL_ERR_ERROR;
+  out->ops = ops;
+  return ops->create(context, flags, &out->module);
+}
+pinrail_status_t subscribe(const pinrail_host_t*, void (*)(void*, uintptr_t, size_t), void*, void**) {
+  return PINRAIL_SUCCESS;
+}
+void unsubscribe(const pinrail_host_t*, void*) {}
+int monitor_works(const pinrail_host_t*, const char**) { return 1; }
+
+// Never destroyed: each test case has its own, and they are small.
+class RealPool {
+ public:
+  RealPool() {
+    thread::forget_all_threads();
+    for (auto& thread : threads) thread = thread::new_thread();
+    device = &known_;
+    host_.param = no_param;
+    host_.param_info = param_info;
+    host_.log = no_log;
+    host_.help = no_help;
+    host_.registration_alloc = alloc;
+    host_.registration_free = give_free;
+    host_.count_references = count_references;
+    host_.registrar_register = device_register;
+    host_.registrar_deregister = device_deregister;
+    host_.rcache_create = make_index;
+    host_.monitor_subscribe = subscribe;
+    host_.monitor_unsubscribe = unsubscribe;
+    host_.monitor_works = monitor_works;
+    limits_.kinds = PINRAIL_KIND_HOST;
+    limits_.granularity = 4096;
+  }
+
+  bool create(bool leave_pinned) {
+    pinrail_mpool_config_t config{};
+    config.cache_name = "model";
+    config.limits = &limits_;
+    config.leave_pinned = leave_pinned ? 1 : 0;
+    config.size_limit = config.count_limit = PINRAIL_UNSET;
+    return grdma::Pool::create(&component_, config, &pool_).ok();
+  }
+
+  // The C face's register, find and deregister (framework/front/front_call.cc), on thread i.
+  bool take(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    if (grdma::Pool::register_entry(pool_, threads[i], base, kLength, 0, handle_out) != PINRAIL_SUCCESS) return false;
+    taken(*handle_out, base);
+    return true;
+  }
+  bool find(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    if (!pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    taken(*handle_out, base);
+    return true;
+  }
+  pinrail_status_t drop(int i, pinrail_handle_t handle) {
+    --device->entry(handle.reg).holders;
+    return drop_again(i, handle);
+  }
+  // A handle that is spent, or shared by mistake.
+  pinrail_status_t drop_again(int i, pinrail_handle_t handle) {
+    if (state::generation(state::load(handle.reg)) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+    return grdma::Pool::deregister_entry(pool_, threads[i], handle);
+  }
+  void invalidate(uintptr_t base) { pool_->invalidate_range_hook(Span::of(base, kLength)); }
+  bool evict(int i) { return pool_->evict(threads[i]).ok(); }
+  void progress(int i) { pool_->progress(threads[i]).ignore(); }
+  const char* check() { return pool_->check(); }
+  Device::Entry& entry(uintptr_t base) { return device->entry(base); }
+
+  static constexpr size_t kLength = 4096;
+  pinrail_thread_t* threads[3] = {};
+
+ private:
+  void taken(pinrail_handle_t handle, uintptr_t base) {
+    require(handle.reg->base == reinterpret_cast<void*>(base),
+            "a reference was taken to a registration of another range");
+    Device::Entry& entry = device->entry(base);
+    require(entry.registered > entry.given_back, "a reference was taken to what was given back");
+    ++entry.holders;
+    pause();
+  }
+
+  pinrail_host_t host_{};
+  pinrail_registrar_t limits_{};
+  grdma::Component component_{&host_};
+  grdma::Pool* pool_ = nullptr;
+  Device known_;
+};
+
+}  // namespace
+}  // namespace pinrail::model
+
+#endif

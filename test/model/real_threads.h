@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// real_threads.h - threads as Pinrail knows them, made and ended when a test case says so. Includes the code under test
+// itself: one translation unit holds all of it.
+#ifndef PINRAIL_TEST_MODEL_REAL_THREADS_H
+#define PINRAIL_TEST_MODEL_REAL_THREADS_H
+
+#include "base/core/registration_arena.cc"
+#include "base/core/thread.cc"
+
+namespace pinrail::thread {
+namespace {
+
+// So that each test case has the threads that it made, and no others.
+void forget_all_threads() {
+  Guard guard(mutex);
+  all_records = free_records = nullptr;
+  record_count = 0;
+}
+
+pinrail_thread_t* new_thread() {
+  current_thread = nullptr;
+  return current_slow();
+}
+
+// What the system does when a thread ends.
+[[maybe_unused]] void end_of(pinrail_thread_t* thread) { on_thread_exit(thread); }
+
+}  // namespace
+}  // namespace pinrail::thread
+
+#endif
