@@ -3,7 +3,7 @@ libpinrail_internal_la_SOURCES += \
 	base/core/status.h base/core/status.cc base/core/span.h base/core/lock.h base/core/lock_rank.h \
 	base/core/thread_safety.h base/core/registration.h base/core/registration_arena.h \
 	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
-	base/core/references.h base/core/guarded.h \
+	base/core/references.h base/core/recent.h base/core/starts.h base/core/guarded.h \
 	base/core/page_counts.h base/core/errno_text.h
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c
@@ -29,6 +29,18 @@ libpinrail_internal_la_SOURCES += \
 	base/loader/open.cc base/loader/host_table.cc base/loader/descriptor.h base/loader/descriptor.cc \
 	base/loader/selection.cc base/loader/check_elf.cc base/loader/default_path.cc
 EXTRA_DIST += base/report/base_help.txt
+
+# Patching of code: for the components that do, who take it in, for they have no symbols of the library.
+noinst_LTLIBRARIES += base/libpatch.la
+base_libpatch_la_SOURCES = \
+	base/patch/system_call.h base/patch/decode.h base/patch/decode.cc base/patch/maps_hook.h \
+	base/patch/maps_hook.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
+	base/patch/enter_hook.cc base/patch/patch.h base/patch/patch.cc
+if STATIC_COMPONENTS
+libpinrail_internal_la_LIBADD += base/libpatch.la
+else
+component_patch_libs = base/libpatch.la
+endif
 
 # The machine's shape.
 libpinrail_internal_la_SOURCES += base/core/machine.h base/core/machine.cc

@@ -19,8 +19,8 @@ component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_find.cc \
-	components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h components/rcache/vma/vma_tree.h \
-	components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
+	components/rcache/vma/vma_starts.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
+	components/rcache/vma/vma_starts.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
 
@@ -28,6 +28,17 @@ component_libraries += components/monitor_external.la
 components_monitor_external_la_SOURCES = components/monitor/external/external_component.cc
 components_monitor_external_la_LDFLAGS = $(component_ldflags)
 components_monitor_external_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_external)
+
+component_libraries += components/monitor_patcher.la
+components_monitor_patcher_la_SOURCES = \
+	components/monitor/patcher/patcher_component.cc components/monitor/patcher/patcher_install.cc \
+	components/monitor/patcher/patcher_check.cc components/monitor/patcher/patcher_find.cc \
+	components/monitor/patcher/patcher_probe.cc components/monitor/patcher/patcher_report_hook.cc \
+	components/monitor/patcher/patcher_memory_hook.cc components/monitor/patcher/patcher_shm_hook.cc \
+	components/monitor/patcher/patcher_file_hook.cc components/monitor/patcher/patcher.h
+components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
+components_monitor_patcher_la_LIBADD = $(component_patch_libs)
+components_monitor_patcher_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_patcher)
 
 component_libraries += components/registrar_mlock.la
 components_registrar_mlock_la_SOURCES = \
@@ -61,6 +72,7 @@ endif
 EXTRA_DIST += components/component.map \
 	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
 	components/rcache/vma/README components/monitor/external/README \
+	components/monitor/patcher/README components/monitor/patcher/patcher_help.txt \
 	components/registrar/iouring/README components/registrar/iouring/iouring_help.txt \
 	components/registrar/mlock/README components/registrar/mlock/mlock_help.txt \
 	components/registrar/verbs/README components/registrar/verbs/verbs_help.txt
@@ -72,6 +84,7 @@ component_ldflags = $(AM_LDFLAGS) -module
 component_symbol_mpool_grdma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_grdma_component
 component_symbol_rcache_vma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_rcache_vma_component
 component_symbol_monitor_external = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_external_component
+component_symbol_monitor_patcher = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_patcher_component
 component_symbol_registrar_mlock = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_mlock_component
 component_symbol_registrar_iouring = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_iouring_component
 component_symbol_registrar_verbs = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_verbs_component

@@ -23,7 +23,7 @@ check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/
 TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
-	components/rcache/vma/vma_find.cc components/rcache/vma/vma_tree.cc
+	components/rcache/vma/vma_find.cc components/rcache/vma/vma_starts.cc components/rcache/vma/vma_tree.cc
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
@@ -143,6 +143,98 @@ TESTS += test/unit/base/machine_test
 test_unit_base_machine_test_SOURCES = test/unit/base/machine_test.cc
 test_unit_base_machine_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
+
+# Patched code: the base's part, and the monitor that lives on it.
+if HAVE_GTEST
+check_LTLIBRARIES += test/unit/patch/victims.la
+test_unit_patch_victims_la_SOURCES = test/unit/patch/dso/victims.cc
+test_unit_patch_victims_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17
+test_unit_patch_victims_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain \
+	test/conform/patcher_pool test/stress/patcher_stress
+TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain test/conform/patcher_pool \
+	test/stress/patcher_stress
+test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/patcher_host.h \
+	test/support/house.h \
+	test/support/skip_main.cc $(fake_registrar_sources)
+test_conform_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/patch/patch_test.cc \
+	test/support/skip_main.cc
+test_unit_patch_patch_test_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DPINRAIL_TEST_VICTIMS='"$(abs_top_builddir)/test/unit/patch/.libs/victims.so"'
+test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
+EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
+test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/skip_main.cc
+test_conform_patcher_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)
+test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
+test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_host.h \
+	test/support/skip_main.cc
+test_conform_patcher_chain_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/conform/patcher_host.h \
+	test/support/skip_main.cc
+test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+endif
+
+# References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.
+if HAVE_GTEST
+model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memset,--wrap=syscall
+model_cppflags = -I$(top_srcdir)/framework/include -I$(top_srcdir) -I$(top_builddir)
+model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-builtin-memset -fsanitize=thread
+check_LTLIBRARIES += test/libmodel.la
+test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer.cc test/model/compiler_calls.cc \
+	test/model/check.h test/model/check.cc test/model/model_main.cc
+test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
+test_libmodel_la_LDFLAGS = -static
+check_PROGRAMS += test/model/references_model test/model/pool_model
+TESTS += test/model/references_model test/model/pool_model test/model/mutants_test.sh
+test_model_references_model_SOURCES = test/model/litmus_test.cc test/model/references_model_test.cc \
+	test/model/real_threads.h
+test_model_references_model_CPPFLAGS = $(model_cppflags)
+test_model_references_model_CXXFLAGS = $(model_cxxflags)
+test_model_references_model_LDFLAGS = $(model_wraps)
+test_model_references_model_LDADD = test/libmodel.la $(GTEST_LIBS)
+test_model_pool_model_SOURCES = test/model/pool_model_test.cc test/model/real_pool.h test/model/real_threads.h
+test_model_pool_model_CPPFLAGS = $(model_cppflags)
+test_model_pool_model_CXXFLAGS = $(model_cxxflags)
+test_model_pool_model_LDFLAGS = $(model_wraps)
+test_model_pool_model_LDADD = test/libmodel.la $(GTEST_LIBS)
+endif
+EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh
+
+# Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
+bench_programs =
+if HAVE_BENCHMARK
+bench_sources = test/bench/calls.h test/bench/clock.h test/bench/fail.h test/bench/options.h test/bench/options.cc \
+	test/bench/pause.h test/bench/pause.cc test/bench/resident.h test/bench/rows.h test/bench/team.h \
+	test/bench/team.cc test/bench/work.h test/bench/work.cc
+bench_programs += test/bench/bench_pinrail test/bench/bench_none
+check_LTLIBRARIES += test/bench/libbench.la
+test_bench_libbench_la_SOURCES = $(bench_sources)
+test_bench_bench_pinrail_SOURCES = test/bench/bench_pinrail.cc
+test_bench_bench_pinrail_LDADD = libpinrail.la test/bench/libbench.la $(BENCHMARK_LIBS)
+test_bench_bench_none_SOURCES = test/bench/bench_none.cc
+test_bench_bench_none_LDADD = test/bench/libbench.la $(BENCHMARK_LIBS)
+if HAVE_UCX
+bench_programs += test/bench/bench_ucx
+test_bench_bench_ucx_SOURCES = test/bench/bench_ucx.cc
+test_bench_bench_ucx_LDADD = test/bench/libbench.la $(UCX_LIBS) $(BENCHMARK_LIBS)
+endif
+if HAVE_OPENMPI
+bench_programs += test/bench/bench_ompi
+test_bench_bench_ompi_SOURCES = test/bench/bench_ompi.cc
+test_bench_bench_ompi_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
+test_bench_bench_ompi_LDADD = test/bench/libbench.la $(OPENMPI_LIBS) $(BENCHMARK_LIBS)
+endif
+endif
+check_PROGRAMS += $(bench_programs)
+TESTS += test/bench_test.sh
+# Also when check_PROGRAMS was replaced on the command line. By a variable, for automake takes its own rule back where
+# it sees a target of that name.
+bench_test_log = test/bench_test.sh.log
+$(bench_test_log): $(bench_programs)
+EXTRA_DIST += test/bench/run test/bench/README test/bench_test.sh
+CLEANFILES += test/bench/report.json test/bench/cost.svg test/bench/threads.svg
 
 # What the documents say.
 TESTS += test/readme_test.sh test/paths_test.sh test/count_test.sh

@@ -19,7 +19,8 @@
 namespace pinrail {
 
 #ifdef PINRAIL_DEBUG
-inline thread_local uint64_t held_ranks = 0;
+// initial-exec: hooks take locks inside allocators, and the first touch of any other kind may allocate.
+inline __thread uint64_t held_ranks __attribute__((tls_model("initial-exec"))) = 0;
 
 inline void rank_enter(LockRank rank) {
   const unsigned r = static_cast<unsigned>(rank);
@@ -44,6 +45,12 @@ class CAPABILITY("mutex") Mutex {
   void lock() ACQUIRE() {
     rank_enter(rank_);
     mutex_.lock();
+  }
+  bool try_lock() TRY_ACQUIRE(true) {
+    rank_enter(rank_);
+    if (mutex_.try_lock()) return true;
+    rank_leave(rank_);
+    return false;
   }
   void unlock() RELEASE() {
     mutex_.unlock();

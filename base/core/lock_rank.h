@@ -13,6 +13,8 @@ enum class LockRank : uint8_t {
   device = 1,      // serialises one registrar. Held across its calls, so nothing may be held when it is taken; not
                    // rank-checked, for a callback may call into another pool.
   front = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
+  monitor = 7,     // one monitor component's own: start, stop and its looking after itself. Never taken in a hook.
+  patch = 8,       // while a jump is laid into code. Never taken in a hook.
   subscribe = 10,  // monitor framework: list of subscriptions. Hooks read the list without it.
   caches = 15,     // an mpool component's caches by name. Create and destroy only.
   cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.

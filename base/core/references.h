@@ -14,8 +14,8 @@
 // The compiler barrier between cell and state pairs with that membarrier; where the kernel refuses it, threads have no
 // cells and everything is counted in the state words.
 //
-// C1  Once a registration is untakeable its counts only fall (a failed taking is undone in its own cell), so a sum of 0
-//     is true and stays true.
+// C1  Once a registration is untakeable its counts only fall, but for takings that fail and are undone in their own
+//     cell, so a sum of 0 is true and stays true. A sum above 0 may be of one that will be undone: undone rises then.
 // C2  A cell that counts something keeps its registration; only a cell of 0 is given to another. Memory of a
 //     registration that was counted per thread serves only such registrations again, for its cells may cancel out
 //     without being 0 each.
@@ -33,15 +33,25 @@ namespace pinrail::references {
 
 constexpr unsigned kCellBits = 10;
 constexpr size_t kCells = size_t{1} << kCellBits;  // 8 KiB per thread
-constexpr int kMost = 30000;                       // of one cell; beyond, the state word counts
+constexpr int kMost = 30000;                       // of one cell, above or below 0; beyond, the state word counts
 
 // A cell: the registration's address above, the count in the low 16 bits.
 inline uint64_t tag_of(const pinrail_registration_t* reg) { return reinterpret_cast<uintptr_t>(reg) << 16; }
 constexpr int16_t count_of(uint64_t cell) { return static_cast<int16_t>(cell & 0xffff); }
 inline bool names(uint64_t cell, const pinrail_registration_t* reg) { return ((cell ^ tag_of(reg)) >> 16) == 0; }
 
+// Neighbours in a slab, which lie 128 bytes or some more lines apart, have cells of their own: of any kCells of them in
+// a row no two share one. (Of x and x/2 together all bits of x can be told.)
 inline size_t place_of(const pinrail_registration_t* reg) {
-  return (reinterpret_cast<uintptr_t>(reg) * 0x9E3779B97F4A7C15u) >> (64 - kCellBits);
+  const uintptr_t line = reinterpret_cast<uintptr_t>(reg) >> 6;
+  return (line ^ line >> 1) & (kCells - 1);
+}
+
+inline void put(uint64_t* cell, uint64_t word) {
+  // release: what the holder did is seen by who finds the sum 0; pairs with the acquire load in sum().
+  __atomic_store_n(cell, word, __ATOMIC_RELEASE);
+  // Compiler barrier: the state is looked at after this. Pairs with the membarrier of sum().
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // Counts in the calling thread's cell. False if it has none for this registration now: then nothing happened.
@@ -54,10 +64,34 @@ inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* 
   if (!names(word, reg) && now != 0) return false;
   const int next = now + step;
   if (next > kMost || next < -kMost) return false;
-  // release: what the holder did is seen by who finds the sum 0; pairs with the acquire load in sum().
-  __atomic_store_n(cell, tag_of(reg) | static_cast<uint16_t>(next), __ATOMIC_RELEASE);
-  // Compiler barrier: the state is looked at after this. Pairs with the membarrier of sum().
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+  put(cell, tag_of(reg) | static_cast<uint16_t>(next));
+  return true;
+}
+
+// Out of line: what a hit hardly ever needs. It would cost the others their registers.
+__attribute__((noinline, cold)) inline bool count_slow(const pinrail_thread_t* thread,
+                                                       const pinrail_registration_t* reg) {
+  return count(thread, reg, 1);
+}
+
+// count() of one more, in few steps: every hit takes them.
+inline bool count_one(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  if (thread->cells == nullptr) return false;
+  uint64_t* cell = &thread->cells[place_of(reg)];
+  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
+  const uint64_t tag = tag_of(reg);
+  const bool is_ours = (word ^ tag) < kMost;  // names it, and counts 0 or more
+  if (!is_ours && count_of(word) != 0) return count_slow(thread, reg);
+  put(cell, (is_ours ? word : tag) + 1);  // which of the two cannot be predicted
+  return true;
+}
+
+// The same, if its cell names it already; else nothing happens. For a thread that has cells.
+inline bool count_again(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  uint64_t* cell = &thread->cells[place_of(reg)];
+  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
+  if ((word ^ tag_of(reg)) >= kMost) return false;
+  put(cell, word + 1);
   return true;
 }
 
@@ -66,10 +100,16 @@ inline bool drop_own(const pinrail_thread_t* thread, const pinrail_registration_
   if (thread->cells == nullptr) return false;
   uint64_t* cell = &thread->cells[place_of(reg)];
   const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
-  if (!names(word, reg) || count_of(word) <= 0) return false;
-  __atomic_store_n(cell, word - 1, __ATOMIC_RELEASE);   // as in count()
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // as in count()
+  if ((word ^ tag_of(reg)) - 1 >= kMost) return false;            // names another, or counts less than 1
+  put(cell, word - 1);
   return true;
+}
+
+// As drop_own(), and the registration's last use is the epoch's; the date comes first, for after the drop it may be
+// gone.
+inline bool drop_dated(const pinrail_thread_t* thread, pinrail_registration_t* reg, const uint64_t* epoch) {
+  touch(reg, __atomic_load_n(epoch, __ATOMIC_RELAXED));  // relaxed: only the order of eviction hangs on it
+  return drop_own(thread, reg);
 }
 
 // Whether the calling thread has counted the registration, be it above or below 0.
@@ -79,14 +119,32 @@ inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration
   return names(word, reg) && count_of(word) != 0;
 }
 
+// Takes back what was counted in vain. Who summed meanwhile believed in it, and asks again when undone has risen.
+__attribute__((noinline, cold)) inline void undo(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  count(thread, reg, -1);
+  __atomic_fetch_add(thread->undone, 1, __ATOMIC_SEQ_CST);  // after the cell; pairs with the look before a sum
+}
+
 // Takes a reference to the registration that word was read of, while it was in the index.
 inline bool take(const pinrail_thread_t* thread, pinrail_registration_t* reg, uint64_t word) {
-  if ((word & (state::kIndexed | state::kSealed)) != state::kIndexed) return false;
-  if ((word & state::kPerThread) == 0 || !count(thread, reg, 1)) return try_acquire(reg, word);
-  const uint64_t again = state::load(reg);
-  const bool same = ((again ^ word) & (state::kIndexed | state::kSealed | state::kGenerationMask)) == 0;
-  if (!same) count(thread, reg, -1);
-  return same;
+  constexpr uint64_t kLife = state::kIndexed | state::kSealed | state::kGenerationMask;
+  constexpr uint64_t kUsual = state::kIndexed | state::kPerThread;
+  if ((word & (kUsual | state::kSealed)) != kUsual || !count_one(thread, reg)) {
+    return (word & (state::kIndexed | state::kSealed)) == state::kIndexed && try_acquire(reg, word);
+  }
+  if (((state::load(reg) ^ word) & kLife) == 0) return true;
+  undo(thread, reg);
+  return false;
+}
+
+// Counts a registration that may have become another one meanwhile, but is counted per thread for ever (A3 of
+// registration_arena.h), and looks: true if it is indexed and was not sealed; then it stays what it is. False, too,
+// where that has no cell now.
+inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (!count_one(thread, reg)) return false;
+  if ((state::load(reg) & (state::kIndexed | state::kSealed)) == state::kIndexed) return true;
+  undo(thread, reg);
+  return false;
 }
 
 // Drops a reference of a registration that is counted per thread; the state afterwards.

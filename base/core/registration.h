@@ -42,8 +42,11 @@ constexpr uint64_t kMostReferences = (kReferences >> kReferenceShift) / 2;
 
 constexpr uint64_t references(uint64_t word) { return word >> kReferenceShift; }
 constexpr int64_t signed_references(uint64_t word) { return static_cast<int64_t>(word) >> kReferenceShift; }
-constexpr uint64_t generation(uint64_t word) { return (word >> kGenerationShift) & kGenerations; }
-constexpr uint64_t of_generation(uint64_t generation) { return (generation & kGenerations) << kGenerationShift; }
+// As handles have it: where it stands in the word, so that comparing takes one mask.
+constexpr uint64_t generation(uint64_t word) { return word & kGenerationMask; }
+constexpr uint64_t next_generation(uint64_t word) {
+  return (word + (uint64_t{1} << kGenerationShift)) & kGenerationMask;
+}
 
 inline uint64_t load(const pinrail_registration_t* reg) {
   // acquire: what was written before the word was published is seen; pairs with publish() and every exchange below.
@@ -69,7 +72,7 @@ inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_
 // The next generation, without flags: handles are stale from this moment. The references stay (C2 of references.h).
 inline void renew(pinrail_registration_t* reg) {
   uint64_t word = load(reg);
-  while (!exchange(reg, &word, (word & kReferences) | of_generation(generation(word) + 1))) {
+  while (!exchange(reg, &word, (word & kReferences) | next_generation(word))) {
   }
 }
 }  // namespace state
@@ -94,19 +97,16 @@ enum class Drop : uint8_t {
   was_last  // dropped, and it was the last one
 };
 
-// word_out: the state as the drop left it. One add, not an exchange: the look before it finds handles that are spent;
-// only two threads that spend one handle at the same time get to the repair.
+// word_out: the state as the drop left it. An exchange, not an add that is repaired: two threads that spend one handle
+// at the same time would show a count that is too low meanwhile, and a hit of a third one would be taken for idle.
 inline Drop drop_shared(pinrail_handle_t handle, uint64_t* word_out) {
   const auto is_held = [&](uint64_t word) {
     return state::generation(word) == handle.generation && state::references(word) != 0;
   };
-  if (!is_held(state::load(handle.reg))) return Drop::stale;
-  // acq_rel: as in exchange().
-  const uint64_t word = __atomic_fetch_sub(&handle.reg->state, state::kOne, __ATOMIC_ACQ_REL);
-  if (!is_held(word)) {
-    __atomic_fetch_add(&handle.reg->state, state::kOne, __ATOMIC_ACQ_REL);
-    return Drop::stale;
-  }
+  uint64_t word = state::load(handle.reg);
+  do {
+    if (!is_held(word)) return Drop::stale;
+  } while (!state::exchange(handle.reg, &word, word - state::kOne));
   *word_out = word - state::kOne;
   return state::references(*word_out) == 0 ? Drop::was_last : Drop::done;
 }

@@ -7,19 +7,26 @@
 
 #include "base/core/lock.h"
 #include "base/core/registration.h"
+#include "base/core/thread.h"
 
 namespace pinrail::arena {
 namespace {
 
-static_assert(sizeof(pinrail_registration_t) % kTailAlignment == 0, "a tail starts on a line of its own");
+static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its own, and the tail on the next");
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
-constexpr size_t kSlabBytes = 64 * 1024;
+constexpr size_t kSlab = 2 * 1024 * 1024;  // address space; pages are used as they are needed
+constexpr size_t kMany = 16 * kSlab;       // from here on slabs are huge pages: hits look all over them
 
-// Free registrations of one size of tail, linked through `base`.
+// Registrations of one size of tail. Free ones are linked through `base`. Of the chunks from `chunk` on nothing was
+// used yet, but for the first `used` registrations of the first one.
 struct SizeClass {
   Mutex mutex{LockRank::arena};
   pinrail_registration_t* free_list GUARDED_BY(mutex) = nullptr;
+  char* chunk GUARDED_BY(mutex) = nullptr;
+  char* slab_end GUARDED_BY(mutex) = nullptr;
+  uint32_t used GUARDED_BY(mutex) = 0;
+  size_t mapped GUARDED_BY(mutex) = 0;  // bytes
 };
 
 // Constant-initialised and never destroyed: usable before main and in the last destructor.
@@ -28,25 +35,75 @@ SizeClass classes[2][kClasses];  // by pinrail_counting_t
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
 size_t cell_bytes(size_t size_class) { return sizeof(pinrail_registration_t) + size_class * kTailAlignment; }
 
-// Cuts a new slab into free registrations. Straight from the kernel: it must outlive every allocator's whim.
-bool grow(SizeClass& size_class, size_t cell) REQUIRES(size_class.mutex) {
-  const size_t bytes = cell > kSlabBytes ? cell : kSlabBytes;
-  void* slab = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (slab == MAP_FAILED) return false;
-  char* const first = static_cast<char*>(slab);
-  for (size_t offset = (bytes / cell) * cell; offset >= cell; offset -= cell) {
-    auto* reg = reinterpret_cast<pinrail_registration_t*>(first + offset - cell);
-    reg->base = size_class.free_list;
-    size_class.free_list = reg;
+// Straight from the kernel: it must outlive every allocator's whim. It begins where a huge page can.
+char* map_slab(size_t bytes, bool huge) {
+  void* memory = mmap(nullptr, bytes + kSlab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char* const first = static_cast<char*>(memory);
+  const size_t before = -reinterpret_cast<uintptr_t>(first) & (kSlab - 1);
+  if (before != 0) munmap(first, before);
+  munmap(first + before + bytes, kSlab - before);
+  madvise(first + before, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // a wish
+  return first + before;
+}
+
+// How many registrations go into a chunk: each takes its cell and its area. One that is larger than a chunk has as many
+// chunks to itself as it needs.
+uint32_t chunk_count(size_t cell) {
+  const size_t fit = (kChunk - sizeof(Chunk)) / (cell + kAreaBytes);
+  return fit == 0 ? 1 : static_cast<uint32_t>(fit);
+}
+size_t chunk_bytes(size_t cell) {
+  const size_t bytes = sizeof(Chunk) + chunk_count(cell) * (cell + kAreaBytes);
+  return (bytes + kChunk - 1) / kChunk * kChunk;
+}
+
+bool next_chunk(SizeClass& size_class, size_t cell) REQUIRES(size_class.mutex) {
+  const size_t bytes = chunk_bytes(cell);
+  if (size_class.chunk != nullptr) size_class.chunk += bytes;
+  if (static_cast<size_t>(size_class.slab_end - size_class.chunk) < bytes) {
+    char* slab = map_slab(kSlab, size_class.mapped >= kMany);
+    if (slab == nullptr) {
+      size_class.chunk = size_class.slab_end = nullptr;
+      return false;
+    }
+    size_class.mapped += kSlab;
+    size_class.chunk = slab;
+    size_class.slab_end = slab + kSlab;
   }
+  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
+  head->cell_bytes = static_cast<uint32_t>(cell);
+  head->count = chunk_count(cell);
+  size_class.used = 0;
   return true;
 }
 
 pinrail_registration_t* pop(SizeClass& size_class, size_t cell) {
   Guard guard(size_class.mutex);
-  if (size_class.free_list == nullptr && !grow(size_class, cell)) return nullptr;
   pinrail_registration_t* reg = size_class.free_list;
-  size_class.free_list = static_cast<pinrail_registration_t*>(reg->base);
+  if (reg != nullptr) {
+    size_class.free_list = static_cast<pinrail_registration_t*>(reg->base);
+    return reg;
+  }
+  const bool is_full = size_class.chunk == nullptr || size_class.used == chunk_count(cell);
+  if (is_full && !next_chunk(size_class, cell)) return nullptr;
+  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
+  return reinterpret_cast<pinrail_registration_t*>(first_cell(head) + size_class.used++ * cell);
+}
+
+void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
+  SizeClass& size_class = classes[counting][class_of(reg->tail_size)];
+  Guard guard(size_class.mutex);
+  reg->base = size_class.free_list;
+  size_class.free_list = reg;
+}
+
+pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t index) {
+  pinrail_thread_t* thread = thread::current_thread;
+  if (thread == nullptr || counting != PINRAIL_COUNTING_THREADS) return nullptr;
+  auto* reg = static_cast<pinrail_registration_t*>(thread->spare);
+  if (reg == nullptr || class_of(reg->tail_size) != index) return nullptr;
+  thread->spare = nullptr;
   return reg;
 }
 
@@ -55,7 +112,8 @@ pinrail_registration_t* pop(SizeClass& size_class, size_t cell) {
 Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
   const size_t index = class_of(tail_size);
-  pinrail_registration_t* reg = pop(classes[counting][index], cell_bytes(index));
+  pinrail_registration_t* reg = take_spare(counting, index);
+  if (reg == nullptr) reg = pop(classes[counting][index], cell_bytes(index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   // The state word may be looked at by a find with a stale pointer; everything else is cleared.
   state::set(reg, counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0);
@@ -65,19 +123,28 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   reg->pool = nullptr;
   __atomic_store_n(&reg->last_use, 0, __ATOMIC_RELAXED);
   reg->tail_size = static_cast<uint32_t>(tail_size);
-  std::memset(reg->mpool_area, 0, sizeof(reg->mpool_area));
+  std::memset(area_of(reg), 0, kAreaBytes);
   std::memset(reg + 1, 0, index * kTailAlignment);
   *reg_out = reg;
   return success();
 }
 
+// The calling thread keeps one, so that evicting and registering in turn takes no lock here.
 void free(pinrail_registration_t* reg) {
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
-  SizeClass& size_class = classes[per_thread ? 1 : 0][class_of(reg->tail_size)];
   state::renew(reg);
-  Guard guard(size_class.mutex);
-  reg->base = size_class.free_list;
-  size_class.free_list = reg;
+  pinrail_thread_t* thread = thread::current_thread;
+  if (per_thread && thread != nullptr && thread->spare == nullptr) {
+    thread->spare = reg;
+  } else {
+    push(reg, per_thread ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
+  }
+}
+
+void take_back_spare(pinrail_thread_t* thread) {
+  if (thread->spare == nullptr) return;
+  push(static_cast<pinrail_registration_t*>(thread->spare), PINRAIL_COUNTING_THREADS);
+  thread->spare = nullptr;
 }
 
 void* tail_of(const pinrail_registration_t* reg) {

@@ -7,11 +7,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <new>
 
 #include "base/core/lock.h"
+#include "base/core/recent.h"
 #include "base/core/references.h"
+#include "base/core/registration_arena.h"
 
 namespace pinrail::thread {
 
@@ -31,6 +34,16 @@ Record* all_records GUARDED_BY(mutex) = nullptr;
 Record* free_records GUARDED_BY(mutex) = nullptr;
 uint32_t record_count GUARDED_BY(mutex) = 0;
 
+alignas(128) uint64_t undone = 0;  // references.h; atomic
+
+recent::Entry no_recent[recent::kEntries];  // of threads without cells; never written
+
+// What a thread has to itself. 12 KiB.
+struct Own {
+  uint64_t cells[references::kCells] = {};
+  recent::Entry recent[recent::kEntries];
+};
+
 pthread_key_t exit_key;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 bool has_exit_key = false;
@@ -48,13 +61,16 @@ void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
     const auto count = static_cast<uint64_t>(int64_t{references::count_of(cell)});
     __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
   }
+  static_assert(offsetof(Own, cells) == 0, "the cells are where the whole begins");
   std::free(thread->cells);
   thread->cells = nullptr;
+  thread->recent = no_recent;
 }
 
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
   current_thread = nullptr;
+  arena::take_back_spare(&record->thread);
   Guard guard(mutex);
   fold_cells(&record->thread);
   record->next_free = free_records;
@@ -75,7 +91,7 @@ Record* take_record() {
   }
   auto* record = new (std::nothrow) Record{};
   if (record == nullptr) return nullptr;
-  record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr};
+  record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr, &undone, {}, nullptr, no_recent};
   record->next = all_records;
   all_records = record;
   return record;
@@ -90,11 +106,12 @@ pinrail_thread_t* current_slow() {
   record->thread.in_registrar = 0;
   // Cells only for a thread whose end we see (there are 1,024 keys in a process), and where sums can be made.
   if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0) {
-    auto* cells = static_cast<uint64_t*>(std::aligned_alloc(128, references::kCells * sizeof(uint64_t)));
-    if (cells != nullptr) {
-      for (size_t i = 0; i < references::kCells; ++i) cells[i] = 0;
+    void* memory = std::aligned_alloc(alignof(Own), sizeof(Own));
+    if (memory != nullptr) {
+      auto* own = new (memory) Own;
+      record->thread.recent = own->recent;
       Guard guard(mutex);
-      record->thread.cells = cells;
+      record->thread.cells = own->cells;
     }
   }
   current_thread = &record->thread;

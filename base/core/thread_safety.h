@@ -15,6 +15,7 @@
 #define REQUIRES(...) PINRAIL_TSA(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) PINRAIL_TSA(locks_excluded(__VA_ARGS__))
 #define ACQUIRE(...) PINRAIL_TSA(acquire_capability(__VA_ARGS__))
+#define TRY_ACQUIRE(...) PINRAIL_TSA(try_acquire_capability(__VA_ARGS__))
 #define RELEASE(...) PINRAIL_TSA(release_capability(__VA_ARGS__))
 #define NO_THREAD_SAFETY_ANALYSIS PINRAIL_TSA(no_thread_safety_analysis)
 

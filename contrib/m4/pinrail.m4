@@ -96,9 +96,39 @@ AC_DEFUN([PINRAIL_WITH_CUDA], [
   AM_CONDITIONAL([HAVE_CUDA], [test "x$pinrail_have_cuda" = xyes])
 ])
 
+# The benchmarks and the two peers that they measure beside Pinrail. Only test/bench uses them.
+AC_DEFUN([PINRAIL_WITH_BENCHMARK], [
+  PINRAIL_THIRD_PARTY([benchmark], [benchmark], [benchmark/benchmark.h], [], [], [benchmarks by Google Benchmark])
+  AC_SUBST([BENCHMARK_LIBS], ["-lbenchmark -lpthread"])
+])
+AC_DEFUN([PINRAIL_WITH_UCX], [
+  PINRAIL_THIRD_PARTY([ucx], [ucx], [ucs/memory/rcache.h], [ucs], [ucs_rcache_create], [UCX, to be measured])])
+
+# Open MPI's developer headers lie in a folder of its own.
+AC_DEFUN([PINRAIL_WITH_OPENMPI], [
+  AC_ARG_WITH([openmpi], [AS_HELP_STRING([--with-openmpi=DIR], [Open MPI with developer headers in DIR, to be measured])],
+    [], [with_openmpi=check])
+  pinrail_have_openmpi=no
+  AS_IF([test "x$with_openmpi" != xno], [
+    AS_CASE([$with_openmpi],
+      [yes|check], [pinrail_openmpi_dir=/usr/lib/`$CXX -print-multiarch 2>/dev/null`/openmpi/include],
+      [pinrail_openmpi_dir=$with_openmpi])
+    AS_IF([test -r "$pinrail_openmpi_dir/openmpi/opal/mca/rcache/base/base.h"], [
+      AC_CHECK_LIB([open-pal], [opal_init], [
+        pinrail_have_openmpi=yes
+        OPENMPI_LIBS=-lopen-pal
+        OPENMPI_CPPFLAGS="-isystem $pinrail_openmpi_dir -isystem $pinrail_openmpi_dir/openmpi"])])
+    AS_IF([test "x$with_openmpi" != xcheck && test "x$pinrail_have_openmpi" = xno],
+      [AC_MSG_ERROR([--with-openmpi was asked for, but $pinrail_openmpi_dir has no developer headers, or libopen-pal is missing])])
+  ])
+  AC_SUBST([OPENMPI_CPPFLAGS])
+  AC_SUBST([OPENMPI_LIBS])
+  AM_CONDITIONAL([HAVE_OPENMPI], [test "x$pinrail_have_openmpi" = xyes])
+])
+
 # Which components are built, and the table of those that are linked in.
 AC_DEFUN([PINRAIL_COMPONENTS], [
-  pinrail_components="mpool_grdma rcache_vma registrar_mlock monitor_external"
+  pinrail_components="mpool_grdma rcache_vma registrar_mlock monitor_external monitor_patcher"
   AS_IF([test "x$pinrail_have_uring" = xyes], [pinrail_components="$pinrail_components registrar_iouring"])
   AS_IF([test "x$pinrail_have_verbs" = xyes], [pinrail_components="$pinrail_components registrar_verbs"])
   pinrail_component_kind=DSO

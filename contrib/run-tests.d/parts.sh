@@ -17,7 +17,7 @@ part_static() {
 
 part_bare() {
   build bare --enable-werror --without-verbs --without-uring --without-hwloc --without-lzma --without-cuda \
-    --without-gtest || return
+    --without-gtest --without-benchmark --without-ucx --without-openmpi || return
   mapfile -t tests < <(tests_of "$work/bare" '*')
   check bare "${tests[@]}"
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls on a pool: check the arguments, forward.
+#include "base/core/recent.h"
 #include "base/core/registration.h"
 #include "base/core/registration_arena.h"
+#include "base/core/starts.h"
 #include "base/core/thread.h"
 #include "framework/front/front.h"
 #include "framework/monitor/monitor.h"
@@ -9,14 +11,67 @@
 namespace pinrail::front {
 namespace {
 
-constexpr uint32_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
+constexpr uint64_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
+constexpr uint64_t kHowMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MASK} << PINRAIL_HOW_FLAGS_SHIFT;
 
 bool is_range(const void* addr, size_t length) {
   return addr != nullptr && length != 0 && fits(reinterpret_cast<uintptr_t>(addr), length);
 }
 
-pinrail_mpool_request_t request_of(const void* addr, size_t length, uint32_t access, uint32_t flags) {
-  return {reinterpret_cast<uintptr_t>(addr), length, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, flags};
+uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
+  return pool->shortcut.hits + size_t{16} * thread->index;
+}
+
+// By the pool's table of starts; only for a thread that the shortcut serves.
+inline bool hit_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr, size_t length,
+                      uint64_t how, pinrail_handle_t* handle_out) {
+  const pinrail_shortcut_t& shortcut = pool->shortcut;
+  const uintptr_t base = addr & ~shortcut.page_mask;
+  const uintptr_t end = (addr + length + shortcut.page_mask) & ~shortcut.page_mask;
+  // No flag, a known access, and a range that is none of the odd ones: the pool answers those.
+  if ((how & ~kAccessMask) != 0 || length == 0 || addr == 0 || end <= addr) return false;
+  pinrail_registration_t* reg = starts::take(thread, *shortcut.starts, base, end - base, static_cast<uint32_t>(how));
+  if (reg == nullptr) return false;
+  recent::raise(hits_of(pool, thread));
+  *handle_out = {reg, generation_of(reg)};
+  return true;
+}
+
+// Asks the pool. Out of line: hits need no stack for it.
+__attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint64_t how,
+                                                    pinrail_handle_t* handle_out) {
+  if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
+  if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, how, handle_out);
+}
+
+// What the thread did not ask for lately. What it asks for a second time is remembered.
+__attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                             uint64_t how, pinrail_handle_t* handle_out,
+                                                             const pinrail_thread_t* thread) {
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  const bool served = pool != nullptr && thread->index < pool->shortcut.hit_threads && thread->cells != nullptr;
+  if (!served || !hit_start(thread, pool, addr, length, how, handle_out)) {
+    return ask_pool(pool, pointer, length, how, handle_out);
+  }
+  recent::Entry& entry = recent::entry_for(thread, addr);
+  if (entry.candidate == addr) {
+    recent::remember(&entry, addr, length, pool, how, handle_out->reg, hits_of(pool, thread));
+  }
+  entry.candidate = addr;
+  return PINRAIL_SUCCESS;
+}
+
+// What the thread remembered is no more, and was counted.
+__attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                          uint64_t how, pinrail_handle_t* handle_out,
+                                                          const pinrail_thread_t* thread) {
+  recent::Entry& entry = recent::entry_for(thread, reinterpret_cast<uintptr_t>(pointer));
+  references::undo(thread, entry.reg);
+  entry = {};
+  return register_by_start(pool, pointer, length, how, handle_out, thread);
 }
 
 // A forced destroy left it without a pool: the last drop ends it, and that is all (R10). Memory that was counted per
@@ -31,6 +86,24 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle) {
   } else {
     arena::free(handle.reg);
   }
+  return PINRAIL_SUCCESS;
+}
+
+// A handle of another life, or of an orphan; or the first call of a thread.
+__attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
+  const uint64_t word = state::load(handle.reg);
+  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+  if ((word & state::kOrphan) != 0) return drop_orphan(handle);
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const pinrail_mpool_t* pool = handle.reg->pool;
+  return pool->ops->deregister(pool->module, thread, handle);
+}
+
+// Out of line, for it is rare. The pool is there: destroying it excludes calls with its handles.
+__attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
+                                                     pinrail_handle_t handle, uint64_t state) {
+  pool->ops->dropped_dead(pool->module, thread, handle, state);
   return PINRAIL_SUCCESS;
 }
 
@@ -51,17 +124,22 @@ bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
 using namespace pinrail;
 using front::is_range;
 
-pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
+// From the nearest to the farthest: what the thread asked for lately, in the same words; what starts there; the pool.
+// The first checks nothing, for what is remembered was checked when it was asked for.
+pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, size_t length, uint32_t access,
                                         uint32_t flags, pinrail_handle_t* handle_out) {
-  if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
-  if ((access & ~front::kAccessMask) != 0 || (flags & ~uint32_t{PINRAIL_FLAGS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_mpool_request_t request = front::request_of(addr, length, access, flags);
-  pinrail_registration_t* reg;
-  const pinrail_status_t status = pool->ops->register_mem(pool->module, thread, &request, &reg);
-  if (status == PINRAIL_SUCCESS) *handle_out = {reg, generation_of(reg)};
-  return status;
+  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  const pinrail_thread_t* thread = thread::current_thread;
+  if (thread == nullptr || handle_out == nullptr) return front::ask_pool(pool, pointer, length, how, handle_out);
+  const recent::Entry& entry = recent::entry_for(thread, addr);
+  if (!recent::matches(entry, addr, length, pool, how) || !references::count_again(thread, entry.reg)) {
+    return front::register_by_start(pool, pointer, length, how, handle_out, thread);
+  }
+  if (!recent::is_alive(entry)) return front::register_again(pool, pointer, length, how, handle_out, thread);
+  recent::raise(entry.hits);
+  *handle_out = {entry.reg, state::generation(entry.life)};
+  return PINRAIL_SUCCESS;
 }
 
 pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
@@ -70,23 +148,22 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if ((access & ~front::kAccessMask) != 0) return PINRAIL_ERR_BAD_PARAM;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_mpool_request_t request = front::request_of(addr, length, access, 0);
-  pinrail_registration_t* reg;
-  const pinrail_status_t status = pool->ops->find(pool->module, thread, &request, &reg);
-  if (status == PINRAIL_SUCCESS) *handle_out = {reg, generation_of(reg)};
-  return status;
+  return pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
 }
 
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
   // The pool is looked at only if the handle is of this life: else it may be gone.
-  const uint64_t word = state::load(handle.reg);
-  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
-  if ((word & state::kOrphan) != 0) return front::drop_orphan(handle);
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan);
+  pinrail_thread_t* thread = thread::current_thread;
+  if (ours != handle.generation || thread == nullptr) return front::deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
-  return pool->ops->deregister(pool->module, thread, handle);
+  if (pool->shortcut.epoch == nullptr || !references::drop_dated(thread, handle.reg, pool->shortcut.epoch)) {
+    return pool->ops->deregister(pool->module, thread, handle);
+  }
+  const uint64_t after = state::load(handle.reg);
+  if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
+  return front::drop_dead(pool, thread, handle, after);
 }
 
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {

@@ -28,6 +28,7 @@ void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs
   references::sum(regs, count, out);
 }
 void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
+void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
 
 pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
   return guarded([&] { return rcache::create(*the_house->loader, name, flags, rcache_out); });
@@ -38,6 +39,12 @@ pinrail_status_t subscribe(const pinrail_host_t*, monitor::Hook hook, void* arg,
 }
 void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
 int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
+void monitor_blind(const pinrail_host_t*, const char* why) {
+  (void)guarded([why] {
+    monitor::blind(why);
+    return success();
+  });
+}
 void report_hook(const pinrail_host_t*, uintptr_t base, size_t length) { monitor::report_hook(base, length); }
 
 pinrail_host_t services() {
@@ -46,6 +53,7 @@ pinrail_host_t services() {
   host.abi = PINRAIL_HOST_ABI;
   host.registration_alloc = alloc;
   host.registration_free = free;
+  host.registration_area = area_of;
   host.count_references = count_references;
   host.registrar_register = registrar::register_mem;
   host.registrar_deregister = registrar::deregister_mem;
@@ -54,6 +62,7 @@ pinrail_host_t services() {
   host.monitor_unsubscribe = unsubscribe;
   host.monitor_works = monitor_works;
   host.monitor_report_hook = report_hook;
+  host.monitor_blind = monitor_blind;
   return host;
 }
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <new>
+#include <vector>
 
 #include "base/core/lock.h"
 #include "base/report/report.h"
@@ -17,8 +18,16 @@ constexpr char kHelp[] =
     ;
 
 Mutex mutex{LockRank::subscribe};  // who changes the list
-std::string started;               // start-up and shut-down only: names of the monitors that work
-std::string reason;                // why there is none
+std::string reason;                // start-up and shut-down only: why there is no monitor that works
+std::string blind_reason;          // written once per life, before the count falls: why there is none any more
+
+struct Started {
+  const pinrail_monitor_ops_t* ops;
+  void* context;
+};
+std::vector<Started> started;   // start-up and shut-down only
+std::atomic<size_t> seeing{0};  // how many of them still do
+std::atomic<bool> was_blind{false};
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
@@ -30,8 +39,16 @@ void wait_for_hooks() REQUIRES(mutex) {
   while (subscriptions.gate[old_side].load() != 0) sched_yield();
 }
 
-void append(std::string* list, const char* name, const char* more) {
-  *list += (list->empty() ? "" : ", ") + std::string(name) + more;
+void add_reason(const char* name, Status status) {
+  reason += (reason.empty() ? "" : ", ") + std::string(name) + ": " + status_name(status.code());
+}
+
+void forget() {
+  started.clear();
+  seeing.store(0);
+  was_blind.store(false);
+  reason.clear();
+  blind_reason.clear();
 }
 
 }  // namespace
@@ -60,16 +77,15 @@ void unsubscribe(void* subscription_pointer) {
 }
 
 Status start(const loader::Loader& loader) {
-  started.clear();
-  reason.clear();
+  forget();
   for (const loader::Opened& opened : loader.opened("monitor")) {
     const Status status = ops_of(opened)->start(opened.context);
     if (status.ok()) {
-      append(&started, opened.descriptor->name, "");
+      started.push_back({ops_of(opened), opened.context});
+      seeing.fetch_add(1);
       continue;
     }
-    append(&reason, opened.descriptor->name, ": ");
-    reason += status_name(status.code());
+    add_reason(opened.descriptor->name, status);
     if (!opened.named) continue;
     const pinrail_help_arg_t args[] = {{"name", opened.descriptor->name}, {"status", status_name(status.code())}};
     report::help("monitor", kHelp, "monitor failed", args, 2);
@@ -82,11 +98,30 @@ Status start(const loader::Loader& loader) {
 void stop(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) ops_of(opened)->stop(opened.context);
   started.clear();
+  seeing.store(0);
 }
 
 bool works(const char** why_out) {
-  if (why_out != nullptr) *why_out = reason.c_str();
-  return !started.empty();
+  const bool sees = seeing.load() != 0;
+  if (why_out != nullptr) *why_out = !sees && was_blind.load() ? blind_reason.c_str() : reason.c_str();
+  return sees;
+}
+
+void blind(const char* why) {
+  Guard guard(mutex);
+  if (seeing.load() == 0) return;
+  if (!was_blind.load()) blind_reason = why;
+  was_blind.store(true);
+  seeing.fetch_sub(1);
+}
+
+Status check() {
+  Status result = success();
+  for (const Started& monitor : started) {
+    const Status status = monitor.ops->check != nullptr ? Status(monitor.ops->check(monitor.context)) : success();
+    if (result.ok()) result = status;
+  }
+  return result;
 }
 
 }  // namespace pinrail::monitor

@@ -2,7 +2,7 @@
 // monitor.h - how pools learn that memory goes away: subscriptions, and which monitors work.
 //
 // Owns     the list of subscriptions.
-// Threads  subscribe(), unsubscribe(), works(): any time. start(), stop(): start-up and shut-down.
+// Threads  subscribe(), unsubscribe(), works(), blind(), check(): any time. start(), stop(): start-up and shut-down.
 // Hook     report_hook(): also before init and after finalize.
 //
 // M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
@@ -32,6 +32,10 @@ void stop(const loader::Loader& loader);
 
 // Whether a monitor was started and seen to work (E5); why_out: if not, why. The text lives until stop().
 bool works(const char** why_out);
+
+// One that was started sees no longer everything; the first reason is kept. check() asks all that were started to look.
+void blind(const char* why);
+Status check();
 
 }  // namespace pinrail::monitor
 

@@ -59,8 +59,10 @@ Status create(const loader::Loader& loader, const char* name, const pinrail_regi
   if (!bound.ok()) return bound;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, name, config, pool.get());
-  if (made.ok()) *pool_out = std::move(pool);
-  return made;
+  if (!made.ok()) return made;
+  pool->ops->shortcut(pool->module, &pool->shortcut);
+  *pool_out = std::move(pool);
+  return success();
 }
 
 }  // namespace pinrail::mpool

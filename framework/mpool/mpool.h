@@ -15,10 +15,11 @@
 #include "base/loader/loader.h"
 #include "framework/registrar/registrar.h"
 
-// The table and the module come first: they are all that a hit reads here.
-struct pinrail_mpool {
+// What a hit reads here comes first, on one line.
+struct alignas(64) pinrail_mpool {
   const pinrail_mpool_ops_t* ops = nullptr;
   void* module = nullptr;
+  pinrail_shortcut_t shortcut = {};
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
 };

@@ -458,7 +458,7 @@ TEST(GrdmaSettings, limits_come_from_parameters_and_empty_cache_evicts_all) {
   EXPECT_EQ(fake.live_count(), 1u);
 }
 
-TEST(GrdmaSettings, a_call_drains_first_when_the_gc_limit_is_passed) {
+TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
   House house(Settings{{"mpool_grdma_gc_limit", "8K"}});
   fake::FakeRegistrar fake;
   Pool pool(fake);
@@ -468,12 +468,17 @@ TEST(GrdmaSettings, a_call_drains_first_when_the_gc_limit_is_passed) {
   pool.use(kBase, kPage);  // a hit, and the limit is not passed yet
   EXPECT_EQ(fake.live_count(), 5u);
   report(kBase * 4, kPage);
-  pool.use(kBase, kPage);  // a hit, but first this
+  pinrail_handle_t handle;
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(kBase), kPage, 0, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.live_count(), 2u) << "a hit, but first this";
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  report(kBase, kPage);
+  pool.use(kBase, kPage);  // a miss
   EXPECT_EQ(fake.live_count(), 2u);
 }
 
 TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
-  House house(Settings{{"monitor", ""}});
+  House house(Settings{{"monitor", "^patcher"}});
   ASSERT_EQ(house.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake, {PINRAIL_UNSET});

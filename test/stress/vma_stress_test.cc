@@ -18,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 constexpr uintptr_t kBase = 0x100000;
 constexpr uintptr_t kPage = 4096;
 constexpr uintptr_t kPages = 96;
-constexpr pinrail_thread_t nobody{};  // a thread without cells: references are counted in the state words
 
 // Who sees the last reference of a dead registration go frees it: its memory is somebody else's at once.
 struct World {
@@ -43,10 +42,11 @@ struct World {
 
 void find_some(World* world, unsigned seed, Clock::time_point end) {
   std::mt19937 random(seed);
+  pinrail_thread_t nobody_here{};  // a thread without cells: references are counted in the state words
   while (Clock::now() < end) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 3) * kPage);
-    pinrail_registration_t* reg = nullptr;
-    if (!world->index.find(&nobody, {span, 1, 0}, &reg).ok()) continue;
+    pinrail_registration_t* reg = world->index.find(&nobody_here, span.base, span.length(), 1);
+    if (reg == nullptr) continue;
     if (!span_of(reg).contains(span) || (reg->rights & 1) == 0) ++world->wrong;
     ++world->found;
     world->drop_one(reg, generation_of(reg));
@@ -68,7 +68,7 @@ void change_some(World* world, unsigned seed, Clock::time_point end) {
     reg->length = span.length();
     reg->rights = random() % 2 == 0 ? 1 : 3;
     const uint64_t generation = generation_of(reg);
-    const bool prepared = world->index.prepare(reg->rights, 0).ok();
+    const bool prepared = world->index.prepare(false).ok();
     state::set(reg, state::kIndexed, 1);
     const bool in = prepared && world->index.insert(reg, World::left, world).ok();
     if (!in) state::set(reg, state::kDead);

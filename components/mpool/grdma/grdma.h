@@ -9,11 +9,12 @@
 // G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that stay
 //     when nobody holds them are counted per thread (references.h), the others in their state words.
 // G2  Every registration that the device knows is linked into all_ and counted in the cache's budget.
-// G3  On the LRU list stand only registrations that are counted per thread, held or not; those that were sealed and
-//     found idle wait in ready_ instead, oldest first.
+// G3  On the LRU list stand only registrations that are counted per thread, pending, held or not; those that were
+//     sealed and found idle wait in ready_ instead, oldest first.
 // G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
 //     (evictor) or by who sums it (gc). What is dead and still held waits in limbo_; each drop of such a one asks the
-//     gc to sum again, and the gc sums again if it was asked meanwhile, so none is left behind.
+//     gc to sum again, and the gc sums again if it was asked meanwhile, so none is left behind. What only seemed held,
+//     for a find counted it and then saw it dead, is summed again once thread->undone has risen.
 // G5  No lock is held across a call of the registrar.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
@@ -26,12 +27,13 @@
 
 #include "base/core/guarded.h"
 #include "base/core/references.h"
+#include "base/core/registration_arena.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_lru.h"
 
 namespace pinrail::grdma {
 
-// What a pool keeps in a registration's mpool_area.
+// What a pool keeps of a registration.
 struct Area {
   pinrail_registration_t* previous;  // all_, guarded by the cache lock
   pinrail_registration_t* next;
@@ -41,12 +43,10 @@ struct Area {
   Pool* owner;
   bool is_ready;  // stands in ready_, guarded by the cache lock
 };
-static_assert(sizeof(Area) <= sizeof(pinrail_registration_t::mpool_area), "it fits");
+static_assert(sizeof(Area) <= arena::kAreaBytes, "it fits");
 
-inline Area& area_of(pinrail_registration_t* reg) { return *reinterpret_cast<Area*>(reg->mpool_area); }
-inline const Area& area_of(const pinrail_registration_t* reg) {
-  return *reinterpret_cast<const Area*>(reg->mpool_area);
-}
+inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
+inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
 
 struct LruPlaceOf {
   size_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
@@ -75,6 +75,18 @@ struct Settings {
 };
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out);
 
+// What a caller asked for, rounded out to the registrar's granularity.
+struct Request {
+  Span span;
+  uint64_t how;  // as the C table has it
+
+  uint32_t access() const { return static_cast<uint32_t>(how); }
+  uint32_t rights() const { return access() & PINRAIL_RIGHTS_MASK; }
+  uint32_t traits() const { return access() & PINRAIL_TRAITS_MASK; }
+  uint32_t flags() const { return static_cast<uint32_t>(how >> PINRAIL_HOW_FLAGS_SHIFT); }
+  bool has(uint32_t flag) const { return (flags() & flag) != 0; }
+};
+
 // A register call under way: what invalidate_range_hook marks, and what equal calls wait for (R5, R13).
 struct Pending {
   Span span;
@@ -83,6 +95,13 @@ struct Pending {
   uint64_t ticket = 0;
   bool raced = false;
   Pending* next = nullptr;
+};
+
+// What a miss found when it looked once more, for sure.
+enum class Entered : uint8_t {
+  found,         // the index has it by now
+  ready,         // it is this thread's to register, and the index has set memory aside for it
+  needs_memory,  // as above, but the index must get memory first
 };
 
 // What became of a registration that the device knows.
@@ -98,10 +117,13 @@ class Pool {
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
   // As the C table calls them, for every hit comes this way: one function from the border to the index.
-  static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
-                                         pinrail_registration_t** reg_out);
+  static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                                         uint64_t how, pinrail_handle_t* handle_out);
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
-  Status find(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
+  pinrail_shortcut_t shortcut();
+  // It may have been the last reference to a dead one: somebody must sum.
+  __attribute__((noinline)) void ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
+  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
@@ -115,9 +137,9 @@ class Pool {
 
   // Register calls that hit, per thread: a line that no two of the first threads share.
   struct alignas(128) HitCount {
-    std::atomic<uint64_t> hits{0};
+    uint64_t hits = 0;  // atomic
   };
-  static constexpr size_t kHitCounts = 32;  // threads beyond share the last one
+  static constexpr size_t kHitCounts = 64;  // threads beyond share the last one
 
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
       : component_(component), host_(component->host), config_(config), settings_(settings) {}
@@ -127,48 +149,49 @@ class Pool {
   void leave_cache();
 
   // grdma_register.cc
-  bool hit(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& request,
-           pinrail_registration_t** reg_out);
+  bool round(uintptr_t addr, size_t length, Span* span_out) const;
+  bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out);
   void count_hit(const pinrail_thread_t* thread);
-  Status register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                      pinrail_registration_t** reg_out);
-  __attribute__((noinline)) Status miss(pinrail_thread_t* thread, const Span& span,
-                                        const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out);
-  Status register_uncached(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                           pinrail_registration_t** reg_out);
-  Status register_indexed(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
+  __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
+                                                        uint64_t how, pinrail_handle_t* handle_out);
+  Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  Status register_uncached(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  Status register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                           pinrail_registration_t** reg_out);
-  Status attempt(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
-                 pinrail_registration_t** reg_out, bool* raced_out);
+  Status attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
+                 bool* raced_out);
 
   // grdma_pending.cc
-  bool enter(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
-             pinrail_registration_t** reg_out);
+  Entered enter(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out);
   Published publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
   void leave(Pending* own);
+  void leave_locked(Pending* own) REQUIRES(pending_mutex_);
+  void wait_for(const Pending& other) REQUIRES(pending_mutex_);
   const Pending* covering_pending(const Pending& own) const REQUIRES(pending_mutex_);
   bool is_pending(uint64_t ticket) const REQUIRES(pending_mutex_);
   void unlink_pending(Pending* own) REQUIRES(pending_mutex_);
 
   // grdma_device.cc
-  Status tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, uint32_t rights,
-                     pinrail_counting_t counting, pinrail_registration_t** reg_out);
+  Status tell_device(pinrail_thread_t* thread, const Request& request, uint32_t rights, pinrail_counting_t counting,
+                     pinrail_registration_t** reg_out);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);
   bool make_room(pinrail_thread_t* thread);
   Status nothing_idle(const pinrail_registration_t* own);
   void say_limit(const pinrail_registration_t* reg);
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
 
   // grdma_deregister.cc
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
   __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
-  __attribute__((noinline)) void ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
 
   // grdma_evict.cc
   bool evict_one(pinrail_thread_t* thread);
-  void list(pinrail_registration_t* reg);
+  static void leave_device(pinrail_thread_t* thread, const Victim& victim);
+  static void end(pinrail_registration_t* reg, Pool* owner);
+  void empty(pinrail_thread_t* thread);
   bool confirm_held(pinrail_registration_t* reg, uint64_t generation);
   // The rest under the cache lock.
   bool oldest_epoch(uint64_t now, uint64_t* epoch_out) const;
@@ -178,10 +201,15 @@ class Pool {
   void unlist(pinrail_registration_t* reg);
 
   // grdma_gc.cc
-  size_t drain_own(pinrail_thread_t* thread);
-  size_t drain_once(pinrail_thread_t* thread);
-  size_t sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count);
-  void put_in_limbo(pinrail_registration_t* reg);
+  // What one miss gives back at most: an event may kill ten thousands, and one call shall not wait for all of them.
+  static constexpr size_t kSome = 256;
+  size_t drain_own(pinrail_thread_t* thread, size_t most);
+  size_t drain_once(pinrail_thread_t* thread, size_t most);
+  size_t sum_list(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most, uint64_t undone,
+                  bool from_hook);
+  void put_rest_back(pinrail_registration_t* rest);
+  size_t sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count, uint64_t undone);
+  void put_in_limbo(pinrail_registration_t* reg, uint64_t undone);
   size_t drain_all(pinrail_thread_t* thread);
   void drain_if_due(pinrail_thread_t* thread);
 
@@ -201,15 +229,29 @@ class Pool {
   void say_stats() const;
 
   bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
+  // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
+  bool has_dead(const pinrail_thread_t* thread) const {
+    const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);
+    return gc_list_.load(std::memory_order_relaxed) != nullptr || gc_rest_.load(std::memory_order_relaxed) != nullptr ||
+           kicks_.load(std::memory_order_relaxed) != kicks_served_.load(std::memory_order_relaxed) ||
+           (undone != kNoLimbo && undone != __atomic_load_n(thread->undone, __ATOMIC_RELAXED));
+  }
+  // relaxed: figures; counted under the cache lock only.
+  void count_miss() { misses_.store(misses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  void count_eviction() { evictions_.store(evictions_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
 
-  Component* const component_;
+  // What every hit reads, and hardly anybody writes: one line.
+  alignas(128) uintptr_t page_mask_ = 0;  // the registrar's granularity - 1
+  pinrail_rcache_t rcache_{};
+  Cache* cache_ = nullptr;
+  std::atomic<bool> gc_due_{false};  // gc_bytes_ passed gc_limit: the next call of any kind drains
+
+  alignas(128) Component* const component_;
   const pinrail_host_t* const host_;
   const pinrail_mpool_config_t config_;
   const Settings settings_;
-  pinrail_registrar_t limits_of_registrar_{};  // granularity, max_length, tail_size, thread_mode
-  pinrail_rcache_t rcache_{};
-  Cache* cache_ = nullptr;
+  pinrail_registrar_t limits_of_registrar_{};  // max_length, tail_size, thread_mode
   void* subscription_ = nullptr;
 
   // Guarded by cache_->mutex.
@@ -233,11 +275,15 @@ class Pool {
   Condition pending_done_;
   Pending* pending_ GUARDED_BY(pending_mutex_) = nullptr;
   uint64_t tickets_ GUARDED_BY(pending_mutex_) = 0;
+  size_t waiters_ GUARDED_BY(pending_mutex_) = 0;  // for another's registration
 
   std::atomic<pinrail_registration_t*> gc_list_{nullptr};  // pushed by hooks, taken whole by API calls
+  std::atomic<pinrail_registration_t*> gc_rest_{nullptr};  // taken from gc_list_ and too much; under the cache lock
   std::atomic<uint64_t> gc_bytes_{0};
-  std::atomic<bool> gc_due_{false};                   // gc_bytes_ passed gc_limit: the next call of any kind drains
   std::atomic<uint64_t> kicks_{0}, kicks_served_{0};  // drops of what is in limbo, or on its way there
+  static constexpr uint64_t kNoLimbo = UINT64_MAX;
+  std::atomic<uint64_t> limbo_undone_{
+      kNoLimbo};  // thread->undone before the oldest sum of limbo_; under the cache lock
 
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0};
   HitCount hits_[kHitCounts];

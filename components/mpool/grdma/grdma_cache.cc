@@ -23,10 +23,19 @@ bool Cache::leave(Pool* pool) {
   return pools_.empty();
 }
 
-Status Cache::admit(Pool* pool, pinrail_registration_t* reg) {
+Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
+  const pinrail_registration_t* reg = admission->reg;
   Guard guard(mutex);
+  if (victim->reg != nullptr) dismiss_locked(victim->owner, victim->reg);
+  *victim = {};
+  if (!admission->counted) {
+    pool->count_miss();
+    advance_epoch();
+    admission->counted = true;
+  }
   if (reg->length > limits_.bytes || limits_.count == 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (usage_.bytes > limits_.bytes - reg->length || usage_.count >= limits_.count) {
+    if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
     return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
   try {
@@ -37,17 +46,26 @@ Status Cache::admit(Pool* pool, pinrail_registration_t* reg) {
   usage_.bytes += reg->length;
   usage_.count += 1;
   usage_.peak_bytes = std::max(usage_.peak_bytes, usage_.bytes);
+  link(pool, admission->reg);
+  return success();
+}
+
+void Cache::link(Pool* pool, pinrail_registration_t* reg) {
   Area& area = area_of(reg);
   area.previous = nullptr;
   area.next = pool->all_;
   if (pool->all_ != nullptr) area_of(pool->all_).previous = reg;
   pool->all_ = reg;
   ++pool->all_count_;
-  return success();
+  if ((state::load(reg) & state::kPerThread) != 0) pool->lru_list_.insert(reg, epoch());
 }
 
 void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
   Guard guard(mutex);
+  dismiss_locked(pool, reg);
+}
+
+void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
   usage_.bytes -= reg->length;
   usage_.count -= 1;
   pool->unlist(reg);
@@ -55,7 +73,7 @@ void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
   if (area.next != nullptr) area_of(area.next).previous = area.previous;
   (area.previous != nullptr ? area_of(area.previous).next : pool->all_) = area.next;
   --pool->all_count_;
-  released.notify_all();
+  if (waiters_ != 0) released.notify_all();
 }
 
 // The pool whose oldest entry is the oldest of all, of those that the asker may evict from.
@@ -72,20 +90,29 @@ Pool* Cache::oldest_pool(const Pool* asker, uint64_t now) const {
   return oldest;
 }
 
-pinrail_registration_t* Cache::claim_victim(const Pool* asker, Pool** owner_out) {
+// Whether a drain could make room instead: then nothing that is alive has to go.
+bool Cache::anything_dead(const pinrail_thread_t* thread, const Pool* asker) const {
+  for (const Pool* pool : pools_) {
+    if ((pool == asker || !pool->is_caller_only()) && pool->has_dead(thread)) return true;
+  }
+  return false;
+}
+
+Victim Cache::claim_victim(const Pool* asker) {
   Guard guard(mutex);
+  return claim_locked(asker);
+}
+
+Victim Cache::claim_locked(const Pool* asker) {
   // A new epoch: what was found held in an earlier search may be looked at again, once.
   advance_epoch();
   const uint64_t now = epoch();
   while (Pool* pool = oldest_pool(asker, now)) {
     pinrail_registration_t* reg = pool->next_ready();
-    if (reg != nullptr) {
-      *owner_out = pool;
-      return reg;
-    }
+    if (reg != nullptr) return {reg, pool};
     pool->seal_oldest(now);
   }
-  return nullptr;
+  return {};
 }
 
 bool Cache::wait_for_release(const Pool* asker) {
@@ -97,7 +124,9 @@ bool Cache::wait_for_release(const Pool* asker) {
         pool->to_release_.load(std::memory_order_relaxed) + pool->draining_.load(std::memory_order_relaxed);
     if (busy == 0) continue;
     // Bounded: what is on a gc list since we looked is nobody's until somebody drains, and that may be the caller.
+    ++waiters_;
     released.wait_for(mutex, std::chrono::microseconds(200));
+    --waiters_;
     return true;
   }
   return false;

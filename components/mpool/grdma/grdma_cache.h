@@ -10,7 +10,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
-#include <pinrail/types.h>
+#include <pinrail/component.h>
 
 #include <atomic>
 #include <map>
@@ -37,6 +37,18 @@ struct Usage {
   uint64_t peak_bytes = 0;
 };
 
+// What is to be evicted: dead, and off its pool's LRU list. The pool cannot go before it was dismissed.
+struct Victim {
+  pinrail_registration_t* reg = nullptr;
+  Pool* owner = nullptr;
+};
+
+// One registration on its way in.
+struct Admission {
+  pinrail_registration_t* reg;
+  bool counted = false;  // as a miss
+};
+
 class Cache {
  public:
   explicit Cache(const Limits& limits) : limits_(limits) {}
@@ -44,22 +56,24 @@ class Cache {
   const Limits& limits() const { return limits_; }
 
   // relaxed: the epoch orders evictions and nothing else.
-  uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
-  void advance_epoch() { epoch_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t epoch() const { return __atomic_load_n(&epoch_.now, __ATOMIC_RELAXED); }
+
+  const uint64_t* epoch_word() const { return &epoch_.now; }
 
   Status join(Pool* pool) EXCLUDES(mutex);
   // True if it was the last one.
   bool leave(Pool* pool) EXCLUDES(mutex);
 
-  // Counts the registration in and links it into its pool's list. TEMP_OUT_OF_RESOURCE: over a limit now;
+  // Counts the registration in and links it into its pool's lists. TEMP_OUT_OF_RESOURCE: over a limit now; then
+  // victim is what claim_victim() would say, unless something dead should go first.
   // OUT_OF_RESOURCE: over a limit for ever, or no memory for the LRU list.
-  Status admit(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
+  // What victim was before, and the device has forgotten by now, is dismissed first: one lock for both.
+  Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) EXCLUDES(mutex);
   // The reverse, once the device has forgotten it.
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
 
-  // The least recently used idle registration that a call into asker may give back: dead, and off the LRU list;
-  // NULL if none is idle. owner_out: its pool, which cannot go before the registration was dismissed.
-  pinrail_registration_t* claim_victim(const Pool* asker, Pool** owner_out) EXCLUDES(mutex);
+  // The least recently used idle registration that a call into asker may give back; none if none is idle.
+  Victim claim_victim(const Pool* asker) EXCLUDES(mutex);
 
   // Whether other threads are giving something back right now; if so, waits a moment for it.
   bool wait_for_release(const Pool* asker) EXCLUDES(mutex);
@@ -80,11 +94,20 @@ class Cache {
   Condition released;  // something was dismissed
 
  private:
+  void advance_epoch() REQUIRES(mutex) { __atomic_store_n(&epoch_.now, epoch() + 1, __ATOMIC_RELAXED); }
+  void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
+  void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);
+  Victim claim_locked(const Pool* asker) REQUIRES(mutex);
+  bool anything_dead(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 
   const Limits limits_;
-  std::atomic<uint64_t> epoch_{1};
+  struct alignas(128) Epoch {  // what every hit reads: on lines of its own, away from what misses lock
+    uint64_t now = 1;          // atomic; written under the lock
+  };
+  Epoch epoch_;
   Usage usage_ GUARDED_BY(mutex);
+  size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
   std::vector<Pool*> pools_ GUARDED_BY(mutex);
 };
 

@@ -92,9 +92,15 @@ pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t flags)
 
 size_t referenced(void* module) { return pool_of(module)->referenced(); }
 
-pinrail_status_t find(void* module, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
-                      pinrail_registration_t** reg_out) {
-  return guarded([&] { return pool_of(module)->find(thread, *request, reg_out); });
+pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+                      pinrail_handle_t* handle_out) {
+  return guarded([&] { return pool_of(module)->find(thread, addr, length, how, handle_out); });
+}
+
+void shortcut(void* module, pinrail_shortcut_t* shortcut_out) { *shortcut_out = pool_of(module)->shortcut(); }
+
+void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t state) {
+  pool_of(module)->ask_gc(thread, handle, state);
 }
 
 void invalidate_range(void* module, uintptr_t base, size_t length) {
@@ -125,11 +131,13 @@ pinrail_status_t check(void* module) {
 
 constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       create,
+                                      shortcut,
                                       destroy,
                                       referenced,
                                       Pool::register_entry,
                                       find,
                                       Pool::deregister_entry,
+                                      dropped_dead,
                                       invalidate_range,
                                       evict,
                                       progress,

@@ -86,6 +86,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   const auto drop = [](Pool* unused) { delete unused; };
   std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings), drop);
   pool->limits_of_registrar_ = *config.limits;
+  pool->page_mask_ = config.limits->granularity - 1;
   const Status joined = pool->join_cache(config.cache_name);
   if (!joined.ok()) return joined;
   const Status connected = pool->connect();

@@ -6,18 +6,16 @@ namespace pinrail::grdma {
 
 // The handle is of this life of its registration: the C face has looked.
 inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  touch(handle.reg, cache_->epoch());
-  if (!references::drop_own(thread, handle.reg)) return drop_elsewhere(thread, handle);
+  if (!references::drop_dated(thread, handle.reg, cache_->epoch_word())) return drop_elsewhere(thread, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
   return success();
 }
 
-// It may have been the last reference to a dead one: somebody must sum.
 void Pool::ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   if (state::generation(after) != handle.generation) return;
   kicks_.fetch_add(1);  // seq_cst: pairs with the second look in drain_own()
-  drain_own(thread);
+  drain_own(thread, kSome);
 }
 
 // The calling thread did not take it, or it is counted in the state word, or the handle is spent.

@@ -80,7 +80,7 @@ bool Pool::close_if_idle(bool force) {
 // What other threads are giving back, or draining, of this pool comes to its end.
 void Pool::settle(pinrail_thread_t* thread) {
   for (;;) {
-    drain_own(thread);
+    drain_own(thread, SIZE_MAX);
     // acquire: pairs with the release decrements of give_back() and drain_all().
     const uint64_t busy = visitors_.load(std::memory_order_acquire) + to_release_.load(std::memory_order_acquire) +
                           draining_.load(std::memory_order_acquire);

@@ -33,16 +33,16 @@ std::string source_of(const pinrail_host_t* host, const char* parameter) {
 }  // namespace
 
 // A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
-Status Pool::tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, uint32_t rights,
-                         pinrail_counting_t counting, pinrail_registration_t** reg_out) {
+Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint32_t rights, pinrail_counting_t counting,
+                         pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   const Status allocated = host_->registration_alloc(host_, limits_of_registrar_.tail_size, counting, &reg);
   if (!allocated.ok()) return allocated;
-  reg->base = reinterpret_cast<void*>(request.addr);
-  reg->length = request.length;
+  reg->base = reinterpret_cast<void*>(request.span.base);
+  reg->length = request.span.length();
   reg->rights = rights;
-  reg->traits = request.traits;
-  reg->flags = request.flags;
+  reg->traits = request.traits();
+  reg->flags = request.flags();
   reg->pool = config_.pool;
   area_of(reg).owner = this;
 
@@ -53,8 +53,8 @@ Status Pool::tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t
   }
   status = call_registrar(thread, reg);
   const bool only_resources = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  if (!status.ok() && !only_resources && rights != request.rights) {
-    reg->rights = request.rights;
+  if (!status.ok() && !only_resources && rights != request.rights()) {
+    reg->rights = request.rights();
     status = call_registrar(thread, reg);
   }
   if (!status.ok()) {
@@ -68,11 +68,20 @@ Status Pool::tell_device(pinrail_thread_t* thread, const pinrail_mpool_request_t
 
 // Within the limits, if need be at the cost of idle ones (R8).
 Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  Admission admission{reg};
+  Victim victim;
   for (;;) {
-    const Status status = cache_->admit(this, reg);
+    const Victim gone = victim;
+    const Status status = cache_->admit(thread, this, &admission, &victim);
+    if (gone.reg != nullptr) end(gone.reg, gone.owner);
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say_limit(reg);
     if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
-    if (!make_room(thread)) return nothing_idle(reg);
+    if (victim.reg != nullptr) {
+      leave_device(thread, victim);
+      if (settings_.empty_cache) empty(thread);
+    } else if (!make_room(thread)) {
+      return nothing_idle(reg);
+    }
   }
 }
 
@@ -92,8 +101,7 @@ Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* re
 bool Pool::make_room(pinrail_thread_t* thread) {
   if (drain_all(thread) > 0) return true;
   if (evict_one(thread)) {
-    while (settings_.empty_cache && evict_one(thread)) {
-    }
+    if (settings_.empty_cache) empty(thread);
     return true;
   }
   // A thread inside a registrar call may be what the others wait for.
@@ -121,15 +129,24 @@ void Pool::say_limit(const pinrail_registration_t* reg) {
 
 // The device forgets it, and then we do.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  tell_device_off(thread, reg, reason);
+  cache_->dismiss(this, reg);
+  end(reg, this);
+}
+
+// What was dismissed.
+void Pool::end(pinrail_registration_t* reg, Pool* owner) {
+  owner->host_->registration_free(owner->host_, reg);
+  // Last: destroy() waits for it, and then the pool is gone. release: pairs with the acquire load in destroy().
+  owner->to_release_.fetch_sub(1, std::memory_order_release);
+}
+
+void Pool::tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
   // An event that came since overrides: the memory is somebody else's (R12). relaxed: ordered by the state word.
   const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
   if (event == PINRAIL_REASON_INVALIDATED) reason = event;
   const Status status = host_->registrar_deregister(config_.registrar, thread, reg, reason);
   status.ignore();  // reported by the framework; a registration that the device will not give back is lost either way
-  cache_->dismiss(this, reg);
-  host_->registration_free(host_, reg);
-  // Last: destroy() waits for it, and then the pool is gone. release: pairs with the acquire load in destroy().
-  to_release_.fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace pinrail::grdma

@@ -17,28 +17,45 @@ bool unseal(pinrail_registration_t* reg) {
   return false;
 }
 
+// As references::forgive(), but only while the seal holds: a sum that a hit overtook may have seen a drop without its
+// taking. False if the seal was broken.
+bool forgive_sealed(pinrail_registration_t* reg, int64_t sum) {
+  uint64_t word = state::load(reg);
+  while ((word & state::kSealed) != 0) {
+    const uint64_t more = static_cast<uint64_t>(-sum) << state::kReferenceShift;
+    if (sum == 0 || state::exchange(reg, &word, word + more)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool Pool::evict_one(pinrail_thread_t* thread) {
-  Pool* owner;
-  pinrail_registration_t* reg = cache_->claim_victim(this, &owner);
-  if (reg == nullptr) return false;
-  // NOT_FOUND: a find saw it dead and removed it, or an event did.
-  Status(owner->rcache_.ops->remove(owner->rcache_.module, reg)).ignore();
-  owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-  owner->give_back(thread, reg, PINRAIL_REASON_EVICTED);
+  const Victim victim = cache_->claim_victim(this);
+  if (victim.reg == nullptr) return false;
+  leave_device(thread, victim);
+  cache_->dismiss(victim.owner, victim.reg);
+  end(victim.reg, victim.owner);
   return true;
 }
 
-Status Pool::evict(pinrail_thread_t* thread) {
-  drain_own(thread);
-  return evict_one(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+// Out of the index, and forgotten by the device; to be dismissed then.
+void Pool::leave_device(pinrail_thread_t* thread, const Victim& victim) {
+  Pool* owner = victim.owner;
+  // NOT_FOUND: a find saw it dead and removed it, or an event did.
+  Status(owner->rcache_.ops->remove(owner->rcache_.module, victim.reg)).ignore();
+  owner->tell_device_off(thread, victim.reg, PINRAIL_REASON_EVICTED);
 }
 
-// A new registration, which its maker holds, gets its place; unless an event killed it already.
-void Pool::list(pinrail_registration_t* reg) {
-  Guard guard(cache_->mutex);
-  if ((state::load(reg) & state::kIndexed) != 0) lru_list_.insert(reg, last_use(reg));
+// Parameter empty_cache: everything idle goes.
+void Pool::empty(pinrail_thread_t* thread) {
+  while (evict_one(thread)) {
+  }
+}
+
+Status Pool::evict(pinrail_thread_t* thread) {
+  drain_own(thread, SIZE_MAX);
+  return evict_one(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
 // How long ago the entry that would go first was used; false if there is none to look at up to now.
@@ -58,8 +75,10 @@ size_t Pool::take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t
   while (taken < room && !lru_list_.empty() && lru_list_.top().epoch <= now) {
     pinrail_registration_t* reg = lru_list_.top().reg;
     uint64_t word = state::load(reg);
-    if ((word & state::kIndexed) == 0) {
-      lru_list_.remove(reg);  // dead: the gc cares for it
+    if ((word & state::kDead) != 0) {
+      lru_list_.remove(reg);  // the gc cares for it
+    } else if ((word & state::kIndexed) == 0) {
+      lru_list_.catch_up(now + 1);  // pending
     } else if (last_use(reg) > lru_list_.top().epoch) {
       lru_list_.catch_up(last_use(reg));
     } else if (state::exchange(reg, &word, word | state::kSealed)) {
@@ -96,8 +115,7 @@ bool Pool::seal_oldest(uint64_t now) {
   host_->count_references(host_, sealed, count, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] <= 0) {
-      references::forgive(sealed[i], references[i]);
+    if (references[i] <= 0 && forgive_sealed(sealed[i], references[i])) {
       area_of(sealed[i]).is_ready = true;
       ready_[ready_end_++] = sealed[i];
       continue;
@@ -119,6 +137,7 @@ pinrail_registration_t* Pool::next_ready() {
       // Sealed without a break, and idle then: idle still.
       if (!state::exchange(reg, &word, (word & ~(state::kIndexed | state::kSealed)) | state::kDead)) continue;
       to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: read under the lock that is held
+      count_eviction();
       return reg;
     }
     if ((word & state::kIndexed) != 0) lru_list_.insert(reg, last_use(reg));  // a hit broke the seal

@@ -9,18 +9,15 @@ constexpr size_t kBatch = 64;  // sums at a time, for one barrier
 
 }  // namespace
 
-// Gives back what is dead and unreferenced; returns how many.
-size_t Pool::drain_own(pinrail_thread_t* thread) {
-  // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
-  const bool nothing = gc_list_.load(std::memory_order_relaxed) == nullptr &&
-                       kicks_.load(std::memory_order_relaxed) == kicks_served_.load(std::memory_order_relaxed);
-  if (nothing) return 0;
+// Gives back what is dead and unreferenced, of what events killed at most so many; returns how many.
+size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
+  if (!has_dead(thread)) return 0;
   draining_.fetch_add(1, std::memory_order_relaxed);
   size_t given_back = 0;
   uint64_t seen;
   do {
     seen = kicks_.load();
-    given_back += drain_once(thread);
+    given_back += drain_once(thread, most);
     kicks_served_.store(seen, std::memory_order_relaxed);
     // seq_cst: a drop that saw "dead" either kicked before this look, and we sum again, or comes to a limbo that has
     // it.
@@ -31,40 +28,61 @@ size_t Pool::drain_own(pinrail_thread_t* thread) {
   return given_back;
 }
 
-// Takes gc list and limbo, and puts back into limbo what is still held.
-size_t Pool::drain_once(pinrail_thread_t* thread) {
-  pinrail_registration_t* lists[2];
+// Takes limbo and gc list, and puts back into limbo what is still held, into gc_rest_ what was too much.
+size_t Pool::drain_once(pinrail_thread_t* thread, size_t most) {
+  // seq_cst, before the sums: what a failed find takes back after this raises it.
+  const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);
+  pinrail_registration_t *limbo, *dead;
   {
     Guard guard(cache_->mutex);
-    lists[0] = limbo_;
+    limbo = limbo_;
     limbo_ = nullptr;
+    limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);  // relaxed: read for good under the lock only
+    dead = gc_rest_.load(std::memory_order_relaxed);           // as above
+    gc_rest_.store(nullptr, std::memory_order_relaxed);
   }
   // acquire: pairs with the release push in die_hook().
-  lists[1] = gc_list_.exchange(nullptr, std::memory_order_acquire);
-  pinrail_registration_t* batch[kBatch];
-  size_t count = 0, given_back = 0;
-  for (int i = 0; i < 2; ++i) {
-    for (pinrail_registration_t* reg = lists[i]; reg != nullptr;) {
-      pinrail_registration_t* next = area_of(reg).gc_next;
-      if (i == 1) gc_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);  // relaxed: a bound, not exact
-      batch[count++] = reg;
-      reg = next;
-      if (count < kBatch) continue;
-      given_back += sum_and_give_back(thread, batch, count);
-      count = 0;
-    }
-  }
-  return given_back + sum_and_give_back(thread, batch, count);
+  if (dead == nullptr) dead = gc_list_.exchange(nullptr, std::memory_order_acquire);
+  size_t given_back = sum_list(thread, &limbo, SIZE_MAX, undone, false);
+  given_back += sum_list(thread, &dead, most, undone, true);
+  if (dead != nullptr) put_rest_back(dead);
+  return given_back;
 }
 
-size_t Pool::sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count) {
-  if (count == 0) return 0;
+// Sums the first so many of the list, one barrier for each batch; from_hook: their bytes are counted as dead.
+size_t Pool::sum_list(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most, uint64_t undone,
+                      bool from_hook) {
+  pinrail_registration_t* batch[kBatch];
+  size_t given_back = 0;
+  while (*list != nullptr && most != 0) {
+    size_t count = 0;
+    for (; *list != nullptr && count < std::min(kBatch, most); *list = area_of(*list).gc_next) {
+      batch[count++] = *list;
+      if (from_hook) gc_bytes_.fetch_sub((*list)->length, std::memory_order_relaxed);  // relaxed: a bound, not exact
+    }
+    most -= count;
+    given_back += sum_and_give_back(thread, batch, count, undone);
+  }
+  return given_back;
+}
+
+void Pool::put_rest_back(pinrail_registration_t* rest) {
+  Guard guard(cache_->mutex);
+  pinrail_registration_t* other = gc_rest_.load(std::memory_order_relaxed);  // relaxed: under the lock
+  gc_rest_.store(rest, std::memory_order_relaxed);
+  if (other == nullptr) return;
+  while (area_of(rest).gc_next != nullptr) rest = area_of(rest).gc_next;  // another thread drained, too: rare
+  area_of(rest).gc_next = other;
+}
+
+// undone: of before the sum.
+size_t Pool::sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count, uint64_t undone) {
   int64_t references[kBatch];
   host_->count_references(host_, regs, count, references);
   size_t given_back = 0;
   for (size_t i = 0; i < count; ++i) {
     if (references[i] > 0) {
-      put_in_limbo(regs[i]);
+      put_in_limbo(regs[i], undone);
       continue;
     }
     references::forgive(regs[i], references[i]);
@@ -75,8 +93,10 @@ size_t Pool::sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t*
   return given_back;
 }
 
-void Pool::put_in_limbo(pinrail_registration_t* reg) {
+void Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t undone) {
   Guard guard(cache_->mutex);
+  // relaxed: under the lock. The oldest one counts.
+  limbo_undone_.store(std::min(undone, limbo_undone_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
   area_of(reg).gc_next = limbo_;
   limbo_ = reg;
 }
@@ -88,7 +108,7 @@ size_t Pool::drain_all(pinrail_thread_t* thread) {
   const size_t count = cache_->reachable_pools(this, pools, kPools);
   size_t given_back = 0;
   for (size_t i = 0; i < count; ++i) {
-    given_back += pools[i]->drain_own(thread);
+    given_back += pools[i]->drain_own(thread, kSome);
     pools[i]->visitors_.fetch_sub(1, std::memory_order_release);  // pairs with the acquire load in destroy()
   }
   return given_back;
@@ -96,11 +116,11 @@ size_t Pool::drain_all(pinrail_thread_t* thread) {
 
 void Pool::drain_if_due(pinrail_thread_t* thread) {
   // relaxed: a hint; the list itself is taken with an acquire.
-  if (gc_due_.load(std::memory_order_relaxed)) drain_own(thread);
+  if (gc_due_.load(std::memory_order_relaxed)) drain_own(thread, SIZE_MAX);
 }
 
 Status Pool::progress(pinrail_thread_t* thread) {
-  drain_own(thread);
+  drain_own(thread, SIZE_MAX);
   return success();
 }
 

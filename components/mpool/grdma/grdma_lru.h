@@ -31,7 +31,7 @@ class LruList {
 
   // Room for n entries, so that insert() does not allocate. May throw bad_alloc.
   void reserve(size_t n) {
-    if (n > heap_.capacity()) heap_.reserve(n + n / 2 + 64);
+    if (n > heap_.capacity()) heap_.reserve(n + n / 8 + 64);
   }
   size_t size() const { return heap_.size(); }
   bool empty() const { return heap_.empty(); }

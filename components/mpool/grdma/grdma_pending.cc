@@ -4,34 +4,37 @@
 
 namespace pinrail::grdma {
 
-// Begins a registration, unless the index has it by now: then true, with a reference. Waits once for a call under way
+// Begins a registration, unless the index has it by now: then found, with a reference. Waits once for a call under way
 // that will cover this one; if that one fails, goes on by itself.
-bool Pool::enter(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
-                 pinrail_registration_t** reg_out) {
-  const pinrail_rcache_ops_t* index = rcache_.ops;
-  own->span = Span::of(request.addr, request.length);
-  own->traits = request.traits;
-  own->rights = request.rights;
+Entered Pool::enter(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out) {
+  const Span& span = request.span;
+  own->span = span;
+  own->traits = request.traits();
+  own->rights = request.rights();
   Guard guard(pending_mutex_);
-  bool may_wait = true;
-  for (;;) {
-    if (index->find_locked(rcache_.module, thread, request.addr, request.length, request.rights, request.traits,
-                           reg_out) == PINRAIL_SUCCESS) {
-      return true;
-    }
+  uint32_t more_rights = 0;
+  pinrail_status_t begun;
+  for (bool may_wait = true;; may_wait = false) {
+    begun =
+        rcache_.ops->begin(rcache_.module, thread, span.base, span.length(), request.access(), reg_out, &more_rights);
+    if (begun == PINRAIL_SUCCESS) return Entered::found;
     const Pending* other = may_wait ? covering_pending(*own) : nullptr;
     if (other == nullptr) break;
-    const uint64_t ticket = other->ticket;
-    while (is_pending(ticket)) pending_done_.wait(pending_mutex_);
-    may_wait = false;
+    rcache_.ops->cancel(rcache_.module);
+    wait_for(*other);
   }
-  if ((config_.flags & PINRAIL_POOL_EXACT) == 0) {  // R4
-    own->rights |= index->containing_rights(rcache_.module, request.addr, request.length, request.traits);
-  }
+  own->rights |= more_rights;  // R4
   own->ticket = ++tickets_;
   own->next = pending_;
   pending_ = own;
-  return false;
+  return begun == PINRAIL_ERR_NOT_FOUND ? Entered::ready : Entered::needs_memory;
+}
+
+void Pool::wait_for(const Pending& other) {
+  const uint64_t ticket = other.ticket;
+  ++waiters_;
+  while (is_pending(ticket)) pending_done_.wait(pending_mutex_);
+  --waiters_;
 }
 
 const Pending* Pool::covering_pending(const Pending& own) const {
@@ -62,7 +65,8 @@ void Pool::unlink_pending(Pending* own) {
 }
 
 // Puts the registration into the index, with its maker's reference, unless an event overtook it. The check and the
-// insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index.
+// insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index. What was
+// not overtaken is pending no more.
 Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
   const uint64_t counting = is_kept(reg->flags) ? state::kPerThread : 0;
   Guard guard(pending_mutex_);
@@ -75,6 +79,7 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
   touch(reg, cache_->epoch());
   const bool in_cell = counting != 0 && references::count(thread, reg, 1);
   state::set(reg, counting | state::kIndexed, in_cell ? 0 : 1);
+  leave_locked(own);
   if (rcache_.ops->insert(rcache_.module, reg, displaced_hook, this) == PINRAIL_SUCCESS) return Published::indexed;
   state::set(reg, counting | state::kDead);
   return Published::alone;
@@ -82,8 +87,12 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
 
 void Pool::leave(Pending* own) {
   Guard guard(pending_mutex_);
+  leave_locked(own);
+}
+
+void Pool::leave_locked(Pending* own) {
   unlink_pending(own);
-  pending_done_.notify_all();
+  if (waiters_ != 0) pending_done_.notify_all();
 }
 
 }  // namespace pinrail::grdma

@@ -11,108 +11,128 @@ constexpr int kRetriesAfterRace = 3;
 }  // namespace
 
 inline void Pool::count_hit(const pinrail_thread_t* thread) {
+  uint64_t* hits = &hits_[std::min(size_t{thread->index}, kHitCounts - 1)].hits;
   if (thread->index < kHitCounts - 1) {
     // relaxed, and no read-modify-write: this thread alone writes here, readers only want the figure.
-    std::atomic<uint64_t>& hits = hits_[thread->index].hits;
-    hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    __atomic_store_n(hits, __atomic_load_n(hits, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
   } else {
-    hits_[kHitCounts - 1].hits.fetch_add(1, std::memory_order_relaxed);
+    __atomic_fetch_add(hits, 1, __ATOMIC_RELAXED);
   }
 }
 
-inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& request,
-                      pinrail_registration_t** reg_out) {
-  pinrail_registration_t* reg;
-  if (rcache_.ops->find(rcache_.module, thread, span.base, span.length(), request.rights, request.traits, &reg) !=
-      PINRAIL_SUCCESS) {
-    return false;
-  }
-  touch(reg, cache_->epoch());
+// An EXACT pool's index has no starts, and one that keeps nothing has nothing that is counted per thread.
+pinrail_shortcut_t Pool::shortcut() {
+  const pinrail_starts_t* starts = rcache_.ops->starts(rcache_.module);
+  if (starts == nullptr || !settings_.leave_pinned) return {};
+  static_assert(sizeof(HitCount) == 16 * sizeof(uint64_t), "as the contract says");
+  return {starts, page_mask_, &hits_[0].hits, kHitCounts - 1, cache_->epoch_word()};
+}
+
+// The range rounded out to the registrar's granularity; false if it would leave the address space.
+inline bool Pool::round(uintptr_t addr, size_t length, Span* span_out) const {
+  *span_out = {addr & ~page_mask_, (addr + length + page_mask_) & ~page_mask_};
+  return span_out->end > span_out->base;  // the C face has seen to it that addr + length does not wrap
+}
+
+inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {
+  pinrail_registration_t* reg =
+      rcache_.ops->find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how));
+  if (reg == nullptr) return false;
   count_hit(thread);
-  *reg_out = reg;
+  *handle_out = {reg, generation_of(reg)};
   return true;
 }
 
-inline Status Pool::register_mem(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                                 pinrail_registration_t** reg_out) {
-  Span span = Span::of(request.addr, request.length);
-  if (!round_out(&span, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
-  drain_if_due(thread);
-  if ((request.flags & PINRAIL_FLAG_CACHE_BYPASS) == 0 && hit(thread, span, request, reg_out)) return success();
-  return miss(thread, span, request, reg_out);
+// The way of every hit: it keeps nothing on the stack but what it must.
+pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                                      uint64_t how, pinrail_handle_t* handle_out) {
+  auto* pool = static_cast<Pool*>(pool_pointer);
+  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
+  Span span;
+  if (!pool->round(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+  // relaxed: a hint; the gc list itself is taken with an acquire.
+  const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kBypass) == 0;
+  if (usual && pool->hit(thread, span, how, handle_out)) return PINRAIL_SUCCESS;
+  return pool->miss_entry(thread, span.base, span.end, how, handle_out);
 }
 
-pinrail_status_t Pool::register_entry(void* pool, pinrail_thread_t* thread, const pinrail_mpool_request_t* request,
-                                      pinrail_registration_t** reg_out) {
-  return guarded([&] { return static_cast<Pool*>(pool)->register_mem(thread, *request, reg_out); });
+// All that is no plain hit; it may still be one.
+pinrail_status_t Pool::miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end, uint64_t how,
+                                  pinrail_handle_t* handle_out) {
+  return guarded([&]() -> Status {
+    drain_if_due(thread);
+    pinrail_registration_t* reg;
+    const Status status = miss(thread, {{base, end}, how}, &reg);
+    if (status.ok()) *handle_out = {reg, generation_of(reg)};
+    return status;
+  });
 }
 
-Status Pool::find(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, pinrail_registration_t** reg_out) {
-  Span span = Span::of(request.addr, request.length);
-  if (!round_out(&span, limits_of_registrar_.granularity)) return PINRAIL_ERR_BAD_PARAM;
+Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
+  Span span;
+  if (!round(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
   drain_if_due(thread);
-  if (hit(thread, span, request, reg_out)) return success();
-  if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(), request.rights, request.traits,
-                               reg_out) != PINRAIL_SUCCESS) {
+  if (hit(thread, span, how, handle_out)) return success();
+  pinrail_registration_t* reg;
+  if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how), &reg) !=
+      PINRAIL_SUCCESS) {
     return PINRAIL_ERR_NOT_FOUND;
   }
   count_hit(thread);
+  *handle_out = {reg, generation_of(reg)};
   return success();
 }
 
-Status Pool::miss(pinrail_thread_t* thread, const Span& span, const pinrail_mpool_request_t& asked,
-                  pinrail_registration_t** reg_out) {
-  const pinrail_mpool_request_t request{span.base, span.length(), asked.rights, asked.traits, asked.flags};
-  const pinrail_registrar_t& device = limits_of_registrar_;
-  if (device.max_length != 0 && request.length > device.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
-  drain_own(thread);
+Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  const size_t max_length = limits_of_registrar_.max_length;
+  if (max_length != 0 && request.span.length() > max_length) return PINRAIL_ERR_NOT_SUPPORTED;
+  drain_own(thread, kSome);
   // A thread that is inside its own registrar call would wait for itself: it gets one of its own (R5).
-  if ((request.flags & PINRAIL_FLAG_CACHE_BYPASS) != 0 || thread->in_registrar != 0) {
+  if (request.has(PINRAIL_FLAG_CACHE_BYPASS) || thread->in_registrar != 0) {
     return register_uncached(thread, request, reg_out);
   }
   Pending own;
-  if (enter(thread, request, &own, reg_out)) {
+  const Entered entered = enter(thread, request, &own, reg_out);
+  if (entered == Entered::found) {
     count_hit(thread);
     return success();
   }
-  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-  cache_->advance_epoch();
-  const Status status = register_indexed(thread, request, &own, reg_out);
-  leave(&own);
-  drain_own(thread);  // what the new one displaced
+  Status status = success();
+  if (entered == Entered::needs_memory) status = rcache_.ops->prepare(rcache_.module, 1);
+  if (status.ok()) status = register_indexed(thread, request, &own, reg_out);
+  if (!status.ok()) leave(&own);
+  drain_own(thread, kSome);  // what the new one displaced
   return status;
 }
 
-Status Pool::register_uncached(pinrail_thread_t* thread, const pinrail_mpool_request_t& request,
-                               pinrail_registration_t** reg_out) {
-  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-  cache_->advance_epoch();
+Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  const Status status = tell_device(thread, request, request.rights, PINRAIL_COUNTING_SHARED, &reg);
+  const Status status = tell_device(thread, request, request.rights(), PINRAIL_COUNTING_SHARED, &reg);
   if (!status.ok()) return status;
   state::set(reg, state::kDead, 1);
   *reg_out = reg;
   return success();
 }
 
-Status Pool::register_indexed(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
+// Announced in the index, and entered as pending; on success it is pending no more.
+Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                               pinrail_registration_t** reg_out) {
-  for (int tries = 0; tries <= kRetriesAfterRace; ++tries) {
+  for (int tries = 0;; ++tries) {
     bool raced = false;
     const Status status = attempt(thread, request, own, reg_out, &raced);
     if (!raced) return status;
     races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+    if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    const Status prepared = rcache_.ops->prepare(rcache_.module, 0);
+    if (!prepared.ok()) return prepared;
   }
-  return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-// Once through the device and into the index.
-Status Pool::attempt(pinrail_thread_t* thread, const pinrail_mpool_request_t& request, Pending* own,
-                     pinrail_registration_t** reg_out, bool* raced_out) {
-  const Status prepared = rcache_.ops->prepare(rcache_.module, own->rights, request.traits);
-  if (!prepared.ok()) return prepared;
+// Once through the device and into the index; uses up the announcement.
+Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
+                     bool* raced_out) {
   pinrail_registration_t* reg;
-  const bool kept = is_kept(request.flags);
+  const bool kept = is_kept(request.flags());
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
   const Status status = tell_device(thread, request, own->rights, counting, &reg);
   if (!status.ok()) {
@@ -126,8 +146,8 @@ Status Pool::attempt(pinrail_thread_t* thread, const pinrail_mpool_request_t& re
     give_back(thread, reg, PINRAIL_REASON_INVALIDATED);
     return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
-  if (kept && published == Published::indexed) list(reg);
-  if (kept && published == Published::alone) put_in_limbo(reg);
+  if (kept && published == Published::alone)
+    put_in_limbo(reg, __atomic_load_n(thread->undone, __ATOMIC_RELAXED));  // relaxed: its maker holds it
   *reg_out = reg;
   return success();
 }

@@ -8,7 +8,7 @@ namespace pinrail::grdma {
 void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
   pinrail_mpool_stats_t figures{};
   figures.size = stats_out->size;
-  for (const HitCount& count : hits_) figures.hits += count.hits.load(std::memory_order_relaxed);
+  for (const HitCount& count : hits_) figures.hits += __atomic_load_n(&count.hits, __ATOMIC_RELAXED);
   figures.misses = misses_.load(std::memory_order_relaxed);
   figures.evictions = evictions_.load(std::memory_order_relaxed);
   figures.invalidations = invalidations_.load(std::memory_order_relaxed);

@@ -8,12 +8,14 @@
 //          insert             -     X       X       X
 //          remove             -     X       X       X
 //          invalidate_hook    -     X       X       X
-//          find_locked, find_all, containing_rights, count, check: as insert.
+//          begin, prepare, find_locked, find_all, count, check: as insert.
 // Hook     invalidate_hook() only; no function allocates with the lock held.
 //
 // I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
 // I2  A registration is in the index from insert() until it is removed, displaced or invalidated, at no other time.
-// I3  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
+// I3  What is in the index is in its class's tree; starts_ names some of it, and nothing else;
+//     nothing at all if the module is EXACT.
+// I4  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
 //     persistent ones.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_H
@@ -24,6 +26,7 @@
 
 #include "base/core/lock.h"
 #include "base/core/status.h"
+#include "components/rcache/vma/vma_starts.h"
 #include "components/rcache/vma/vma_tree.h"
 
 namespace pinrail::vma {
@@ -32,21 +35,27 @@ struct Query {
   Span span;
   uint32_t rights;
   uint32_t traits;
+
+  static Query of(uintptr_t base, size_t length, uint32_t access) {
+    return {Span::of(base, length), access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK};
+  }
 };
 
 class Index {
  public:
   explicit Index(bool exact) : exact_(exact) {}
 
-  Status prepare(uint32_t rights, uint32_t traits);
+  Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
+               uint32_t* rights_out);
+  Status prepare(bool announced);
   void cancel();
   Status insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
-  Status find(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) const;
+  pinrail_registration_t* find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const;
   Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
-  uint32_t containing_rights(const Span& span, uint32_t traits) const;
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
+  const pinrail_starts_t* starts() const { return exact_ ? nullptr : &starts_.table(); }
   size_t count() const;
   size_t covered_bytes() const;
   const char* check() const;
@@ -59,18 +68,42 @@ class Index {
     if (tree.traits != query.traits) return false;
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
+  __attribute__((noinline)) pinrail_registration_t* find_below(pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                                               uint32_t access) const;
+  bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const REQUIRES(mutex_);
+  pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
+  uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
+  bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
   static bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg);
   Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
   void take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg)
       REQUIRES(mutex_);
-  // Under the lock; called from a lambda, which cannot say so.
+  void make_room_for_starts() REQUIRES(mutex_);
+  // Under the lock; called from lambdas, which cannot say so.
+  bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
 
   const bool exact_;
   std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
+  std::atomic<uint64_t> inserts_{1};  // counted when they are done, under the index lock
+  Starts starts_;                     // changed under the index lock
   Tree trees_[kMaxClasses];
+  // Takes the index lock, and lets an event that holds it for long know that somebody waits.
+  class SCOPED_CAPABILITY Turn {
+   public:
+    explicit Turn(const Index& index) ACQUIRE(index.mutex_);
+    ~Turn() RELEASE() { mutex_.unlock(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Mutex& mutex_;
+  };
+  void let_others_in_hook() REQUIRES(mutex_);
+
+  mutable std::atomic<uint32_t> waiters_{0};
   mutable Mutex mutex_{LockRank::index};
   NodePool pool_ GUARDED_BY(mutex_);
   size_t count_ GUARDED_BY(mutex_) = 0;
@@ -84,8 +117,8 @@ struct Module {
 };
 
 // As the C table calls it, for every hit comes this way.
-pinrail_status_t find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
-                            uint32_t traits, pinrail_registration_t** reg_out);
+pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                   uint32_t access);
 
 }  // namespace pinrail::vma
 

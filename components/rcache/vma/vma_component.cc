@@ -34,9 +34,12 @@ pinrail_status_t create(void* component, uint32_t flags, void** module_out) {
 
 void destroy(void* module) { delete static_cast<Module*>(module); }
 
-pinrail_status_t prepare(void* module, uint32_t rights, uint32_t traits) {
-  return index_of(module).prepare(rights, traits).code();
+pinrail_status_t begin(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
+                       pinrail_registration_t** reg_out, uint32_t* rights_out) {
+  return index_of(module).begin(thread, Query::of(base, length, access), reg_out, rights_out).code();
 }
+
+pinrail_status_t prepare(void* module, int announced) { return index_of(module).prepare(announced != 0).code(); }
 
 void cancel(void* module) { index_of(module).cancel(); }
 
@@ -46,13 +49,9 @@ pinrail_status_t insert(void* module, pinrail_registration_t* reg, pinrail_visit
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
 
-pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t rights,
-                             uint32_t traits, pinrail_registration_t** reg_out) {
-  return index_of(module).find_locked(thread, {Span::of(base, length), rights, traits}, reg_out).code();
-}
-
-uint32_t containing_rights(void* module, uintptr_t base, size_t length, uint32_t traits) {
-  return index_of(module).containing_rights(Span::of(base, length), traits);
+pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
+                             pinrail_registration_t** reg_out) {
+  return index_of(module).find_locked(thread, Query::of(base, length, access), reg_out).code();
 }
 
 size_t find_all(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
@@ -63,6 +62,8 @@ size_t find_all(void* module, pinrail_thread_t* thread, uintptr_t base, size_t l
 void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void* arg) {
   index_of(module).invalidate_hook(Span::of(base, length), visit_hook, arg);
 }
+
+const pinrail_starts_t* starts_of(void* module) { return index_of(module).starts(); }
 
 size_t count(void* module) { return index_of(module).count(); }
 
@@ -85,15 +86,16 @@ pinrail_status_t check(void* module) {
 constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        create,
                                        destroy,
+                                       begin,
                                        prepare,
                                        cancel,
                                        insert,
                                        remove,
                                        find_entry,
                                        find_locked,
-                                       containing_rights,
                                        find_all,
                                        invalidate,
+                                       starts_of,
                                        count,
                                        covered_bytes,
                                        check};

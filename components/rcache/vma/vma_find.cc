@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way down without a lock. Each step looks at a node's version, reads, and looks again (vma_node.h).
+// The ways without a lock: to what starts at an address (base/core/starts.h), and down a tree. Each step on the way
+// down looks at a node's version, reads, and looks again (vma_node.h).
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -10,33 +11,6 @@ struct Step {
   const Node* node;
   uint64_t version;
 };
-
-// How many of the sorted words are <= key.
-uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32_t count, uintptr_t key) {
-  while (first < count) {
-    const uint32_t middle = first + (count - first) / 2;
-    if (words[middle].get() <= key) {
-      first = middle + 1;
-    } else {
-      count = middle;
-    }
-  }
-  return first;
-}
-
-// As above for whole keys: exact finds, where equal bases may differ in their ends.
-template <typename N>
-uint32_t upper_bound(const N* node, uint32_t first, uint32_t count, Key key) {
-  while (first < count) {
-    const uint32_t middle = first + (count - first) / 2;
-    if (key < node->key(middle)) {
-      count = middle;
-    } else {
-      first = middle + 1;
-    }
-  }
-  return first;
-}
 
 // Goes to a child; false if the node changed meanwhile.
 bool step_down(Step* at, uint32_t slot) {
@@ -169,26 +143,38 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   return as_leaf(at.node)->reg[slot].get();
 }
 
-// flatten below: the way of every hit, in one piece.
-Status Index::find(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) const {
+pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const {
+  pinrail_registration_t* reg = starts::take(thread, starts_.table(), base, length, access);
+  return reg != nullptr ? reg : find_below(thread, base, length, access);
+}
+
+// A range inside a registration, or one that starts_ does not know; sealed ones, and those counted in their state
+// words. If it is sure that there is none it leaves word for begin().
+__attribute__((flatten)) pinrail_registration_t* Index::find_below(pinrail_thread_t* thread, uintptr_t base,
+                                                                   size_t length, uint32_t access) const {
   constexpr int kLooks = 3;
+  const Query query = Query::of(base, length, access);
+  bool sure = true;
+  const uint64_t inserts = inserts_.load(std::memory_order_acquire);  // pairs with the release store in insert()
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
+    pinrail_registration_t* reg = nullptr;
     Look look = Look::disturbed;
     for (int n = 0; n < kLooks && look == Look::disturbed; ++n) {
-      look = trees_[i].find(thread, query.span, exact_, reg_out);
+      look = trees_[i].find(thread, query.span, exact_, &reg);
     }
-    if (look == Look::found) return success();
+    if (look == Look::found) return reg;
+    sure &= look == Look::absent;
   }
-  return PINRAIL_ERR_NOT_FOUND;
+  thread->absent = {sure ? this : nullptr, inserts, base, length, access};
+  return nullptr;
 }
 
-__attribute__((flatten)) pinrail_status_t find_entry(void* module, pinrail_thread_t* thread, uintptr_t base,
-                                                     size_t length, uint32_t rights, uint32_t traits,
-                                                     pinrail_registration_t** reg_out) {
-  return static_cast<Module*>(module)->index.find(thread, {Span::of(base, length), rights, traits}, reg_out).code();
+pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                   uint32_t access) {
+  return static_cast<Module*>(module)->index.find(thread, base, length, access);
 }
 
 }  // namespace pinrail::vma

@@ -7,11 +7,39 @@
 
 namespace pinrail::vma {
 
-// Memory for one insert. Allocates without the lock, for a hook may be waiting for it.
-Status Index::prepare(uint32_t rights, uint32_t traits) {
+Index::Turn::Turn(const Index& index) : mutex_(index.mutex_) {
+  if (mutex_.try_lock()) return;
+  index.waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a courtesy, as is the look at it
   mutex_.lock();
+  index.waiters_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// The last look, and the first step of an insert: under one lock.
+Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
+                    uint32_t* rights_out) {
+  Turn turn(*this);
+  pinrail_registration_t* reg = is_surely_absent(thread->absent, query) ? nullptr : take_locked(thread, query);
+  if (reg != nullptr) {
+    *reg_out = reg;
+    return success();
+  }
+  *rights_out = exact_ ? 0 : containing_rights(query);
   pool_.reserve();
-  class_of(rights, traits);
+  return pool_.covered() && starts_.has_room() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
+// Whether the thread has just found out, without the lock, and nothing was inserted since.
+bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query) const {
+  return absent.index == this && absent.base == query.span.base && absent.length == query.span.length() &&
+         absent.access == (query.rights | query.traits) &&
+         absent.inserts == inserts_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+}
+
+// Memory for one insert. Allocates without the lock, for a hook may be waiting for it.
+Status Index::prepare(bool announced) {
+  mutex_.lock();
+  if (!announced) pool_.reserve();
+  if (!starts_.has_room()) make_room_for_starts();
   while (!pool_.covered()) {
     mutex_.unlock();
     NodePool::Slab* slab = NodePool::make_slab();
@@ -25,6 +53,15 @@ Status Index::prepare(uint32_t rights, uint32_t traits) {
   }
   mutex_.unlock();
   return success();
+}
+
+// Without the lock meanwhile. What cannot be had makes finds slower, nothing else.
+void Index::make_room_for_starts() {
+  const size_t room = starts_.room();
+  mutex_.unlock();
+  const bool made = starts_.make_room(room);
+  mutex_.lock();
+  if (made) starts_.room_made(room);
 }
 
 void Index::cancel() {
@@ -53,52 +90,64 @@ bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* 
   return references::take(thread, reg, word) || try_acquire(reg, word);
 }
 
-Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
-  Guard guard(mutex_);
+pinrail_registration_t* Index::take_locked(const pinrail_thread_t* thread, const Query& query) {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     while (pinrail_registration_t* reg = trees_[i].peek(query.span, exact_)) {
-      if (take_surely(thread, reg)) {
-        *reg_out = reg;
-        return success();
-      }
+      if (take_surely(thread, reg)) return reg;
       if ((state::load(reg) & state::kIndexed) != 0) break;  // its count of references is full: a miss
       // Dead: whoever killed it is on the way to remove it. Another may be behind it.
-      if (trees_[i].remove(pool_, reg)) --count_;
+      take_off(trees_[i], reg);
     }
   }
-  return PINRAIL_ERR_NOT_FOUND;
+  return nullptr;
 }
 
-uint32_t Index::containing_rights(const Span& span, uint32_t traits) const {
-  Guard guard(mutex_);
+Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
+  Turn turn(*this);
+  pinrail_registration_t* reg = take_locked(thread, query);
+  if (reg == nullptr) return PINRAIL_ERR_NOT_FOUND;
+  *reg_out = reg;
+  return success();
+}
+
+// R4: those of every registration of the same traits that contains the range.
+uint32_t Index::containing_rights(const Query& query) const {
   uint32_t rights = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     const Tree& tree = trees_[i];
-    if (tree.traits == traits && (tree.rights & ~rights) != 0 && tree.peek(span, exact_) != nullptr) {
-      rights |= tree.rights;
-    }
+    const bool adds = tree.traits == query.traits && (tree.rights & ~(rights | query.rights)) != 0;
+    if (adds && tree.peek(query.span, exact_) != nullptr) rights |= tree.rights;
   }
   return rights;
 }
 
 Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg) {
-  Guard guard(mutex_);
+  Turn turn(*this);
   pool_.unreserve();
   Tree* tree = class_of(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  if (is_dominated(reg)) return PINRAIL_ERR_BUSY;
-  displace(reg, displaced, arg);
-  if (!tree->insert(pool_, reg)) return PINRAIL_ERR_BUSY;
+  Tree::Place place = tree->place_for(span_of(reg));
+  // relaxed: the lock is held. Alone in its class, and there is no other class: the usual case.
+  const bool alone = place.alone && classes_.load(std::memory_order_relaxed) == 1;
+  if (!alone) {
+    if (is_dominated(reg)) return PINRAIL_ERR_BUSY;
+    displace(reg, displaced, arg);
+    place = tree->place_for(span_of(reg));
+  }
+  if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
+  if (!exact_) starts_.insert(reg);
   ++count_;
+  // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.
+  inserts_.store(inserts_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return success();
 }
 
 // Equal ones always count; otherwise what is persistent, or in an EXACT module, stands for itself.
 bool Index::is_dominated(const pinrail_registration_t* reg) const {
-  const bool exempt = exact_ || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0;
+  const bool exempt = exact_ || is_exempt(reg);
   const Query query{span_of(reg), reg->rights, reg->traits};
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
@@ -121,11 +170,9 @@ void Index::displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced,
 }
 
 Status Index::remove(pinrail_registration_t* reg) {
-  Guard guard(mutex_);
+  Turn turn(*this);
   Tree* tree = class_of(reg->rights, reg->traits);
-  if (tree == nullptr || !tree->remove(pool_, reg)) return PINRAIL_ERR_NOT_FOUND;
-  --count_;
-  return success();
+  return tree != nullptr && take_off(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
 size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,
@@ -186,12 +233,22 @@ const char* Index::check() const {
     });
   }
   if (why == nullptr && slots != count_) return "the count of registrations is wrong";
-  return why;
+  if (why != nullptr) return why;
+  return starts_.check([&](const pinrail_registration_t* reg) { return holds(reg); });
 }
 
-// I3 for one registration: nobody else contains it.
+bool Index::holds(const pinrail_registration_t* reg) const {
+  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  for (uint32_t i = 0; i < count; ++i) {
+    const Tree& tree = trees_[i];
+    if (tree.rights == reg->rights && tree.traits == reg->traits) return tree.peek(span_of(reg), true) == reg;
+  }
+  return false;
+}
+
+// I4 for one registration: nobody else contains it.
 const char* Index::check_domination(const Tree& own, const pinrail_registration_t* reg) const {
-  if (exact_ || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0) return nullptr;
+  if (exact_ || is_exempt(reg)) return nullptr;
   const char* why = nullptr;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count && why == nullptr; ++i) {

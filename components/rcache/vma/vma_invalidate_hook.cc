@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hook context: what a range takes with it when it goes. Nothing here allocates or frees.
+#include <sched.h>
+
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
+
+// False if it is not in.
+bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
+  if (!tree.remove(pool_, reg)) return false;
+  starts_.remove(reg);
+  --count_;
+  return true;
+}
 
 // Removes and visits what overlaps the span (contained_only: what lies in it and is not persistent), in batches, for
 // the tree may not change while it is walked.
@@ -12,16 +22,27 @@ void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_
   do {
     found = 0;
     tree.for_overlaps(span, [&](pinrail_registration_t* reg) {
-      const bool stays =
-          contained_only && (!span.contains(span_of(reg)) || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0);
+      const bool stays = contained_only && (!span.contains(span_of(reg)) || is_exempt(reg));
       if (!stays) batch[found++] = reg;
       return found < kBatch;
     });
     for (size_t i = 0; i < found; ++i) {
-      if (tree.remove(pool_, batch[i])) --count_;
+      take_off(tree, batch[i]);
       visit(arg, batch[i]);
     }
+    if (!contained_only && found == kBatch) let_others_in_hook();
   } while (found == kBatch);
+}
+
+// Between two batches of a large event: it may take milliseconds, and a miss shall not wait for all of it. What is
+// inserted meanwhile was asked for after the event began, or is marked as raced and will not be.
+void Index::let_others_in_hook() {
+  constexpr int kPatience = 100;
+  if (waiters_.load(std::memory_order_relaxed) == 0) return;
+  mutex_.unlock();
+  // A lock that is free goes to who runs, which is this thread, not to who is still waking up.
+  for (int i = 0; i < kPatience && waiters_.load(std::memory_order_relaxed) != 0; ++i) sched_yield();
+  mutex_.lock();
 }
 
 void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) {

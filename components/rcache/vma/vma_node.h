@@ -85,6 +85,26 @@ inline const Leaf* as_leaf(const Node* node) { return static_cast<const Leaf*>(n
 inline const Inner* as_inner(const Node* node) { return static_cast<const Inner*>(node); }
 inline bool is_leaf(const Node* node) { return node->level.get() == 0; }
 
+// How many of the sorted words [0, count) are <= key, of which the first `first` are known to be. Which half it is
+// cannot be predicted, so nothing branches on it.
+inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32_t count, uintptr_t key) {
+  uint32_t left = count > first ? count - first : 0;  // a node that is being changed may show any count
+  while (left > 1) {
+    const uint32_t half = left / 2;
+    first = words[first + half - 1].get() <= key ? first + half : first;
+    left -= half;
+  }
+  return left == 1 && words[first].get() <= key ? first + 1 : first;
+}
+
+// As above for whole keys: by their bases, and then among equal ones, which are few, by their ends.
+template <typename N>
+uint32_t upper_bound(const N* node, uint32_t first, uint32_t count, Key key) {
+  uint32_t slot = upper_bound(node->base, first, count, key.base);
+  while (slot > first && key < node->key(slot - 1)) --slot;
+  return slot;
+}
+
 }  // namespace pinrail::vma
 
 #endif

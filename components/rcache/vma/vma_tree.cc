@@ -62,6 +62,11 @@ uintptr_t reach_of(const Node* node) {
 
 Key first_key(const Node* node) { return is_leaf(node) ? as_leaf(node)->key(0) : as_inner(node)->key(0); }
 
+Key last_key(const Node* node) {
+  const uint32_t last = node->count.get() - 1;
+  return is_leaf(node) ? as_leaf(node)->key(last) : as_inner(node)->key(last);
+}
+
 void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
   inner->base[slot].put(separator.base);
   inner->end[slot].put(separator.end);
@@ -71,34 +76,25 @@ void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
 
 // First slot of a leaf whose key is not smaller.
 uint32_t lower_bound(const Leaf* leaf, Key key) {
-  uint32_t slot = 0;
-  while (slot < leaf->count.get() && leaf->key(slot) < key) ++slot;
-  return slot;
+  const uint32_t slot = upper_bound(leaf, 0, leaf->count.get(), key);
+  return slot > 0 && leaf->key(slot - 1) == key ? slot - 1 : slot;
 }
 
 }  // namespace
 
 Tree::Path Tree::descend(Key key) const {
   Path path;
-  Node* way[kMaxDepth];
-  uint32_t taken[kMaxDepth];
-  unsigned depth = 0;
   Node* node = root_.get();
-  while (!is_leaf(node)) {
+  unsigned level = node->level.get();
+  path.depth = level + 1;
+  for (; level > 0; --level) {
     const Inner* inner = as_inner(node);
-    uint32_t slot = 1;
-    while (slot < inner->count.get() && !(key < inner->key(slot))) ++slot;
-    way[depth] = node;
-    taken[depth++] = slot - 1;
-    node = inner->child[slot - 1].get();
+    path.node[level] = node;
+    path.slot[level] = upper_bound(inner, 1, inner->count.get(), key) - 1;
+    node = inner->child[path.slot[level]].get();
   }
   path.node[0] = node;
   path.slot[0] = 0;
-  path.depth = depth + 1;
-  for (unsigned i = 0; i < depth; ++i) {
-    path.node[depth - i] = way[i];
-    path.slot[depth - i] = taken[i];
-  }
   return path;
 }
 
@@ -115,7 +111,8 @@ void Tree::grow_root(NodePool& pool, Path* path) {
   ++path->depth;
 }
 
-// Makes room in a full node of the path: its upper half moves to a new node on its right.
+// Makes room in a full node of the path: its upper half moves to a new node on its right. Of a last child only
+// one slot moves if the key goes behind it: registrations often come in order of address, and then nodes stay full.
 void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   Node* node = path->node[level];
   if (level + 1 == path->depth) grow_root(pool, path);
@@ -126,7 +123,8 @@ void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   Node* right = pool.take(node->level.get());
   parent->begin_change();
   node->begin_change();
-  move_slots(right, node, capacity(node) / 2);
+  const bool appends = at + 1 == parent->count.get() && last_key(node) < key;
+  move_slots(right, node, appends ? capacity(node) - 1 : capacity(node) / 2);
   open_gap(parent, at + 1);
   set_child(parent, at + 1, first_key(right), right);
   parent->reach[at].put(reach_of(node));
@@ -141,38 +139,91 @@ void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   }
 }
 
-void Tree::update_reach(const Path& path) {
+// A reader sees the old or the new reach. Too far costs it a look in vain, too near a miss (find_locked).
+void Tree::raise_reach(const Path& path, uintptr_t end) {
   for (unsigned level = 1; level < path.depth; ++level) {
-    Inner* inner = as_inner(path.node[level]);
-    const uintptr_t reach = reach_of(path.node[level - 1]);
-    if (inner->reach[path.slot[level]].get() == reach) return;
-    // One word: a reader sees the old or the new one. Too far costs it a look in vain, too near a miss (find_locked).
-    inner->reach[path.slot[level]].put(reach);
+    Word<uintptr_t>& reach = as_inner(path.node[level])->reach[path.slot[level]];
+    if (reach.get() >= end) return;
+    reach.put(end);
   }
 }
 
-bool Tree::insert(NodePool& pool, pinrail_registration_t* reg) {
+// What reached to that end is gone.
+void Tree::lower_reach(const Path& path, uintptr_t end) {
+  for (unsigned level = 1; level < path.depth; ++level) {
+    Word<uintptr_t>& reach = as_inner(path.node[level])->reach[path.slot[level]];
+    if (reach.get() != end) return;
+    const uintptr_t lowered = reach_of(path.node[level - 1]);
+    if (lowered == end) return;
+    reach.put(lowered);
+  }
+}
+
+// The leaf before (step -1) or behind (step 1) the path's; NULL if there is none.
+const Leaf* Tree::Path::beside(int step) const {
+  for (unsigned level = 1; level < depth; ++level) {
+    const int64_t at = int64_t{slot[level]} + step;
+    if (at < 0 || at >= int64_t{node[level]->count.get()}) continue;
+    const Node* down = as_inner(node[level])->child[at].get();
+    while (!is_leaf(down)) down = as_inner(down)->child[step < 0 ? down->count.get() - 1 : 0].get();
+    return as_leaf(down);
+  }
+  return nullptr;
+}
+
+// Whether nothing of the tree contains the span or is contained in it. Without exempt ones ends rise as bases do, so
+// the neighbours of the span's place speak for all others.
+bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const {
+  if (exempt_ != 0) return false;  // that would take a search
+  const Leaf& leaf = *as_leaf(path.node[0]);
+  if (slot > 0) {
+    if (leaf.end[slot - 1].get() >= span.end) return false;
+  } else if (const Leaf* left = path.beside(-1)) {
+    if (left->end[left->count.get() - 1].get() >= span.end) return false;
+  }
+  if (slot < leaf.count.get()) return leaf.end[slot].get() > span.end;
+  const Leaf* right = path.beside(1);
+  return right == nullptr || right->end[0].get() > span.end;
+}
+
+Tree::Place Tree::place_for(const Span& span) const {
+  Place place;
+  if (empty()) {
+    place.alone = true;
+    return place;
+  }
+  const Key key = key_of(span);
+  place.path = descend(key);
+  const Leaf* leaf = as_leaf(place.path.node[0]);
+  place.slot = lower_bound(leaf, key);
+  place.taken = place.slot < leaf->count.get() && leaf->key(place.slot) == key;
+  place.alone = !place.taken && stands_alone(place.path, place.slot, span);
+  return place;
+}
+
+bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place place) {
   const Span span = span_of(reg);
+  if (place.taken) return false;
   if (empty()) {
     Node* leaf = pool.take(0);
     leaf->end_change();
     root_.put(leaf);
+    place.path = descend(key_of(span));
   }
-  Path path = descend(key_of(span));
-  uint32_t slot = lower_bound(as_leaf(path.node[0]), key_of(span));
-  if (slot < path.node[0]->count.get() && as_leaf(path.node[0])->key(slot) == key_of(span)) return false;
+  Path& path = place.path;
   if (path.node[0]->count.get() == Leaf::kSlots) {
     split(pool, &path, 0, key_of(span));
-    slot = lower_bound(as_leaf(path.node[0]), key_of(span));
+    place.slot = lower_bound(as_leaf(path.node[0]), key_of(span));
   }
   Leaf* leaf = as_leaf(path.node[0]);
   leaf->begin_change();
-  open_gap(leaf, slot);
-  leaf->base[slot].put(span.base);
-  leaf->end[slot].put(span.end);
-  leaf->reg[slot].put(reg);
+  open_gap(leaf, place.slot);
+  leaf->base[place.slot].put(span.base);
+  leaf->end[place.slot].put(span.end);
+  leaf->reg[place.slot].put(reg);
   leaf->end_change();
-  update_reach(path);
+  raise_reach(path, span.end);
+  if (is_exempt(reg)) ++exempt_;
   return true;
 }
 
@@ -186,8 +237,9 @@ bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   leaf->begin_change();
   close_gap(leaf, slot);
   leaf->end_change();
-  update_reach(path);
+  lower_reach(path, key.end);
   tidy(pool, &path);
+  if (is_exempt(reg)) --exempt_;
   return true;
 }
 

@@ -28,8 +28,26 @@ class Tree {
   // A slot that contains the span (with exact: that equals it), with a reference taken. disturbed: a writer was at it.
   Look find(const pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
 
-  // False if the very span is in already.
-  bool insert(NodePool& pool, pinrail_registration_t* reg);
+  // The way from the root to a leaf; node[0] is the leaf, slot[i] the child taken in node[i].
+  struct Path {
+    Node* node[NodePool::kPerInsert];
+    uint32_t slot[NodePool::kPerInsert];
+    unsigned depth = 0;
+
+    const Leaf* beside(int step) const;
+  };
+
+  // Where a span goes. Good until the tree changes.
+  struct Place {
+    Path path;
+    uint32_t slot = 0;
+    bool taken = false;  // by the very span
+    bool alone = false;  // nothing of the tree contains it or is contained in it; false: or that would take a search
+  };
+  Place place_for(const Span& span) const;
+
+  // False if the place is taken.
+  bool insert(NodePool& pool, pinrail_registration_t* reg, Place place);
   // False if it is not in.
   bool remove(NodePool& pool, pinrail_registration_t* reg);
 
@@ -49,13 +67,6 @@ class Tree {
  private:
   static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
 
-  // The way from the root to a leaf; node[0] is the leaf, slot[i] the child taken in node[i].
-  struct Path {
-    Node* node[kMaxDepth];
-    uint32_t slot[kMaxDepth];
-    unsigned depth = 0;
-  };
-
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
 
@@ -65,11 +76,17 @@ class Tree {
   bool merge(NodePool& pool, Inner* parent, uint32_t* slot);
   void tidy(NodePool& pool, Path* path);
   void lower_root(NodePool& pool);
-  void update_reach(const Path& path);
+  static void raise_reach(const Path& path, uintptr_t end);
+  static void lower_reach(const Path& path, uintptr_t end);
+  bool stands_alone(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
+  size_t exempt_ = 0;  // persistent entries: they may nest in others
 };
+
+// From domination (R3).
+inline bool is_exempt(const pinrail_registration_t* reg) { return (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0; }
 
 template <typename Visit>
 bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {

@@ -78,12 +78,25 @@ typedef enum pinrail_counting {
   PINRAIL_COUNTING_THREADS = 1 /**< per thread: a hit writes nothing that two threads meet on */
 } pinrail_counting_t;
 
+/** What a find of a thread came to when it was sure that an index had nothing: that index's own; see rcache begin. */
+typedef struct pinrail_absent {
+  const void *index; /**< NULL: nothing is known */
+  uint64_t inserts;  /**< how many inserts it had seen */
+  uintptr_t base;
+  size_t length;
+  uint32_t access;
+} pinrail_absent_t;
+
 /** What Pinrail knows of one thread; made on the thread's first call. Passed down, so that no component needs TLS. */
 typedef struct pinrail_thread {
   size_t size;
   uint32_t index;        /**< small, dense, reused when a thread has ended */
   uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
   uint64_t *cells;       /**< its counts of references, see base/core/references.h; NULL: counted in the state words */
+  uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
+  pinrail_absent_t absent;
+  void *spare;           /**< the library's own: a free registration, kept for the thread's next one */
+  void *recent;          /**< the library's own: what the thread asked for lately, see base/core/recent.h */
 } pinrail_thread_t;
 
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */
@@ -91,6 +104,12 @@ typedef struct pinrail_thread {
 enum {
   PINRAIL_RCACHE_EXACT = 0x1u /**< find only equal ranges and access; nothing dominates anything */
 };
+
+/** A hash table of registrations by the address at which they start, for readers without a lock: base/core/starts.h. */
+typedef struct pinrail_starts {
+  const uint64_t *ways; /**< groups of four */
+  size_t mask, count;   /**< of the groups; atomic, as the ways are */
+} pinrail_starts_t;
 
 /** Hook context: reg has left the index. */
 typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *reg);
@@ -100,8 +119,18 @@ typedef struct pinrail_rcache_ops {
   pinrail_status_t (*create)(void *component, uint32_t flags, void **module_out);
   void (*destroy)(void *module);
 
-  /** Takes the memory that one insert of this access may need; each success is followed by one insert or cancel. */
-  pinrail_status_t (*prepare)(void *module, uint32_t rights, uint32_t traits);
+  /**
+   * The beginning of an insert, and the last look before it: SUCCESS, as find_locked; else nothing contains the range,
+   * rights_out holds the rights of all that would contain it if it asked for no rights, or-ed (0 if none), and one
+   * insert of the access or of those rights besides is announced: NOT_FOUND: the memory for it is there;
+   * TEMP_OUT_OF_RESOURCE: prepare() must get it. Does not allocate.
+   */
+  pinrail_status_t (*begin)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length, uint32_t access,
+                            pinrail_registration_t **reg_out, uint32_t *rights_out);
+  /** Announces an insert; for one that begin() announced already call it with announced = 1. OUT_OF_RESOURCE: takes the
+   *  announcement back. */
+  pinrail_status_t (*prepare)(void *module, int announced);
+  /** Takes an announcement back. Each one is followed by one insert or cancel. */
   void (*cancel)(void *module);
 
   /**
@@ -114,16 +143,13 @@ typedef struct pinrail_rcache_ops {
   pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
 
   /**
-   * A referenced registration that contains the range, with these rights or more and exactly these traits.
-   * Takes no lock and never waits; NOT_FOUND may be said although one was just being moved: only find_locked is sure.
+   * A referenced registration that contains the range, with the rights of that access or more and exactly its traits.
+   * Takes no lock and never waits; NULL may be said although one was just being moved: only find_locked is sure.
    */
-  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length, uint32_t rights,
-                           uint32_t traits, pinrail_registration_t **reg_out);
+  pinrail_registration_t *(*find)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
+                                  uint32_t access);
   pinrail_status_t (*find_locked)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
-                                  uint32_t rights, uint32_t traits, pinrail_registration_t **reg_out);
-
-  /** Rights of every registration of these traits that contains the range, or-ed; 0 if none. */
-  uint32_t (*containing_rights)(void *module, uintptr_t base, size_t length, uint32_t traits);
+                                  uint32_t access, pinrail_registration_t **reg_out);
 
   /** Takes a reference to each registration that overlaps the range and writes up to room of them; returns how many
    *  overlap. */
@@ -132,6 +158,9 @@ typedef struct pinrail_rcache_ops {
 
   /** Everything that overlaps the range leaves, and is visited. Hook context. */
   void (*invalidate_hook)(void *module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void *arg);
+
+  /** The index's table of starts, good until destroy; NULL if it has none, or may not be read past find(). */
+  const pinrail_starts_t *(*starts)(void *module);
 
   size_t (*count)(void *module);
   /** Unique bytes that what is in covers. */
@@ -157,26 +186,40 @@ typedef struct pinrail_mpool_config {
   int64_t leave_pinned, size_limit, count_limit; /**< PINRAIL_UNSET or explicit */
 } pinrail_mpool_config_t;
 
-typedef struct pinrail_mpool_request {
-  uintptr_t addr;
-  size_t length;
-  uint32_t rights, traits, flags;
-} pinrail_mpool_request_t;
+enum { PINRAIL_HOW_FLAGS_SHIFT = 32 };
+
+/**
+ * By what the C face answers hits itself, without a call: for pools whose hits need no more than an indexed, unsealed
+ * registration that covers the range, counted per thread. All zero: it shall ask the pool each time.
+ */
+typedef struct pinrail_shortcut {
+  const pinrail_starts_t *starts;
+  uintptr_t page_mask;   /**< the registrar's granularity - 1 */
+  uint64_t *hits;        /**< of thread i: hits[16 * i], written by that thread alone */
+  uint32_t hit_threads;  /**< threads with a higher index shall ask the pool */
+  const uint64_t *epoch; /**< what a release is dated with; atomic */
+} pinrail_shortcut_t;
 
 typedef struct pinrail_mpool_ops {
   size_t size;
   /** NOT_SUPPORTED: this mpool cannot work with that registrar. */
   pinrail_status_t (*create)(void *component, const pinrail_mpool_config_t *config, void **module_out);
+  /** Asked once, after create; what it says holds until destroy. */
+  void (*shortcut)(void *module, pinrail_shortcut_t *shortcut_out);
   /** BUSY, with nothing changed, if something is referenced and flags has no PINRAIL_DESTROY_FORCE. */
   pinrail_status_t (*destroy)(void *module, pinrail_thread_t *thread, uint32_t flags);
   /** How many registrations are referenced. */
   size_t (*referenced)(void *module);
-  pinrail_status_t (*register_mem)(void *module, pinrail_thread_t *thread, const pinrail_mpool_request_t *request,
-                                   pinrail_registration_t **reg_out);
-  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, const pinrail_mpool_request_t *request,
-                           pinrail_registration_t **reg_out);
+  /** how: the access below, PINRAIL_FLAG_* above, with PINRAIL_HOW_FLAGS_SHIFT. Checked by the C face, as is the range.
+   *  Six arguments, for they travel in registers: every hit comes this way. */
+  pinrail_status_t (*register_mem)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length, uint64_t how,
+                                   pinrail_handle_t *handle_out);
+  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length, uint64_t how,
+                           pinrail_handle_t *handle_out);
   /** The handle's generation was the registration's when the C face looked. */
   pinrail_status_t (*deregister)(void *module, pinrail_thread_t *thread, pinrail_handle_t handle);
+  /** The C face dropped a reference by the shortcut, and found the registration dead; state is its word. */
+  void (*dropped_dead)(void *module, pinrail_thread_t *thread, pinrail_handle_t handle, uint64_t state);
   void (*invalidate_range_hook)(void *module, uintptr_t base, size_t length);
   pinrail_status_t (*evict)(void *module, pinrail_thread_t *thread);
   pinrail_status_t (*progress)(void *module, pinrail_thread_t *thread);
@@ -194,6 +237,11 @@ typedef struct pinrail_monitor_ops {
   pinrail_status_t (*start)(void *component);
   /** Nothing is un-patched: afterwards its events just go nowhere. */
   void (*stop)(void *component);
+  /**
+   * Looks whether it still sees everything, and mends what can be mended; between start and stop, API context.
+   * ERROR: it is blind, and has said so to host->monitor_blind. NULL: nothing can blind it.
+   */
+  pinrail_status_t (*check)(void *component);
 } pinrail_monitor_ops_t;
 
 /* ---- host ------------------------------------------------------------------------------------------------------ */
@@ -235,6 +283,8 @@ struct pinrail_host {
   pinrail_status_t (*registration_alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_counting_t counting,
                                          pinrail_registration_t **reg_out);
   void (*registration_free)(const pinrail_host_t *host, pinrail_registration_t *reg);
+  /** 64 bytes of the mpool component's own, zeroed when the registration was made. Any context. */
+  void *(*registration_area)(const pinrail_host_t *host, const pinrail_registration_t *reg);
 
   /**
    * References of count registrations that nobody can take any more (sealed or dead), over all threads. 0 is sure,
@@ -263,6 +313,8 @@ struct pinrail_host {
 
   /** For monitors: deliver an event to all subscribers. Hook context. */
   void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);
+  /** For monitors: it does not see everything any more, until it is started again; why, for people. Not in hooks. */
+  void (*monitor_blind)(const pinrail_host_t *host, const char *why);
 };
 
 #ifdef __cplusplus

@@ -75,7 +75,6 @@ typedef struct pinrail_registration {
   uint64_t last_use;     /**< private: epoch of the last hit or release */
   uint32_t flags;        /**< PINRAIL_FLAG_* of the register call that made it */
   uint32_t tail_size;    /**< bytes of the registrar's tail */
-  void *mpool_area[8];   /**< private to the mpool component */
 } pinrail_registration_t;
 
 /** A reference to a registration. A value: copy it, pass it to another thread, deregister it once. */

@@ -17,15 +17,16 @@ namespace {
 constexpr uintptr_t kPage = 4096;
 constexpr pinrail_thread_t nobody{};  // a thread without cells: references are counted in the state words
 
-pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0, uint32_t flags = 0) {
+pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0, uint32_t flags = 0,
+                             pinrail_counting_t counting = PINRAIL_COUNTING_SHARED) {
   pinrail_registration_t* reg = nullptr;
-  EXPECT_TRUE(arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok());
+  EXPECT_TRUE(arena::allocate(0, counting, &reg).ok());
   reg->base = reinterpret_cast<void*>(base);
   reg->length = length;
   reg->rights = rights;
   reg->traits = traits;
   reg->flags = flags;
-  state::set(reg, state::kIndexed);
+  state::set(reg, state::kIndexed | (counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0));
   return reg;
 }
 
@@ -42,14 +43,19 @@ struct Left {
 class IndexTest : public ::testing::Test {
  protected:
   Status put(Index& index, pinrail_registration_t* reg) {
-    EXPECT_TRUE(index.prepare(reg->rights, reg->traits).ok());
+    EXPECT_TRUE(index.prepare(false).ok());
     return index.insert(reg, Left::visit, &left_);
   }
   // The found registration, its reference dropped again; NULL if none.
   static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,
                                       uint32_t traits = 0) {
-    pinrail_registration_t* reg = nullptr;
-    if (!index.find(&nobody, {Span::of(base, length), rights, traits}, &reg).ok()) return nullptr;
+    // A thread with cells takes what is counted per thread by its start; one without goes down the tree.
+    pinrail_registration_t* reg = index.find(thread::current(), base, length, rights | traits);
+    if (reg == nullptr) return nullptr;
+    if ((state::load(reg) & state::kPerThread) != 0) {
+      references::drop_counted(thread::current(), reg);
+      return reg;
+    }
     uint64_t word;
     EXPECT_NE(drop_shared({reg, generation_of(reg)}, &word), Drop::stale);
     return reg;
@@ -155,17 +161,18 @@ TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_sea
   reg->length = 0x1000;
   state::set(reg, state::kPerThread | state::kIndexed);
   ASSERT_TRUE(put(index, reg).ok());
-  const pinrail_thread_t* thread = thread::current();
+  pinrail_thread_t* thread = thread::current();
   const Query query{Span::of(0x10000, 1), 0, 0};
+  const auto find = [&] { return index.find(thread, 0x10000, 1, 0); };
   pinrail_registration_t* found = nullptr;
   state::set(reg, state::kPerThread | state::kIndexed | state::kSealed);
-  EXPECT_TRUE(index.find(thread, query, &found).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_EQ(find(), nullptr);
   EXPECT_TRUE(index.find_locked(thread, query, &found).ok());
   EXPECT_EQ(state::load(reg) & state::kSealed, 0u);
-  EXPECT_TRUE(index.find(thread, query, &found).ok());
+  EXPECT_EQ(find(), reg);
   uint64_t before;
   ASSERT_TRUE(kill(reg, &before));
-  EXPECT_TRUE(index.find(thread, query, &found).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_EQ(find(), nullptr);
   int64_t references = 0;
   references::sum(&reg, 1, &references);
   EXPECT_EQ(references, 2) << "what was not taken was not counted";
@@ -176,9 +183,102 @@ TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) 
   ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
   ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
   ASSERT_TRUE(put(index, make(0x14000, 0x3000, 4)).ok());
-  EXPECT_EQ(index.containing_rights(Span::of(0x11000, 0x2000), 0), 3u);
-  EXPECT_EQ(index.containing_rights(Span::of(0x11000, 0x2001), 0), 2u);
-  EXPECT_EQ(index.containing_rights(Span::of(0x11000, 1), PINRAIL_TRAIT_ON_DEMAND), 0u);
+  // Nothing has the right 8; begin() says which rights those have that would contain the range.
+  const auto rights_of = [&](uintptr_t base, size_t length, uint32_t traits) {
+    pinrail_registration_t* reg = nullptr;
+    uint32_t rights = UINT32_MAX;
+    EXPECT_FALSE(index.begin(&nobody, {Span::of(base, length), 8, traits}, &reg, &rights).ok());
+    index.cancel();
+    return rights;
+  };
+  EXPECT_EQ(rights_of(0x11000, 0x2000, 0), 3u);
+  EXPECT_EQ(rights_of(0x11000, 0x2001, 0), 2u);
+  EXPECT_EQ(rights_of(0x11000, 1, PINRAIL_TRAIT_ON_DEMAND), 0u);
+}
+
+TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
+  Index index(false);
+  pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
+  pinrail_registration_t* found = nullptr;
+  uint32_t rights = 0;
+  const Query query{Span::of(0x11000, 0x1000), 1, 0};
+  EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no cells yet";
+  EXPECT_TRUE(index.prepare(true).ok());
+  EXPECT_TRUE(index.insert(reg, Left::visit, &left_).ok());
+  EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).ok());
+  EXPECT_EQ(found, reg);
+  EXPECT_TRUE(index.begin(&nobody, {Span::of(0x20000, 1), 1, 0}, &found, &rights).is(PINRAIL_ERR_NOT_FOUND));
+  index.cancel();
+}
+
+// What is counted per thread is found by its start, whatever its size, and by any address in it.
+TEST_F(IndexTest, starts_and_insides_are_found_of_registrations_that_are_counted_per_thread) {
+  constexpr size_t kMany = 20000;
+  Index index(false);
+  std::vector<pinrail_registration_t*> regs;
+  for (size_t i = 0; i < kMany; ++i) {
+    regs.push_back(make(0x10000000 + i * 7 * kPage, (1 + i % 6) * kPage - i % 3, 3, 0, 0, PINRAIL_COUNTING_THREADS));
+    ASSERT_TRUE(put(index, regs.back()).ok());
+  }
+  EXPECT_EQ(index.check(), nullptr) << index.check();
+  for (const pinrail_registration_t* reg : regs) {
+    const Span span = span_of(reg);
+    ASSERT_EQ(look(index, span.base, span.length(), 1), reg);
+    ASSERT_EQ(look(index, span.base, 1, 3), reg);
+    ASSERT_EQ(look(index, span.base + 1, span.length() - 1, 2), reg);
+    ASSERT_EQ(look(index, span.base, span.length() + 1, 1), nullptr);
+    ASSERT_EQ(look(index, span.base, 1, 4), nullptr);
+    ASSERT_EQ(look(index, span.base, 1, 1, PINRAIL_TRAIT_ON_DEMAND), nullptr);
+  }
+  for (size_t i = 0; i < kMany; i += 2) ASSERT_TRUE(index.remove(regs[i]).ok());
+  for (size_t i = 0; i < kMany; ++i) {
+    ASSERT_EQ(look(index, span_of(regs[i]).base, 1, 1), i % 2 == 0 ? nullptr : regs[i]);
+  }
+  EXPECT_EQ(index.check(), nullptr) << index.check();
+  index.invalidate_hook({0, UINTPTR_MAX}, Left::visit, &left_);
+  EXPECT_EQ(left_.regs.size(), kMany / 2);
+  for (const pinrail_registration_t* reg : regs) ASSERT_EQ(look(index, span_of(reg).base, 1, 1), nullptr);
+}
+
+TEST_F(IndexTest, an_exact_index_finds_a_start_only_with_its_length_and_access) {
+  Index index(true);
+  pinrail_registration_t* reg = make(0x10000, 0x3000, 3, 0, 0, PINRAIL_COUNTING_THREADS);
+  ASSERT_TRUE(put(index, reg).ok());
+  EXPECT_EQ(look(index, 0x10000, 0x3000, 3), reg);
+  EXPECT_EQ(look(index, 0x10000, 0x3000, 1), nullptr);
+  EXPECT_EQ(look(index, 0x10000, 0x2fff, 3), nullptr);
+}
+
+// Whatever the distance from start to start: few entries may find their group full, and none may be lost.
+TEST(Starts, no_stride_of_addresses_crowds_into_few_groups) {
+  for (const uintptr_t stride :
+       {uintptr_t{64}, kPage, 17 * kPage, uintptr_t{1} << 16, uintptr_t{1} << 21, uintptr_t{1} << 30}) {
+    Starts kept;
+    const size_t many = stride < uintptr_t{1} << 30 ? 50000 : 100;
+    std::vector<pinrail_registration_t*> regs;
+    for (size_t i = 0; i < many; ++i) {
+      regs.push_back(make(0x7f0000000000 + i * stride, 64, 1, 0, 0, PINRAIL_COUNTING_THREADS));
+      if (!kept.has_room()) {
+        const size_t room = kept.room();
+        ASSERT_TRUE(kept.make_room(room));
+        kept.room_made(room);
+      }
+      kept.insert(regs.back());
+    }
+    size_t found = 0;
+    for (const pinrail_registration_t* reg : regs) {
+      const uint64_t* way = starts::find(kept.table(), span_of(reg).base);
+      found += way != nullptr && starts::named_by(*way) == reg ? 1 : 0;
+    }
+    EXPECT_GT(found, many * 97 / 100) << "stride " << stride;
+    EXPECT_EQ(kept.check([](const pinrail_registration_t*) { return true; }), nullptr);
+    for (const pinrail_registration_t* reg : regs) kept.remove(reg);
+    for (const pinrail_registration_t* reg : regs) {
+      const uint64_t* way = starts::find(kept.table(), span_of(reg).base);
+      ASSERT_TRUE(way == nullptr || *way == 0);
+      arena::free(const_cast<pinrail_registration_t*>(reg));
+    }
+  }
 }
 
 TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
