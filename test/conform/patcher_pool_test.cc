@@ -125,6 +125,27 @@ TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_s
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, 0, 1}));
 }
+
+TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_and_keeps_nothing_new) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        const House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}});
+        fake::FakeRegistrar fake;
+        Pool pool(fake);
+        pool.use(map_pages(1), kPage);
+        const auto before = static_cast<int64_t>(fake.live_count());
+        for (int i = 0; i < 500 && may_keep(); ++i) {
+          patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
+          usleep(20000);
+        }
+        const int64_t blind = may_keep() ? 0 : 1;
+        pool.use(map_pages(1), kPage);
+        return ChildAnswer{before, blind, static_cast<int64_t>(fake.live_count())};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, 1, 0}));
+}
 #endif
 
 TEST(PatcherPool, a_wrong_value_stops_the_program) {

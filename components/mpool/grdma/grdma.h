@@ -228,7 +228,11 @@ class Pool {
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void say_stats() const;
 
-  bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
+  // Asked once for each registration. E5: a monitor that went blind has killed what is cached, and nothing new is kept.
+  bool is_kept(uint32_t flags) const {
+    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
+           host_->monitor_works(host_, nullptr) != 0;
+  }
   // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
   bool has_dead(const pinrail_thread_t* thread) const {
     const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);

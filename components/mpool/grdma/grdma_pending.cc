@@ -68,7 +68,7 @@ void Pool::unlink_pending(Pending* own) {
 // insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index. What was
 // not overtaken is pending no more.
 Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
-  const uint64_t counting = is_kept(reg->flags) ? state::kPerThread : 0;
+  const uint64_t counting = state::load(reg) & state::kPerThread;
   Guard guard(pending_mutex_);
   if (own->raced) {
     own->raced = false;  // for the next try

@@ -48,6 +48,13 @@ uint64_t* Starts::place_with(uint64_t hash, uint64_t way) {
   return nullptr;
 }
 
+// Seven entries for four groups: hardly any finds both its homes full then, and one in eight stands in its second one.
+// A small table can afford to be twice as large, and then nearly all are found at once.
+bool Starts::is_crowded() const {
+  constexpr size_t kSmall = 8192;
+  return table_.count < kSmall ? entries_ > table_.count : 4 * entries_ > 7 * table_.count;
+}
+
 void Starts::insert(pinrail_registration_t* reg) {
   if (room_ == 0 || (state::load(reg) & state::kPerThread) == 0) return;
   const uint64_t hash = hash_of(reg);
@@ -56,8 +63,7 @@ void Starts::insert(pinrail_registration_t* reg) {
     put(place, way_of(reg, hash));
     ++entries_;
   }
-  // Seven entries for four groups: hardly any finds both its homes full then.
-  if (4 * entries_ > 7 * table_.count) grow();
+  if (is_crowded()) grow();
 }
 
 void Starts::remove(const pinrail_registration_t* reg) {

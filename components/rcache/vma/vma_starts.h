@@ -59,6 +59,7 @@ class Starts {
   }
   uint64_t* group(size_t i) const { return ways_ + starts::kWays * i; }
   uint64_t* place_with(uint64_t hash, uint64_t way);
+  bool is_crowded() const;
   void grow();
 
   uint64_t* ways_ = none_;
