@@ -131,9 +131,21 @@ endif
 # Not a part of make check, for it needs an RDMA device: contrib/rdma-vm --memlock 16384 -- test/verbs/rdma_integrity
 if HAVE_VERBS
 check_PROGRAMS += test/verbs/rdma_integrity
+rdma_device_sources = test/verbs/rdma_device.h test/verbs/rdma_device.cc
 test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/rdma_pair.h test/verbs/rdma_pair.cc \
-	$(integrity_sources)
+	$(rdma_device_sources) $(integrity_sources)
 test_verbs_rdma_integrity_LDADD = libpinrail.la $(VERBS_LIBS) -lpthread
+# What a message costs from end to end: test/bench/README.
+check_PROGRAMS += test/verbs/rdma_pingpong
+test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
+	test/verbs/rdma_pingpong_options.h test/verbs/rdma_pingpong_options.cc \
+	test/verbs/rdma_pingpong_way.h test/verbs/rdma_pingpong_way.cc \
+	test/verbs/rdma_pingpong_buffers.h test/verbs/rdma_pingpong_buffers.cc \
+	test/verbs/rdma_pingpong_link.h test/verbs/rdma_pingpong_link.cc \
+	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc \
+	test/verbs/rdma_pingpong_report.h test/verbs/rdma_pingpong_report.cc \
+	test/bench/clock.h contrib/tools/common/json.h contrib/tools/common/json.cc $(rdma_device_sources)
+test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
 
 # The machine's shape.

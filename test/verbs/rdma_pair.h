@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // rdma_pair.h - two connected queue pairs on one RDMA device: one asks, the other's registrations are read and written.
 //
-// Owns     the device's context, the protection domain, completion queues, queue pairs, and the asker's own buffer.
+// Owns     the device, the completion queue, queue pairs, and the asker's own buffer.
 // Threads  read() and write() may run together; they take turns.
 #ifndef PINRAIL_TEST_VERBS_RDMA_PAIR_H
 #define PINRAIL_TEST_VERBS_RDMA_PAIR_H
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "test/integrity/integrity.h"
+#include "test/verbs/rdma_device.h"
 
 namespace pinrail::test {
 
@@ -24,26 +25,17 @@ class RdmaPair : public Mover {
   void close();
 
   // To lend to a pool.
-  ibv_pd* pd() const { return pd_; }
+  ibv_pd* pd() const { return device_.pd(); }
 
   pinrail_status_t read(pinrail_handle_t handle, size_t offset, void* into, size_t length) override;
   pinrail_status_t write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) override;
 
  private:
-  std::string open_device(const std::string& name);
-  std::string choose_gid(int gid_index);
   std::string make_queue_pairs();
   void end_queue_pairs();
-  ibv_qp* make_queue_pair() const;
-  int connect(ibv_qp* qp, uint32_t peer) const;
   bool operate(ibv_wr_opcode opcode, pinrail_handle_t handle, size_t offset, size_t length);
 
-  ibv_context* context_ = nullptr;
-  ibv_pd* pd_ = nullptr;
-  uint8_t port_ = 1;
-  uint8_t gid_index_ = 0;
-  ibv_gid gid_{};
-  ibv_port_attr attributes_{};
+  RdmaDevice device_;
   std::vector<char> buffer_;
   ibv_mr* buffer_mr_ = nullptr;
 
