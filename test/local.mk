@@ -31,7 +31,8 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/support/house.h $(fake_registrar_sources)
+test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
+	test/support/house.h $(fake_registrar_sources)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(fake_registrar_sources)
 test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)

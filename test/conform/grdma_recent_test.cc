@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a thread asked for lately answers requests in the very words, and no others; and only as long as it is alive.
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+class Recent : public ::testing::Test {
+ protected:
+  // Asked for often enough to be remembered.
+  static void make_recent(const Pool& pool, uintptr_t base, size_t length) {
+    for (int i = 0; i < 4; ++i) pool.use(base, length);
+  }
+  const House house_;
+  fake::FakeRegistrar fake_;
+};
+
+TEST_F(Recent, every_hit_is_counted) {
+  const Pool pool(fake_);
+  for (int i = 0; i < 10; ++i) pool.use(kBase, kPage);
+  EXPECT_EQ(pool.stats().hits, 9u);
+  EXPECT_EQ(pool.stats().misses, 1u);
+}
+
+TEST_F(Recent, a_longer_range_is_another_question) {
+  const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);
+  const pinrail_handle_t longer = pool.must(kBase, 2 * kPage);
+  EXPECT_EQ(longer.reg->length, 2 * kPage);
+  EXPECT_EQ(fake_.register_calls(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(longer), PINRAIL_SUCCESS);
+}
+
+TEST_F(Recent, other_rights_are_another_question) {
+  const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);
+  const pinrail_handle_t wider = pool.must(kBase, kPage, 3);
+  EXPECT_EQ(wider.reg->rights, 3u);
+  EXPECT_EQ(fake_.register_calls(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(wider), PINRAIL_SUCCESS);
+}
+
+TEST_F(Recent, a_bypass_is_another_question) {
+  const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);
+  pool.use(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  EXPECT_EQ(fake_.register_calls(), 2u);
+}
+
+TEST_F(Recent, another_pool_is_another_question) {
+  const Pool pool(fake_);
+  fake::FakeRegistrar other_device;
+  const Pool other(other_device);
+  make_recent(pool, kBase, kPage);
+  const pinrail_handle_t handle = other.must(kBase, kPage);
+  EXPECT_EQ(handle.reg->pool, other.get());
+  EXPECT_EQ(other_device.register_calls(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Recent, a_pool_that_is_gone_answers_nothing_though_its_successor_may_stand_at_its_place) {
+  for (int i = 0; i < 20; ++i) {
+    fake::FakeRegistrar device;
+    const Pool pool(device);
+    make_recent(pool, kBase, kPage);
+    EXPECT_EQ(device.register_calls(), 1u) << i;
+    EXPECT_EQ(pool.stats().misses, 1u) << i;
+  }
+}
+
+TEST_F(Recent, what_an_event_took_is_a_miss_and_is_remembered_anew) {
+  const Pool pool(fake_);
+  for (uint64_t i = 1; i <= 5; ++i) {
+    make_recent(pool, kBase, kPage);
+    EXPECT_EQ(pool.stats().misses, i);
+    report(kBase, kPage);
+  }
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+TEST_F(Recent, what_was_evicted_is_a_miss) {
+  const Pool pool(fake_, {1, PINRAIL_UNSET, 1});
+  make_recent(pool, kBase, kPage);
+  pool.use(2 * kBase, kPage);
+  pool.use(kBase, kPage);
+  EXPECT_EQ(pool.stats().misses, 3u);
+  EXPECT_EQ(fake_.live_count(), 1u);
+}
+
+TEST_F(Recent, wrong_arguments_stay_wrong) {
+  const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, kPage, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, SIZE_MAX, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle, 0x100), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle, 1, 0x80), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(handle.reg, nullptr);
+}
+
+}  // namespace
+}  // namespace pinrail::test
