@@ -53,6 +53,15 @@ TEST(PatcherPool, an_address_that_comes_again_is_a_miss) {
     munmap(at(base), 4 * kPage);
   }
   EXPECT_EQ(pool.stats().hits, 0u);
+}
+
+TEST(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
+  NEED_PATCHING();
+  if (libc_function("malloc") != reinterpret_cast<uintptr_t>(&malloc)) GTEST_SKIP() << "malloc is not libc's here";
+  House house(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
   constexpr size_t kLarge = size_t{64} << 20;  // malloc maps such pieces one by one
   for (int i = 0; i < 20; ++i) {
     void* const large = std::malloc(kLarge);

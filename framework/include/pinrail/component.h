@@ -95,8 +95,8 @@ typedef struct pinrail_thread {
   uint64_t *cells;       /**< its counts of references, see base/core/references.h; NULL: counted in the state words */
   uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
   pinrail_absent_t absent;
-  void *spare;           /**< the library's own: a free registration, kept for the thread's next one */
-  void *recent;          /**< the library's own: what the thread asked for lately, see base/core/recent.h */
+  void *spare;  /**< the library's own: a free registration, kept for the thread's next one */
+  void *recent; /**< the library's own: what the thread asked for lately, see base/core/recent.h */
 } pinrail_thread_t;
 
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */
