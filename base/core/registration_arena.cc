@@ -15,8 +15,8 @@ namespace {
 static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its own, and the tail on the next");
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
-constexpr size_t kSlab = 2 * 1024 * 1024;  // address space; pages are used as they are needed
-constexpr size_t kMany = 16 * kSlab;       // from here on slabs are huge pages: hits look all over them
+constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // address space; pages are used as they are needed
+constexpr size_t kMany = 16 * kSlab;               // from here on slabs are huge pages: hits look all over them
 
 // Registrations of one size of tail. Free ones are linked through `base`. Of the chunks from `chunk` on nothing was
 // used yet, but for the first `used` registrations of the first one.

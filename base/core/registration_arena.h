@@ -17,11 +17,11 @@
 namespace pinrail::arena {
 
 constexpr size_t kTailAlignment = 64;
-constexpr size_t kMaxTail = 64 * 1024;
+constexpr size_t kMaxTail = size_t{64} * 1024;
 
 // Registrations live in chunks: a head, the areas of the pools, the registrations with their tails. What hits look at
 // so lies line by line: with the areas in between, every other line, it would use but half of a processor's cache.
-constexpr size_t kChunk = 64 * 1024;  // size and alignment
+constexpr size_t kChunk = size_t{64} * 1024;  // size and alignment
 constexpr size_t kAreaBytes = 64;
 struct alignas(64) Chunk {
   uint32_t cell_bytes;
@@ -31,9 +31,9 @@ inline char* first_cell(Chunk* chunk) { return reinterpret_cast<char*>(chunk + 1
 
 // What the pool's component keeps of a registration: kAreaBytes, zeroed by allocate(). In any context.
 inline void* area_of(const pinrail_registration_t* reg) {
-  const auto address = reinterpret_cast<uintptr_t>(reg);
-  auto* chunk = reinterpret_cast<Chunk*>(address & ~(kChunk - 1));
-  const auto offset = static_cast<uint32_t>(address - reinterpret_cast<uintptr_t>(first_cell(chunk)));
+  char* const address = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg));
+  auto* chunk = reinterpret_cast<Chunk*>(address - (reinterpret_cast<uintptr_t>(address) & (kChunk - 1)));
+  const auto offset = static_cast<uint32_t>(address - first_cell(chunk));
   return reinterpret_cast<char*>(chunk + 1) + size_t{offset / chunk->cell_bytes} * kAreaBytes;
 }
 

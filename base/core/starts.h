@@ -26,7 +26,7 @@ constexpr unsigned kWays = 4;       // of a group: as many as find_in() looks at
 constexpr unsigned kMostBits = 20;  // of the number of groups
 
 inline pinrail_registration_t* named_by(uint64_t way) {
-  return reinterpret_cast<pinrail_registration_t*>(way & kAddressMask);
+  return reinterpret_cast<pinrail_registration_t*>(way & kAddressMask);  // NOLINT(performance-no-int-to-ptr)
 }
 inline uint64_t load(const uint64_t* way) { return __atomic_load_n(way, __ATOMIC_ACQUIRE); }  // pairs with the index's
 
@@ -78,7 +78,7 @@ inline const uint64_t* find(const pinrail_starts_t& table, uintptr_t base) {
 // there.
 inline bool covers(const pinrail_registration_t* reg, uintptr_t base, size_t length, uint32_t access) {
   const uint32_t differs = (reg->rights | reg->traits) ^ access;
-  return (differs & (access | PINRAIL_TRAITS_MASK)) == 0 && reg->base == reinterpret_cast<void*>(base) &&
+  return (differs & (access | PINRAIL_TRAITS_MASK)) == 0 && reinterpret_cast<uintptr_t>(reg->base) == base &&
          reg->length >= length;
 }
 

@@ -57,7 +57,7 @@ void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
   for (size_t i = 0; i < references::kCells; ++i) {
     const uint64_t cell = thread->cells[i];
     if (references::count_of(cell) == 0) continue;
-    auto* reg = reinterpret_cast<pinrail_registration_t*>(cell >> 16);
+    auto* reg = reinterpret_cast<pinrail_registration_t*>(cell >> 16);  // NOLINT(performance-no-int-to-ptr): a cell
     const auto count = static_cast<uint64_t>(int64_t{references::count_of(cell)});
     __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
   }

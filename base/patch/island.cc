@@ -129,6 +129,7 @@ void write_original(Writer* writer, uintptr_t function, const uint8_t* code, con
     writer->jump_far(entry.foreign);
     return;
   }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): where the writer is
   auto* const displaced = reinterpret_cast<uint8_t*>(writer->here());
   const auto moved_by = static_cast<intptr_t>(writer->here() - (function + entry.offset));
   writer->bytes(code + entry.offset, entry.length);

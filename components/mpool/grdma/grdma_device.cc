@@ -38,7 +38,7 @@ Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint3
   pinrail_registration_t* reg;
   const Status allocated = host_->registration_alloc(host_, limits_of_registrar_.tail_size, counting, &reg);
   if (!allocated.ok()) return allocated;
-  reg->base = reinterpret_cast<void*>(request.span.base);
+  reg->base = reinterpret_cast<void*>(request.span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
   reg->length = request.span.length();
   reg->rights = rights;
   reg->traits = request.traits();
