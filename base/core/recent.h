@@ -17,15 +17,15 @@ namespace pinrail::recent {
 
 constexpr unsigned kBits = 6;
 constexpr size_t kEntries = size_t{1} << kBits;  // 4 KiB per thread
-constexpr uint64_t kNever = UINT64_MAX;          // no caller's how
+inline constexpr char kNobody = 0;               // its address is no caller's pool
 constexpr uint64_t kLife = state::kGenerationMask | state::kIndexed | state::kSealed | state::kPerThread;
 constexpr uint64_t kUsual = state::kIndexed | state::kPerThread;
 
 struct alignas(64) Entry {
   uintptr_t addr = 0;
   size_t length = 0;
-  const void* pool = nullptr;
-  uint64_t how = kNever;  // access below, flags above
+  const void* pool = &kNobody;
+  uint64_t how = 0;  // access below, flags above
   pinrail_registration_t* reg = nullptr;
   uint64_t life = 0;  // of the state word
   uint64_t* hits = nullptr;

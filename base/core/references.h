@@ -40,8 +40,8 @@ inline uint64_t tag_of(const pinrail_registration_t* reg) { return reinterpret_c
 constexpr int16_t count_of(uint64_t cell) { return static_cast<int16_t>(cell & 0xffff); }
 inline bool names(uint64_t cell, const pinrail_registration_t* reg) { return ((cell ^ tag_of(reg)) >> 16) == 0; }
 
-// Neighbours in a slab, which lie 128 bytes or some more lines apart, have cells of their own: of any kCells of them in
-// a row no two share one. (Of x and x/2 together all bits of x can be told.)
+// Neighbours in a slab, which lie one or some more lines apart, have cells of their own: as many in a row as there are
+// cells share none. (From x and x/2 together all bits of x can be told.)
 inline size_t place_of(const pinrail_registration_t* reg) {
   const uintptr_t line = reinterpret_cast<uintptr_t>(reg) >> 6;
   return (line ^ line >> 1) & (kCells - 1);

@@ -9,9 +9,8 @@
 //
 // S1  A way names a registration only while that is in the index.
 // S2  Only registrations that are counted per thread are in, so a count that met a later life of one does no harm.
-// S3  Who holds a reference to what a way named, and then sees the way unchanged, holds what is in this index; and as
-// long
-//     as he holds it, it does not change.
+// S3  Who holds a reference to what a way named, and then sees the way unchanged, holds what is in this index; and
+//     while he holds it, it does not change.
 #ifndef PINRAIL_BASE_CORE_STARTS_H
 #define PINRAIL_BASE_CORE_STARTS_H
 

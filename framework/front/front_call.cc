@@ -26,11 +26,12 @@ uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
 inline bool hit_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr, size_t length,
                       uint64_t how, pinrail_handle_t* handle_out) {
   const pinrail_shortcut_t& shortcut = pool->shortcut;
-  const uintptr_t base = addr & ~shortcut.page_mask;
-  const uintptr_t end = (addr + length + shortcut.page_mask) & ~shortcut.page_mask;
+  Span span = Span::of(addr, length);
   // No flag, a known access, and a range that is none of the odd ones: the pool answers those.
-  if ((how & ~kAccessMask) != 0 || length == 0 || addr == 0 || end <= addr) return false;
-  pinrail_registration_t* reg = starts::take(thread, *shortcut.starts, base, end - base, static_cast<uint32_t>(how));
+  if ((how & ~kAccessMask) != 0 || length == 0 || addr == 0) return false;
+  if (!round_out(&span, shortcut.page_mask + 1) || span.end <= addr) return false;
+  pinrail_registration_t* reg =
+      starts::take(thread, *shortcut.starts, span.base, span.length(), static_cast<uint32_t>(how));
   if (reg == nullptr) return false;
   recent::raise(hits_of(pool, thread));
   *handle_out = {reg, generation_of(reg)};

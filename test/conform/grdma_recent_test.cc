@@ -101,5 +101,14 @@ TEST_F(Recent, wrong_arguments_stay_wrong) {
   EXPECT_EQ(handle.reg, nullptr);
 }
 
+// A place where nothing is remembered is not the answer to a request of nothing, with no bit set or with every one.
+TEST_F(Recent, an_empty_place_answers_nothing) {
+  const Pool pool(fake_);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, UINT32_MAX, UINT32_MAX, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(handle.reg, nullptr);
+}
+
 }  // namespace
 }  // namespace pinrail::test

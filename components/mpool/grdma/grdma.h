@@ -26,7 +26,7 @@
 #include <new>
 
 #include "base/core/guarded.h"
-#include "base/core/references.h"
+#include "base/core/recent.h"
 #include "base/core/registration_arena.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_lru.h"
@@ -116,7 +116,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
-  // As the C table calls them, for every hit comes this way: one function from the border to the index.
+  // As the C table calls them: one function from the border to the index.
   static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                                          uint64_t how, pinrail_handle_t* handle_out);
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
@@ -149,7 +149,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void leave_cache();
 
   // grdma_register.cc
-  bool round(uintptr_t addr, size_t length, Span* span_out) const;
   bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out);
   void count_hit(const pinrail_thread_t* thread);
   __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,

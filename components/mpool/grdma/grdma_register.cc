@@ -13,10 +13,9 @@ constexpr int kRetriesAfterRace = 3;
 inline void Pool::count_hit(const pinrail_thread_t* thread) {
   uint64_t* hits = &hits_[std::min(size_t{thread->index}, kHitCounts - 1)].hits;
   if (thread->index < kHitCounts - 1) {
-    // relaxed, and no read-modify-write: this thread alone writes here, readers only want the figure.
-    __atomic_store_n(hits, __atomic_load_n(hits, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+    recent::raise(hits);
   } else {
-    __atomic_fetch_add(hits, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(hits, 1, __ATOMIC_RELAXED);  // relaxed: a figure
   }
 }
 
@@ -28,12 +27,6 @@ pinrail_shortcut_t Pool::shortcut() {
   return {starts, page_mask_, &hits_[0].hits, kHitCounts - 1, cache_->epoch_word()};
 }
 
-// The range rounded out to the registrar's granularity; false if it would leave the address space.
-inline bool Pool::round(uintptr_t addr, size_t length, Span* span_out) const {
-  *span_out = {addr & ~page_mask_, (addr + length + page_mask_) & ~page_mask_};
-  return span_out->end > span_out->base;  // the C face has seen to it that addr + length does not wrap
-}
-
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {
   pinrail_registration_t* reg =
       rcache_.ops->find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how));
@@ -43,13 +36,13 @@ inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, 
   return true;
 }
 
-// The way of every hit: it keeps nothing on the stack but what it must.
+// What the C face did not answer by the shortcut; it has seen to it that addr + length does not wrap.
 pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                                       uint64_t how, pinrail_handle_t* handle_out) {
   auto* pool = static_cast<Pool*>(pool_pointer);
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
-  Span span;
-  if (!pool->round(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+  Span span = Span::of(addr, length);
+  if (!round_out(&span, pool->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   // relaxed: a hint; the gc list itself is taken with an acquire.
   const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kBypass) == 0;
   if (usual && pool->hit(thread, span, how, handle_out)) return PINRAIL_SUCCESS;
@@ -69,8 +62,8 @@ pinrail_status_t Pool::miss_entry(pinrail_thread_t* thread, uintptr_t base, uint
 }
 
 Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
-  Span span;
-  if (!round(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+  Span span = Span::of(addr, length);
+  if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   drain_if_due(thread);
   if (hit(thread, span, how, handle_out)) return success();
   pinrail_registration_t* reg;

@@ -116,7 +116,7 @@ struct Module {
   Index index;
 };
 
-// As the C table calls it, for every hit comes this way.
+// As the C table calls it.
 pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
                                    uint32_t access);
 

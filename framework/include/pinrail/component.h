@@ -211,7 +211,7 @@ typedef struct pinrail_mpool_ops {
   /** How many registrations are referenced. */
   size_t (*referenced)(void *module);
   /** how: the access below, PINRAIL_FLAG_* above, with PINRAIL_HOW_FLAGS_SHIFT. Checked by the C face, as is the range.
-   *  Six arguments, for they travel in registers: every hit comes this way. */
+   *  Six arguments, for they travel in registers. */
   pinrail_status_t (*register_mem)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length, uint64_t how,
                                    pinrail_handle_t *handle_out);
   pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length, uint64_t how,
