@@ -104,6 +104,7 @@ TEST_F(Recent, wrong_arguments_stay_wrong) {
 // A place where nothing is remembered is not the answer to a request of nothing, with no bit set or with every one.
 TEST_F(Recent, an_empty_place_answers_nothing) {
   const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);  // from now on the thread has places
   pinrail_handle_t handle{};
   EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, UINT32_MAX, UINT32_MAX, &handle), PINRAIL_ERR_BAD_PARAM);
