@@ -95,8 +95,10 @@ test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
 test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/unit/base/base_test test/unit/tools/tools_test
-TESTS += test/unit/base/base_test test/unit/tools/tools_test
+check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
+TESTS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
+test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc
+test_unit_base_gate_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_base_base_test_SOURCES = \
 	test/support/said.h test/support/temp_folder.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \
 	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls on a pool: check the arguments, forward.
+#include "base/core/gate.h"
 #include "base/core/recent.h"
 #include "base/core/registration.h"
 #include "base/core/registration_arena.h"
@@ -43,6 +44,7 @@ __attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void*
                                                     pinrail_handle_t* handle_out) {
   if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, how, handle_out);
@@ -132,7 +134,9 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
   const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const pinrail_thread_t* thread = thread::current_thread;
-  if (thread == nullptr || handle_out == nullptr) return front::ask_pool(pool, pointer, length, how, handle_out);
+  if (thread == nullptr || handle_out == nullptr || !gate::is_open()) {
+    return front::ask_pool(pool, pointer, length, how, handle_out);
+  }
   const recent::Entry& entry = recent::entry_for(thread, addr);
   if (!recent::matches(entry, addr, length, pool, how) || !references::count_again(thread, entry.reg)) {
     return front::register_by_start(pool, pointer, length, how, handle_out, thread);
@@ -147,6 +151,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
                                     pinrail_handle_t* handle_out) {
   if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((access & ~front::kAccessMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);

@@ -2,6 +2,7 @@
 // Init and finalize: parameters, components, monitors, in that order; and back.
 #include "config.h"
 
+#include "base/core/gate.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
@@ -46,6 +47,8 @@ void monitor_blind(const pinrail_host_t*, const char* why) {
   });
 }
 void report_hook(const pinrail_host_t*, uintptr_t base, size_t length) { monitor::report_hook(base, length); }
+void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
+void release_hook(const pinrail_host_t*) { gate::release_hook(); }
 
 pinrail_host_t services() {
   pinrail_host_t host{};
@@ -63,6 +66,8 @@ pinrail_host_t services() {
   host.monitor_works = monitor_works;
   host.monitor_report_hook = report_hook;
   host.monitor_blind = monitor_blind;
+  host.monitor_hold_hook = hold_hook;
+  host.monitor_release_hook = release_hook;
   return host;
 }
 
@@ -140,7 +145,9 @@ Status first_entry(const pinrail_init_options_t& options) {
   std::unique_ptr<House, decltype(&demolish)> house(new House, demolish);  // whatever furnish() returns or throws
   the_house = house.get();  // components may ask for services while they open
   const Status status = furnish(house.get(), options);
-  if (status.ok()) static_cast<void>(house.release());  // the_house has it
+  if (!status.ok()) return status;
+  static_cast<void>(house.release());  // the_house has it
+  gate::open();
   return status;
 }
 

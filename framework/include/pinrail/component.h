@@ -315,6 +315,12 @@ struct pinrail_host {
   void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);
   /** For monitors: it does not see everything any more, until it is started again; why, for people. Not in hooks. */
   void (*monitor_blind)(const pinrail_host_t *host, const char *why);
+  /**
+   * For monitors that learn of an event only when the memory may be gone already: held before an event is taken from
+   * the kernel, released after it was reported. Meanwhile no register or find is answered. Hook context.
+   */
+  void (*monitor_hold_hook)(const pinrail_host_t *host);
+  void (*monitor_release_hook)(const pinrail_host_t *host);
 };
 
 #ifdef __cplusplus

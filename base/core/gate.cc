@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/core/gate.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <time.h>
+
+namespace pinrail::gate {
+
+Page page;
+
+namespace {
+
+std::atomic<bool> was_opened{false};
+pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void wipe() { page.word.store(0); }
+
+// Kernels before 4.14, or pages of another size: the next best.
+void prepare() {
+  if (madvise(&page, sizeof(page), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
+}
+
+}  // namespace
+
+void open() {
+  pthread_once(&once, prepare);
+  page.word.fetch_or(kOpen);  // a monitor may hold it already
+  was_opened.store(true);
+}
+
+// relaxed: both are what fork left.
+bool is_child() {
+  return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
+}
+
+void hold_hook() { page.word.fetch_add(kHeld); }
+
+void release_hook() {
+  // release: the registrations are dead before the gate opens; pairs with is_open().
+  page.word.fetch_sub(kHeld, std::memory_order_release);
+}
+
+// Mostly a few microseconds. Sleeps in the end: a thread of high priority that yields only would starve the monitor's.
+void wait_until_released() {
+  constexpr int kYields = 1000;
+  constexpr timespec kNap = {0, 50000};
+  for (int i = 0; page.word.load(std::memory_order_acquire) > kOpen; ++i) {  // acquire: as in is_open()
+    if (i < kYields) {
+      sched_yield();
+    } else {
+      nanosleep(&kNap, nullptr);
+    }
+  }
+}
+
+}  // namespace pinrail::gate
