@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 EXTRA_DIST += contrib/m4/pinrail.m4
 
+# What a process can do to its memory: for tools and tests.
+memory_events_sources = \
+	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
+	contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
+	contrib/tools/common/memory_fire.cc contrib/tools/common/memory_fire_pages.cc \
+	contrib/tools/common/memory_library.cc contrib/tools/common/memory_prepare.cc
+
 bin_PROGRAMS += contrib/tools/pinrail_perf
 pinrail_perf_sources = \
 	contrib/tools/common/json.h contrib/tools/common/json.cc \

@@ -151,6 +151,14 @@ test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
 
+# What a process can do to its memory.
+if HAVE_GTEST
+check_PROGRAMS += test/unit/tools/memory_events_test
+TESTS += test/unit/tools/memory_events_test
+test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.cc $(memory_events_sources)
+test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
+endif
+
 # The machine's shape.
 if HAVE_GTEST
 check_PROGRAMS += test/unit/base/machine_test

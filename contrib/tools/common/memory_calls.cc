@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/tools/common/memory_calls.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace pinrail::tools {
+namespace {
+
+void* mremap_libc(void* at, size_t length, size_t new_length, int flags, void* to) {
+  return mremap(at, length, new_length, flags, to);
+}
+
+// Younger than some C libraries: looked up, so that a program runs with those too.
+ssize_t process_madvise_libc(int process, const iovec* list, size_t count, int advice, unsigned flags) {
+  using Function = ssize_t(int, const iovec*, size_t, int, unsigned);
+  static auto* const function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "process_madvise"));
+  if (function != nullptr) return function(process, list, count, advice, flags);
+  errno = ENOSYS;
+  return -1;
+}
+
+void* pointer(long result) { return reinterpret_cast<void*>(result); }  // NOLINT(performance-no-int-to-ptr): a mapping
+
+int munmap_raw(void* at, size_t length) { return static_cast<int>(syscall(SYS_munmap, at, length)); }
+void* mmap_raw(void* at, size_t length, int protection, int flags, int file, off_t offset) {
+  return pointer(syscall(SYS_mmap, at, length, protection, flags, file, offset));
+}
+void* mremap_raw(void* at, size_t length, size_t new_length, int flags, void* to) {
+  return pointer(syscall(SYS_mremap, at, length, new_length, flags, to));
+}
+int madvise_raw(void* at, size_t length, int advice) {
+  return static_cast<int>(syscall(SYS_madvise, at, length, advice));
+}
+ssize_t process_madvise_raw(int process, const iovec* list, size_t count, int advice, unsigned flags) {
+  return syscall(SYS_process_madvise, process, list, count, advice, flags);
+}
+int remap_file_pages_raw(void* at, size_t length, int protection, size_t page, int flags) {
+  return static_cast<int>(syscall(SYS_remap_file_pages, at, length, protection, page, flags));
+}
+// The kernel returns where the break is then.
+int brk_raw(void* at) {
+  if (pointer(syscall(SYS_brk, at)) == at) return 0;
+  errno = ENOMEM;
+  return -1;
+}
+int shmdt_raw(const void* at) { return static_cast<int>(syscall(SYS_shmdt, at)); }
+void* shmat_raw(int segment, const void* at, int flags) { return pointer(syscall(SYS_shmat, segment, at, flags)); }
+int fallocate_raw(int file, int mode, off_t offset, off_t length) {
+  return static_cast<int>(syscall(SYS_fallocate, file, mode, offset, length));
+}
+int ftruncate_raw(int file, off_t length) { return static_cast<int>(syscall(SYS_ftruncate, file, length)); }
+int truncate_raw(const char* path, off_t length) { return static_cast<int>(syscall(SYS_truncate, path, length)); }
+
+}  // namespace
+
+const Calls kLibcCalls = {munmap, mmap,      mremap_libc, madvise, process_madvise_libc, remap_file_pages, brk, shmdt,
+                          shmat,  fallocate, ftruncate,   truncate};
+const Calls kRawCalls = {munmap_raw, mmap_raw,  mremap_raw, madvise_raw,   process_madvise_raw, remap_file_pages_raw,
+                         brk_raw,    shmdt_raw, shmat_raw,  fallocate_raw, ftruncate_raw,       truncate_raw};
+
+}  // namespace pinrail::tools

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Events after which the mapping is where it was, with other pages, or with the same ones.
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "contrib/tools/common/memory_calls.h"
+
+namespace pinrail::tools {
+namespace {
+
+// Younger than some headers.
+constexpr int kDontneedLocked = 24;
+constexpr int kGuardInstall = 102;
+constexpr int kGuardRemove = 103;
+
+bool advise(const Calls& calls, const EventMemory& memory, int advice) {
+  return calls.madvise(memory.base, memory.length, advice) == 0;
+}
+
+std::string path_of(const EventMemory& memory) { return "/proc/self/fd/" + std::to_string(memory.file); }
+
+off_t file_length(const EventMemory& memory) { return static_cast<off_t>(2 * memory.length); }
+off_t shown_at(const EventMemory& memory) { return static_cast<off_t>(memory.shown); }
+
+}  // namespace
+
+bool fire_dontneed(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_DONTNEED); }
+bool fire_dontneed_locked(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, kDontneedLocked); }
+bool fire_free_pages(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_FREE); }
+bool fire_remove(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_REMOVE); }
+bool fire_cold(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_COLD); }
+bool fire_pageout(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_PAGEOUT); }
+
+bool fire_guard_install(const Calls& calls, EventMemory* memory) {
+  return advise(calls, *memory, kGuardInstall) && advise(calls, *memory, kGuardRemove);
+}
+
+bool fire_process_madvise(const Calls& calls, EventMemory* memory) {
+  const auto self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  if (self < 0) return false;
+  const iovec list{memory->base, memory->length};
+  const ssize_t advised = calls.process_madvise(self, &list, 1, MADV_DONTNEED, 0);
+  const int kept = errno;
+  close(self);
+  errno = kept;
+  return advised == static_cast<ssize_t>(memory->length);
+}
+
+// The other half of the file comes into view; what was left is emptied, so that the next turn shows zeros too.
+bool fire_remap_file_pages(const Calls& calls, EventMemory* memory) {
+  const size_t other = memory->shown == 0 ? memory->length : 0;
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (calls.remap_file_pages(memory->base, memory->length, 0, other / page, 0) != 0) return false;
+  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  syscall(SYS_fallocate, memory->file, kPunch, shown_at(*memory), static_cast<off_t>(memory->length));
+  memory->shown = other;
+  return true;
+}
+
+bool fire_punch_hole(const Calls& calls, EventMemory* memory) {
+  constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  return calls.fallocate(memory->file, kPunch, shown_at(*memory), static_cast<off_t>(memory->length)) == 0;
+}
+
+bool fire_ftruncate(const Calls& calls, EventMemory* memory) {
+  const off_t half = shown_at(*memory) + static_cast<off_t>(memory->length / 2);
+  return calls.ftruncate(memory->file, half) == 0 && calls.ftruncate(memory->file, file_length(*memory)) == 0;
+}
+
+bool fire_truncate(const Calls& calls, EventMemory* memory) {
+  const off_t half = shown_at(*memory) + static_cast<off_t>(memory->length / 2);
+  const std::string path = path_of(*memory);
+  return calls.truncate(path.c_str(), half) == 0 && calls.truncate(path.c_str(), file_length(*memory)) == 0;
+}
+
+bool fire_open_truncate(const Calls& calls, EventMemory* memory) {
+  const int opened = open(path_of(*memory).c_str(), O_RDWR | O_TRUNC | O_CLOEXEC);
+  if (opened < 0) return false;
+  close(opened);
+  return calls.ftruncate(memory->file, file_length(*memory)) == 0;
+}
+
+bool fire_map_again(const Calls& calls, EventMemory* memory) {
+  return calls.mmap(memory->base, memory->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory->file,
+                    shown_at(*memory)) == memory->base;
+}
+
+bool fire_mprotect(const Calls&, EventMemory* memory) {
+  return mprotect(memory->base, memory->length, PROT_READ) == 0 &&
+         mprotect(memory->base, memory->length, PROT_READ | PROT_WRITE) == 0;
+}
+
+}  // namespace pinrail::tools

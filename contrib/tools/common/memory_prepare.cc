@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory of each kind: how it comes, and how it goes when nobody wants events of it any more.
+#include <dlfcn.h>
+#include <link.h>
+#include <malloc.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+#include "contrib/tools/common/memory_calls.h"
+
+namespace pinrail::tools {
+namespace {
+
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
+unsigned char* pointer(void* mapped) { return mapped == MAP_FAILED ? nullptr : static_cast<unsigned char*>(mapped); }
+
+bool map_file(EventMemory* memory, int sharing) {
+  memory->file = memfd_create("pinrail-event", MFD_CLOEXEC);
+  if (memory->file < 0 || ftruncate(memory->file, static_cast<off_t>(2 * memory->length)) != 0) return false;
+  memory->base = pointer(mmap(nullptr, memory->length, kReadWrite, sharing, memory->file, 0));
+  return memory->base != nullptr;
+}
+
+bool take_heap(EventMemory* memory) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto now = reinterpret_cast<uintptr_t>(sbrk(0));
+  const uintptr_t gap = (page - now % page) % page;
+  void* const had = sbrk(static_cast<intptr_t>(gap + memory->length));
+  if (had == reinterpret_cast<void*>(-1)) return false;  // NOLINT(performance-no-int-to-ptr): sbrk's own failure
+  memory->base = static_cast<unsigned char*>(had) + gap;
+  return reinterpret_cast<uintptr_t>(had) == now;  // else somebody came between
+}
+
+bool prepare(EventMemory* memory) {
+  switch (memory->kind) {
+    case MemoryKind::anonymous: memory->base = map_anonymous(kLibcCalls, nullptr, memory->length); break;
+    case MemoryKind::shared_file: return map_file(memory, MAP_SHARED);
+    case MemoryKind::private_file: return map_file(memory, MAP_PRIVATE);
+    case MemoryKind::system_v: memory->base = attach_segment(kLibcCalls, nullptr, memory->length, 0); break;
+    case MemoryKind::heap: return take_heap(memory);
+    case MemoryKind::library:
+      memory->file = make_library(memory->length);
+      return memory->file >= 0 && load_library(memory);
+    case MemoryKind::large_block: memory->length = std::max(memory->length, kLargeBlock); return take_block(memory);
+    case MemoryKind::small_block: memory->length = std::min(memory->length, kSmallBlock); return take_block(memory);
+  }
+  return memory->base != nullptr;
+}
+
+void give_back(EventMemory* memory) {
+  switch (memory->kind) {
+    case MemoryKind::anonymous:
+    case MemoryKind::shared_file:
+    case MemoryKind::private_file: munmap(memory->base, memory->length); return;
+    case MemoryKind::system_v: shmdt(memory->base); return;
+    case MemoryKind::heap:  // what others took above it keeps it
+      if (sbrk(0) == memory->base + memory->length) brk(memory->base);
+      return;
+    case MemoryKind::library: dlclose(memory->owner); return;
+    case MemoryKind::large_block:
+    case MemoryKind::small_block: std::free(memory->owner); return;
+  }
+}
+
+}  // namespace
+
+unsigned char* map_anonymous(const Calls& calls, unsigned char* at, size_t length) {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (at != nullptr) {
+    unsigned char* const there = pointer(calls.mmap(at, length, kReadWrite, kFlags | MAP_FIXED_NOREPLACE, -1, 0));
+    if (there == at) return there;
+    if (there != nullptr) calls.munmap(there, length);  // kernels before 4.17 take the flag for a hint
+  }
+  return pointer(calls.mmap(nullptr, length, kReadWrite, kFlags, -1, 0));
+}
+
+unsigned char* attach_segment(const Calls& calls, unsigned char* at, size_t length, int flags) {
+  const int segment = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
+  if (segment < 0) return nullptr;
+  void* const attached = calls.shmat(segment, at, flags);
+  const int kept = errno;
+  shmctl(segment, IPC_RMID, nullptr);
+  errno = kept;
+  return pointer(attached);
+}
+
+bool load_library(EventMemory* memory) {
+  const std::string path = "/proc/self/fd/" + std::to_string(memory->file);
+  memory->owner = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  link_map* map = nullptr;
+  if (memory->owner == nullptr || dlinfo(memory->owner, RTLD_DI_LINKMAP, &map) != 0) {
+    errno = ENOEXEC;
+    return false;
+  }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader's number
+  memory->base = reinterpret_cast<unsigned char*>(map->l_addr) + kLibraryData;
+  return true;
+}
+
+// The C library's thresholds move with what is freed, until they are set once.
+bool take_block(EventMemory* memory) {
+#if defined(__GLIBC__)
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's takes its lock
+  static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLargeBlock / 2)) != 0;
+  (void)fixed;
+#endif
+  memory->owner = std::calloc(1, memory->length);
+  memory->base = static_cast<unsigned char*>(memory->owner);
+  return memory->base != nullptr;
+}
+
+EventMemory::~EventMemory() {
+  if (base != nullptr && length != 0) give_back(this);
+  if (file >= 0) close(file);
+}
+
+std::unique_ptr<EventMemory> prepare_memory(MemoryKind kind, size_t length) {
+  auto memory = std::make_unique<EventMemory>();
+  memory->kind = kind;
+  memory->length = length;
+  const bool ready = prepare(memory.get());
+  if (ready) return memory;
+  const int kept = errno;
+  memory->length = 0;
+  memory.reset();
+  errno = kept;
+  return memory;
+}
+
+}  // namespace pinrail::tools

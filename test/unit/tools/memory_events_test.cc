@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/tools/common/memory_events.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+namespace pinrail::tools {
+namespace {
+
+constexpr size_t kLength = size_t{64} << 10;
+
+unsigned char stamp(size_t at) { return static_cast<unsigned char>(1 + at % 251); }
+
+void fill(const EventMemory& memory) {
+  for (size_t i = 0; i < memory.length; ++i) memory.base[i] = stamp(i);
+}
+
+bool is_zero(const Extent& extent) {
+  return std::all_of(extent.base, extent.base + extent.length, [](unsigned char byte) { return byte == 0; });
+}
+
+bool is_filled(const EventMemory& memory, size_t length) {
+  for (size_t i = 0; i < length; ++i) {
+    if (memory.base[i] != stamp(i)) return false;
+  }
+  return true;
+}
+
+// What an older kernel or libc may lack; all else must work wherever the tests run.
+bool may_lack(const std::string& name) {
+  const char* const kYoung[] = {"madvise-dontneed-locked", "madvise-guard-install", "process-madvise",
+                                "remap-file-pages",        "madvise-pageout",       "madvise-cold",
+                                "mremap-dontunmap"};
+  return std::any_of(std::begin(kYoung), std::end(kYoung),
+                     [&](const char* young) { return name == young || name == std::string(young) + "-raw"; });
+}
+
+class Event : public ::testing::TestWithParam<const MemoryEvent*> {};
+
+std::string case_name(const ::testing::TestParamInfo<const MemoryEvent*>& info) {
+  std::string name = info.param->name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+std::vector<const MemoryEvent*> all_events() {
+  std::vector<const MemoryEvent*> all;
+  for (const MemoryEvent& event : memory_events()) all.push_back(&event);
+  return all;
+}
+
+TEST_P(Event, does_what_the_table_says_each_time) {
+  const MemoryEvent& event = *GetParam();
+  const std::string why = why_no_memory_event(event);
+  if (!why.empty() && may_lack(event.name)) GTEST_SKIP() << "this machine lacks it: " << why;
+  ASSERT_EQ(why, "");
+  const auto memory = prepare_memory(event.kind, kLength);
+  ASSERT_NE(memory, nullptr) << std::strerror(errno);
+  EXPECT_TRUE(is_zero({memory->base, memory->length}));
+  for (int round = 0; round < 5; ++round) {
+    fill(*memory);
+    const unsigned char* const before = memory->base;
+    const size_t length = memory->length;
+    ASSERT_TRUE(fire_memory_event(event, memory.get())) << std::strerror(errno);
+    EXPECT_EQ(memory->length, length);
+    if (event.place == Place::same) {
+      EXPECT_EQ(memory->base, before);
+    }
+    if (event.contents == Contents::zero) {
+      EXPECT_TRUE(is_zero(lost(event, *memory)));
+    }
+    if (event.contents == Contents::kept) {
+      EXPECT_TRUE(is_filled(*memory, memory->length));
+    }
+    if (event.part == Part::second_half) {
+      EXPECT_TRUE(is_filled(*memory, memory->length / 2)) << "the first half was not to be touched";
+    }
+    fill(*memory);  // it can be written
+    EXPECT_TRUE(is_filled(*memory, memory->length));
+  }
+}
+
+TEST_P(Event, says_what_goes_away_within_the_memory) {
+  const MemoryEvent& event = *GetParam();
+  EventMemory memory;
+  memory.kind = event.kind;
+  unsigned char bytes[64];
+  memory.base = bytes;
+  memory.length = sizeof(bytes);
+  const Extent extent = lost(event, memory);
+  memory.length = 0;  // not the destructor's
+  EXPECT_GE(extent.base, bytes);
+  EXPECT_GT(extent.length, 0u);
+  EXPECT_EQ(extent.base + extent.length, bytes + sizeof(bytes));
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, Event, ::testing::ValuesIn(all_events()), case_name);
+
+TEST(MemoryEvents, names_are_unique_and_found) {
+  std::set<std::string> names;
+  for (const MemoryEvent& event : memory_events()) {
+    EXPECT_TRUE(names.insert(event.name).second) << event.name;
+    EXPECT_EQ(find_memory_event(event.name), &event);
+    const std::string name = event.name;
+    const bool ends_in_raw = name.size() > 4 && name.substr(name.size() - 4) == "-raw";
+    EXPECT_EQ(ends_in_raw, event.way == Way::raw) << name;
+    EXPECT_NE(event.help[0], '\0');
+  }
+  EXPECT_EQ(find_memory_event("munmapp"), nullptr);
+}
+
+TEST(MemoryEvents, replaced_pages_are_never_said_to_keep_their_bytes) {
+  for (const MemoryEvent& event : memory_events()) {
+    EXPECT_FALSE(event.pages == Pages::replaced && event.contents == Contents::kept) << event.name;
+  }
+}
+
+TEST(MemoryEvents, a_heap_under_which_others_moved_the_break_is_busy) {
+  const MemoryEvent* const event = find_memory_event("brk");
+  const auto below = prepare_memory(MemoryKind::heap, kLength);
+  ASSERT_NE(below, nullptr);
+  const auto above = prepare_memory(MemoryKind::heap, kLength);
+  ASSERT_NE(above, nullptr);
+  EXPECT_FALSE(fire_memory_event(*event, below.get()));
+  EXPECT_EQ(errno, EBUSY);
+  EXPECT_EQ(below->length, kLength);
+}
+
+TEST(MemoryEvents, blocks_have_the_sizes_that_their_kind_needs) {
+  const auto large = prepare_memory(MemoryKind::large_block, 4096);
+  const auto small = prepare_memory(MemoryKind::small_block, size_t{1} << 20);
+  ASSERT_NE(large, nullptr);
+  ASSERT_NE(small, nullptr);
+  EXPECT_EQ(large->length, kLargeBlock);
+  EXPECT_EQ(small->length, kSmallBlock);
+}
+
+TEST(MemoryEvents, memory_that_cannot_be_had_is_an_error) {
+  EXPECT_EQ(prepare_memory(MemoryKind::anonymous, size_t{1} << 60), nullptr);
+  EXPECT_NE(errno, 0);
+}
+
+}  // namespace
+}  // namespace pinrail::tools
