@@ -32,7 +32,8 @@ test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/support/house.h $(fake_registrar_sources)
+	test/support/house.h $(fake_registrar_sources) $(hook_wall_sources)
+test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(fake_registrar_sources)
 test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -167,6 +168,17 @@ test_unit_base_machine_test_SOURCES = test/unit/base/machine_test.cc
 test_unit_base_machine_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
 
+# The hook wall. Tests of hooks take its allocator's part in, and show components where it stands.
+if HAVE_GTEST
+hook_wall_sources = test/support/hook_wall.cc
+hook_wall_ldflags = $(AM_LDFLAGS) -Wl,--export-dynamic -Wl,-u,pinrail_debug_hook_depth
+check_PROGRAMS += test/unit/base/hook_scope_test
+TESTS += test/unit/base/hook_scope_test
+test_unit_base_hook_scope_test_SOURCES = test/unit/base/hook_scope_test.cc test/support/skip_main.cc $(hook_wall_sources)
+test_unit_base_hook_scope_test_LDFLAGS = $(hook_wall_ldflags)
+test_unit_base_hook_scope_test_LDADD = libpinrail_internal.la $(GTEST_LIBS)
+endif
+
 # Patched code: the base's part, and the monitor that lives on it.
 if HAVE_GTEST
 check_LTLIBRARIES += test/unit/patch/victims.la
@@ -179,7 +191,8 @@ TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_ch
 	test/stress/patcher_stress
 test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/patcher_host.h \
 	test/support/house.h \
-	test/support/skip_main.cc $(fake_registrar_sources)
+	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
+test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/patch/patch_test.cc \
 	test/support/skip_main.cc
@@ -187,15 +200,19 @@ test_unit_patch_patch_test_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_VICTIMS='"$(abs_top_builddir)/test/unit/patch/.libs/victims.so"'
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
 EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
-test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/skip_main.cc
+test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/skip_main.cc \
+	$(hook_wall_sources)
+test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)
 test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
 test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_host.h \
-	test/support/skip_main.cc
+	test/support/skip_main.cc $(hook_wall_sources)
+test_conform_patcher_chain_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_chain_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/conform/patcher_host.h \
-	test/support/skip_main.cc
+	test/support/skip_main.cc $(hook_wall_sources)
+test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)
 test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 endif
 

@@ -27,6 +27,9 @@ enum class LockRank : uint8_t {
   registrar = 50,  // a registrar component's own. Leaf: no lock above is taken under it, and none of them is held.
 };
 
+// What nobody holds across a malloc, a device call or a log.
+constexpr bool hooks_may_take(LockRank rank) { return rank == LockRank::pending || rank == LockRank::index; }
+
 }  // namespace pinrail
 
 #endif

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <set>
 
+#include "base/core/hook_scope.h"
 #include "base/core/lock.h"
 
 namespace pinrail::report {
@@ -75,6 +76,7 @@ std::string missing(std::string_view topic, const pinrail_help_arg_t* args, size
 }  // namespace
 
 void log(std::string_view channel, int verbosity, int level, std::string_view line) {
+  refuse_in_hook("a line is logged");
   if (level > verbosity && level > PINRAIL_LOG_WARN) return;
   std::string one_line(line);
   for (char& c : one_line) {
@@ -85,6 +87,7 @@ void log(std::string_view channel, int verbosity, int level, std::string_view li
 
 void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
           size_t arg_count) {
+  refuse_in_hook("a help text is printed");
   const std::string body = render(catalogue, topic, args, arg_count);
   const std::string text =
       framed(channel, body.empty() ? missing(topic, args, arg_count) : std::string(topic) + "\n" + body);

@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "base/core/hook_scope.h"
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/registrar/registrar_help.h"
@@ -17,6 +18,7 @@ namespace {
 class Turn {
  public:
   Turn(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
+    refuse_in_hook("a registrar is called");
     ++thread->in_registrar;
     // relaxed: only this thread could have written its own name.
     const bool inside = bound->serving.load(std::memory_order_relaxed) == thread;

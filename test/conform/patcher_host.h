@@ -7,6 +7,7 @@
 #define PINRAIL_TEST_CONFORM_PATCHER_HOST_H
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <pinrail/component.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -23,10 +24,14 @@
 #include <string>
 #include <vector>
 
+#include "base/core/gate.h"
 #include "base/patch/system_call.h"
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
 #include "test/support/component_under_test.h"
+
+// There if the program's own malloc leads to libc's.
+extern "C" __attribute__((weak)) const bool pinrail_debug_wall_leads_to_libc;
 
 namespace pinrail::test {
 
@@ -124,6 +129,8 @@ class Patcher {
       if (slow_reports.load()) sched_yield();
       if (static_cast<const volatile pinrail_host_t*>(host)->size != 0) monitor::report_hook(base, length);
     };
+    table.monitor_hold_hook = [](const pinrail_host_t*) { gate::hold_hook(); };
+    table.monitor_release_hook = [](const pinrail_host_t*) { gate::release_hook(); };
     table.monitor_blind = [](const pinrail_host_t*, const char*) { blind_count.fetch_add(1); };
     monitor::subscribe(Recorder::note_hook, &recorder, &subscription_).ignore();
     if (descriptor_->open(&table, &context_) == PINRAIL_SUCCESS) status = ops()->start(context_);
@@ -184,6 +191,12 @@ inline void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 inline uintptr_t libc_function(const char* name) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   return reinterpret_cast<uintptr_t>(dlsym(libc, name));
+}
+
+// Whether malloc is libc's own, or the hook wall's (test/support/hook_wall.cc), which leads there.
+inline bool malloc_is_libcs() {
+  const bool interposed = libc_function("malloc") != reinterpret_cast<uintptr_t>(&malloc);
+  return !interposed || &pinrail_debug_wall_leads_to_libc != nullptr;
 }
 
 #if PINRAIL_CAN_PATCH

@@ -57,7 +57,7 @@ TEST(PatcherPool, an_address_that_comes_again_is_a_miss) {
 
 TEST(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
   NEED_PATCHING();
-  if (libc_function("malloc") != reinterpret_cast<uintptr_t>(&malloc)) GTEST_SKIP() << "malloc is not libc's here";
+  if (!malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
   House house(Settings{{"monitor", "patcher"}});
   ASSERT_EQ(house.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
@@ -133,6 +133,30 @@ TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_s
       },
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, 0, 1}));
+}
+
+long bare_munmap(void* base, size_t length) {
+  return patch::system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
+}
+
+TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        const House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "3600000"}});
+        fake::FakeRegistrar fake;
+        const Pool pool(fake);
+        const uintptr_t base = map_pages(2);
+        pool.use(base, kPage);
+        patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
+        const int64_t before = pool.has(base, kPage) ? 1 : 0;
+        pool.use(base + kPage, kPage);  // the miss
+        const int64_t given_up = pool.has(base, kPage) ? 0 : 1;
+        munmap(at(base + kPage), kPage);
+        return ChildAnswer{house.status, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 1}));
 }
 
 TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_and_keeps_nothing_new) {

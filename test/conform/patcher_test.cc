@@ -373,7 +373,7 @@ TEST(Patcher, the_loaders_own_unmap) {
 TEST(Patcher, what_malloc_gives_back) {
   Patcher patcher;
   NEED_PATCHER(patcher);
-  if (libc_function("malloc") != reinterpret_cast<uintptr_t>(&malloc)) GTEST_SKIP() << "malloc is not libc's here";
+  if (!malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
   void* const large = malloc(64 << 20);
   std::memset(large, kMark, 64 << 20);
   const auto base = reinterpret_cast<uintptr_t>(large);
@@ -536,6 +536,40 @@ TEST(Patcher, a_forked_child_reports_nothing_and_works) {
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{0, 0, PINRAIL_SUCCESS, 1}));
   munmap(at(base), 2 * kPage);
+}
+
+#ifdef PINRAIL_DEBUG
+void* volatile taken = nullptr;
+
+// A whole process of its own: its monitor is started there, and the subscriber allocates where munmap was called.
+TEST(PatcherDeathTest, a_subscriber_that_allocates_ends_a_debug_build_at_the_munmap_that_led_to_it) {
+  EXPECT_DEATH(
+      {
+        Patcher patcher;
+        void* subscription = nullptr;
+        const auto hook = [](void*, uintptr_t, size_t) { taken = std::malloc(1); };
+        monitor::subscribe(hook, nullptr, &subscription).ignore();
+        munmap(at(marked_pages(1)), kPage);
+      },
+      "hook wall: memory is allocated in a hook");
+}
+#endif
+
+TEST(Patcher, who_makes_patched_code_writable_is_looked_at_at_once) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        Patcher patcher("3600000");
+        const long page = static_cast<long>(libc_function("madvise") & ~(kPage - 1));
+        // As others do: writable, a patch, and back. They call libc's mprotect.
+        mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC);
+        patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(+[](void*, size_t, int) { return 0; }));
+        mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_EXEC);
+        for (int i = 0; i < 4000 && patcher.said().empty(); ++i) usleep(5000);
+        return ChildAnswer{patcher.status, !patcher.said().empty() && patcher.said()[0] == "patched over: madvise"};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1}));
 }
 
 }  // namespace

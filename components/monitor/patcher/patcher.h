@@ -27,7 +27,7 @@
 namespace pinrail::patcher {
 
 constexpr uintptr_t kPage = 4096;
-constexpr size_t kFunctions = 13;
+constexpr size_t kFunctions = 14;
 constexpr size_t kMostLayers = 16;  // of patches of ours over one function
 constexpr int kMostRepairs = 3;     // since the last start (E6)
 
@@ -66,6 +66,12 @@ struct Site {
   patch::Patch patch;  // the last
 };
 
+// A function's first bytes as they were when it was last looked at, for looks that take no lock.
+struct Glance {
+  std::atomic<uintptr_t> at{0};  // 0: not patched
+  std::atomic<uint64_t> words[2] = {};
+};
+
 struct Context {
   // For hooks.
   std::atomic<const pinrail_host_t*> host{nullptr};  // who is told; NULL: nobody
@@ -73,6 +79,8 @@ struct Context {
   std::atomic<uint32_t>* alive = nullptr;            // 0 in a forked child: the kernel wipes it
   void** current_break = nullptr;                    // libc's own note
   size_t huge_page = 0;                              // bytes of the default one
+  Glance glances[kFunctions];
+  std::atomic<uint32_t> alarm{0};  // raised when the thread that looks shall do so at once; it sleeps on it
 
   // For the probe, which is a subscriber like any pool.
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
@@ -86,25 +94,27 @@ struct Context {
   Mutex mutex{LockRank::monitor};
   Site sites[kFunctions] GUARDED_BY(mutex);
   bool blind GUARDED_BY(mutex) = false;
-  Condition wake;
-  bool stopping GUARDED_BY(mutex) = false;
+  std::atomic<bool> stopping{false};
   bool has_thread = false;  // start-up and shut-down only
   pthread_t thread{};
   uint64_t interval_ms = 0;
 };
 
 // patcher_report_hook.cc
+long enter_hook(void* layer, const long* args);  // every patch leads here, and on to the function's hook
 Context& context_of_hook(const Layer& layer);
 bool is_active_hook(const Layer& layer);
 void report_hook(const Layer& layer, uintptr_t base, size_t length);  // rounded out to pages
 long go_on_hook(const Layer& layer, long number, const long* args);   // the other runtime's patch, or the kernel
 void probe_hook(void* context, uintptr_t base, size_t length);
+void raise_alarm_hook(Context* context);  // wakes the thread that looks
 
 // Hooks of functions: patcher_memory_hook.cc, patcher_shm_hook.cc, patcher_file_hook.cc.
 long munmap_hook(void* layer, const long* args);
 long mmap_hook(void* layer, const long* args);
 long mremap_hook(void* layer, const long* args);
 long madvise_hook(void* layer, const long* args);
+long mprotect_hook(void* layer, const long* args);
 long process_madvise_hook(void* layer, const long* args);
 long remap_file_pages_hook(void* layer, const long* args);
 long brk_hook(void* layer, const long* args);
@@ -132,6 +142,9 @@ bool fire(Context* context, const Function& function, uintptr_t address);
 
 // patcher_install.cc, patcher_check.cc
 Status install(Context* context, Site* site, const Function& function) REQUIRES(context->mutex);
+void note_glance(Context* context, size_t function, const patch::Snapshot& seen) REQUIRES(context->mutex);
+// Whether all functions begin as they did. Takes some 10 ns, so each miss can ask.
+bool unchanged_at_a_glance(const Context& context);
 // E6: what others changed is looked at, tried, and chained over. ERROR: this monitor is blind now.
 Status check_sites(Context* context) REQUIRES(context->mutex);
 bool start_thread(Context* context);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // E6: whether others laid patches over ours, and what is done about it. API context; a thread of its own looks too.
+#include <linux/futex.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
+#include <ctime>
 
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -42,11 +44,34 @@ Status repair(Context* context, Site* site, const Function& function) REQUIRES(c
   return PINRAIL_ERR_ERROR;
 }
 
-Status check_site(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  if (site->address == 0 || patch::stands(site->patch)) return success();
+// Nothing cached is handed out until it is known whether events still arrive.
+class Hold {
+ public:
+  explicit Hold(const pinrail_host_t* host) : host_(host) { host_->monitor_hold_hook(host_); }
+  ~Hold() { host_->monitor_release_hook(host_); }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+
+ private:
+  const pinrail_host_t* const host_;
+};
+
+Status settle_changed(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+  const Hold hold(context->services);
   let_settle(site->address);
   if (!fire(context, function, site->address)) return repair(context, site, function);
   patch::accept(&site->patch);  // whoever it was calls on: to fight for the place would never end
+  return success();
+}
+
+Status check_site(Context* context, size_t index) REQUIRES(context->mutex) {
+  Site* const site = &context->sites[index];
+  if (site->address == 0) return success();
+  const patch::Snapshot now = patch::Snapshot::of(site->address);
+  if (!now.agrees(site->patch.seen, site->patch.guarded_length())) {
+    return settle_changed(context, site, kFunctionTable[index]);
+  }
+  note_glance(context, index, now);
   return success();
 }
 
@@ -58,22 +83,58 @@ void say_blind(Context* context, const Function& function) {
   everything_dead(context);
 }
 
+// Until the alarm is another than it was, or the time is over.
+void sleep_on(Context* context, uint32_t alarm) {
+  const timespec time = {static_cast<time_t>(context->interval_ms / 1000),
+                         static_cast<long>(context->interval_ms % 1000 * 1000000)};
+  patch::system_call_hook(SYS_futex, reinterpret_cast<long>(&context->alarm), FUTEX_WAIT_PRIVATE, alarm,
+                          reinterpret_cast<long>(&time));
+}
+
 void* run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   prctl(PR_SET_NAME, "pinrail-monitor");
-  Guard guard(context->mutex);
-  while (!context->stopping) {
-    check_sites(context).ignore();  // it has said and done what follows
-    context->wake.wait_for(context->mutex, std::chrono::milliseconds(context->interval_ms));
+  while (!context->stopping.load()) {
+    const uint32_t alarm = context->alarm.load();  // before the look: what is raised meanwhile asks for another one
+    if (!unchanged_at_a_glance(*context)) {
+      Guard guard(context->mutex);
+      check_sites(context).ignore();  // it has said and done what follows
+    }
+    if (!context->stopping.load()) sleep_on(context, alarm);
   }
   return nullptr;
 }
 
 }  // namespace
 
+// relaxed: numbers on their own; whoever sees some that do not go together looks again, with the lock.
+void note_glance(Context* context, size_t function, const patch::Snapshot& seen) {
+  Glance& glance = context->glances[function];
+  for (size_t i = 0; i < 2; ++i) {
+    uint64_t word;
+    std::memcpy(&word, seen.bytes + i * sizeof(word), sizeof(word));
+    glance.words[i].store(word, std::memory_order_relaxed);
+  }
+  glance.at.store(context->sites[function].address, std::memory_order_relaxed);
+}
+
+bool unchanged_at_a_glance(const Context& context) {
+  uint64_t differs = 0;
+  for (const Glance& glance : context.glances) {
+    const uintptr_t at = glance.at.load(std::memory_order_relaxed);  // relaxed: as in note_glance()
+    if (at == 0) continue;
+    const auto* code = reinterpret_cast<const uint64_t*>(at);  // NOLINT(performance-no-int-to-ptr): an address of code
+    for (size_t i = 0; i < 2; ++i) {
+      const uint64_t now = __atomic_load_n(&code[i], __ATOMIC_RELAXED);  // relaxed: somebody may be writing it
+      differs |= now ^ glance.words[i].load(std::memory_order_relaxed);
+    }
+  }
+  return differs == 0;
+}
+
 Status check_sites(Context* context) {
   for (size_t i = 0; i < kFunctions && !context->blind; ++i) {
-    if (check_site(context, &context->sites[i], kFunctionTable[i]).ok()) continue;
+    if (check_site(context, i).ok()) continue;
     context->blind = true;
     say_blind(context, kFunctionTable[i]);
   }
@@ -93,11 +154,8 @@ bool start_thread(Context* context) {
 void stop_thread(Context* context) {
   if (!context->has_thread) return;
   context->has_thread = false;
-  {
-    Guard guard(context->mutex);
-    context->stopping = true;
-    context->wake.notify_all();
-  }
+  context->stopping.store(true);
+  raise_alarm_hook(context);
   pthread_join(context->thread, nullptr);
 }
 

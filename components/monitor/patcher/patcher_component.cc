@@ -175,6 +175,7 @@ Status patch_all(Context* context, const std::string& leave_out) REQUIRES(contex
     Status status = patch_site(context, &context->sites[i], function);
     if (status.ok()) status = try_site(context, context->sites[i], function);
     if (!status.ok()) return status;
+    if (context->sites[i].address != 0) note_glance(context, i, context->sites[i].patch.seen);
   }
   return success();
 }
@@ -206,7 +207,7 @@ Status begin(Context* context) {
   {
     Guard guard(context->mutex);
     context->blind = false;
-    context->stopping = false;
+    context->stopping.store(false);
     status = patch_all(context, leave_out);
   }
   if (status.ok() && context->interval_ms != 0 && !start_thread(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -222,6 +223,7 @@ pinrail_status_t start(void* context_pointer) {
 
 pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
+  if (unchanged_at_a_glance(*context)) return PINRAIL_SUCCESS;
   Guard guard(context->mutex);
   return check_sites(context).code();
 }

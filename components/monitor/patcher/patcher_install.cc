@@ -38,7 +38,7 @@ void say_why(const Context& context, const Function& function, uintptr_t address
 Status try_install(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   Layer* const layer = &site->layers[site->layer_count];
   patch::Patch patch;
-  Status status = patch::prepare(site->address, function.hook, layer, &patch);
+  Status status = patch::prepare(site->address, enter_hook, layer, &patch);
   if (!status.ok()) return status;
   layer->function = &function;
   layer->foreign = patch.is_chained() ? patch.island.original : 0;

@@ -111,6 +111,25 @@ long madvise_hook(void* layer, const long* args) {
   return go_on_hook(layer_of(layer), SYS_madvise, args);
 }
 
+static bool holds_patched_code_hook(const Context& context, const Span& span) {
+  for (const Glance& glance : context.glances) {
+    const uintptr_t at = glance.at.load(std::memory_order_relaxed);  // relaxed: it never changes from one to another
+    if (at >= span.base && at < span.end) return true;
+  }
+  return false;
+}
+
+// No memory goes away; but who makes patched code writable is about to patch it too, or just did (E6).
+long mprotect_hook(void* layer, const long* args) {
+  const long result = go_on_hook(layer_of(layer), SYS_mprotect, args);
+  if ((args[2] & PROT_EXEC) == 0 || !is_active_hook(layer_of(layer))) return result;
+  const Span span = Span::of(address_hook(args[0]), static_cast<size_t>(args[1]));
+  Context& context = context_of_hook(layer_of(layer));
+  if (holds_patched_code_hook(context, span)) raise_alarm_hook(&context);
+  probe_hook(&context, span.base, span.length());
+  return result;
+}
+
 // A copy is looked at, which the kernel makes: the list may lie anywhere, and a wrong address is the caller's to hear
 // of from the kernel.
 static void report_list_hook(const Layer& layer, const long* args) {

@@ -55,6 +55,10 @@ void probe_madvise(uintptr_t function, Scratch* scratch) {
   callable<int(void*, size_t, int)>(function)(pointer(scratch->base), kPage, MADV_DONTNEED);
 }
 
+void probe_mprotect(uintptr_t function, Scratch* scratch) {
+  callable<int(void*, size_t, int)>(function)(pointer(scratch->base), kPage, PROT_READ | PROT_EXEC);
+}
+
 // Of nobody's memory: the kernel refuses.
 void probe_process_madvise(uintptr_t function, Scratch* scratch) {
   const iovec list{pointer(scratch->base), kPage};
@@ -135,6 +139,7 @@ const Function kFunctionTable[kFunctions] = {
     {"fallocate", false, false, fallocate_hook, probe_fallocate},
     {"ftruncate", false, false, ftruncate_hook, probe_ftruncate},
     {"truncate", false, false, truncate_hook, probe_truncate},
+    {"mprotect", false, false, mprotect_hook, probe_mprotect},
     {"munmap of the loader", true, false, munmap_hook, probe_munmap},
 };
 

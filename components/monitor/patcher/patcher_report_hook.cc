@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hook context: what all hooks have in common.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
 #include <cerrno>
 
+#include "base/core/hook_scope.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -11,6 +15,13 @@ namespace pinrail::patcher {
 
 // acquire: pairs with the release store in try_install().
 Context& context_of_hook(const Layer& layer) { return *layer.context.load(std::memory_order_acquire); }
+
+long enter_hook(void* layer_pointer, const long* args) {
+  const HookScope scope;
+  const auto* layer = static_cast<const Layer*>(layer_pointer);
+  context_of_hook(*layer);  // what the layer holds is there with it
+  return layer->function->hook(layer_pointer, args);
+}
 
 // F1: the word is asked before anything else of the library is touched.
 bool is_active_hook(const Layer& layer) {
@@ -39,6 +50,7 @@ long go_on_hook(const Layer& layer, long number, const long* args) {
   if (layer.foreign != 0) {
     using Call = long (*)(long, long, long, long, long, long);
     const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
+    const ForeignScope theirs;
     return call(args[0], args[1], args[2], args[3], args[4], args[5]);
   }
   const long result = patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
@@ -51,6 +63,11 @@ void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
   auto* context = static_cast<Context*>(context_pointer);
   const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
   if (inside) context->probe_seen.store(true);
+}
+
+void raise_alarm_hook(Context* context) {
+  context->alarm.fetch_add(1);
+  patch::system_call_hook(SYS_futex, reinterpret_cast<long>(&context->alarm), FUTEX_WAKE_PRIVATE, 1);
 }
 
 }  // namespace pinrail::patcher

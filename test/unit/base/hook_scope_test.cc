@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The hook wall: what no hook may do ends a debug build, and only in hooks.
+#include "base/core/hook_scope.h"
+
+#include <gtest/gtest.h>
+#include <pinrail/component.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/core/lock.h"
+#include "base/core/thread.h"
+#include "base/report/report.h"
+#include "framework/monitor/monitor.h"
+#include "framework/registrar/registrar.h"
+
+namespace pinrail {
+namespace {
+
+#ifdef PINRAIL_DEBUG
+
+// Something that no compiler leaves out.
+void* volatile kept = nullptr;
+
+template <typename Body>
+void in_a_hook(Body body) {
+  const HookScope scope;
+  body();
+}
+
+pinrail_status_t do_nothing(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
+
+void call_registrar() {
+  static pinrail_bound_registrar bound;
+  static pinrail_registration_t reg{};
+  bound.table.deregister_mem = do_nothing;
+  bound.table.thread_mode = PINRAIL_THREAD_CONCURRENT;
+  registrar::deregister_mem(&bound, thread::current(), &reg, PINRAIL_REASON_RELEASED);
+}
+
+void take(LockRank rank) {
+  static Mutex mutexes[] = {Mutex(LockRank::pending), Mutex(LockRank::index),  Mutex(LockRank::subscribe),
+                            Mutex(LockRank::cache),   Mutex(LockRank::arena),  Mutex(LockRank::threads),
+                            Mutex(LockRank::params),  Mutex(LockRank::report), Mutex(LockRank::registrar),
+                            Mutex(LockRank::monitor), Mutex(LockRank::patch)};
+  constexpr LockRank kRanks[] = {LockRank::pending,   LockRank::index,   LockRank::subscribe, LockRank::cache,
+                                 LockRank::arena,     LockRank::threads, LockRank::params,    LockRank::report,
+                                 LockRank::registrar, LockRank::monitor, LockRank::patch};
+  for (size_t i = 0; i < std::size(kRanks); ++i) {
+    if (kRanks[i] == rank) Guard guard(mutexes[i]);
+  }
+}
+
+TEST(HookWallDeathTest, an_allocation) {
+  EXPECT_DEATH(in_a_hook([] { kept = std::malloc(1); }), "hook wall: memory is allocated in a hook");
+  EXPECT_DEATH(in_a_hook([] { kept = std::calloc(1, 1); }), "hook wall: memory is allocated in a hook");
+  EXPECT_DEATH(in_a_hook([] { kept = std::aligned_alloc(64, 64); }), "hook wall: memory is allocated in a hook");
+  EXPECT_DEATH(in_a_hook([] { kept = new int; }), "hook wall: memory is allocated in a hook");
+  EXPECT_DEATH(in_a_hook([] { kept = new std::string(100, 'x'); }), "hook wall: memory is allocated in a hook");
+}
+
+TEST(HookWallDeathTest, a_free) {
+  kept = std::malloc(1);
+  EXPECT_DEATH(in_a_hook([] { std::free(kept); }), "hook wall: memory is freed in a hook");
+  std::free(kept);
+}
+
+TEST(HookWallDeathTest, a_log_and_a_help_text) {
+  EXPECT_DEATH(in_a_hook([] { report::log("test", 0, PINRAIL_LOG_WARN, ""); }),
+               "hook wall: a line is logged in a hook");
+  EXPECT_DEATH(in_a_hook([] { report::log("test", 0, PINRAIL_LOG_DEBUG, ""); }), "hook wall") << "also a silent one";
+  EXPECT_DEATH(in_a_hook([] { report::help("test", "", "", nullptr, 0); }), "hook wall: a help text is printed");
+}
+
+TEST(HookWallDeathTest, a_call_of_a_registrar) {
+  call_registrar();
+  EXPECT_DEATH(in_a_hook(call_registrar), "hook wall: a registrar is called in a hook");
+}
+
+TEST(HookWallDeathTest, a_lock_that_hooks_may_not_take) {
+  for (const LockRank rank : {LockRank::monitor, LockRank::patch, LockRank::subscribe, LockRank::cache, LockRank::arena,
+                              LockRank::threads, LockRank::params, LockRank::report, LockRank::registrar}) {
+    take(rank);
+    EXPECT_DEATH(in_a_hook([rank] { take(rank); }), "hook wall: a lock is taken") << static_cast<int>(rank);
+  }
+  in_a_hook([] { take(LockRank::pending); });
+  in_a_hook([] { take(LockRank::index); });
+}
+
+// What is reported reaches subscribers behind the wall.
+TEST(HookWallDeathTest, a_subscriber_that_allocates) {
+  void* subscription = nullptr;
+  const auto hook = [](void*, uintptr_t, size_t) { kept = std::malloc(1); };
+  ASSERT_TRUE(monitor::subscribe(hook, nullptr, &subscription).ok());
+  EXPECT_DEATH(monitor::report_hook(4096, 4096), "hook wall: memory is allocated in a hook");
+  monitor::unsubscribe(subscription);
+}
+
+TEST(HookWall, ends_with_its_scope_and_nests) {
+  EXPECT_FALSE(in_hook());
+  {
+    const HookScope outer;
+    { const HookScope inner; }
+    EXPECT_TRUE(in_hook());
+    {
+      const ForeignScope theirs;
+      EXPECT_FALSE(in_hook());
+    }
+    EXPECT_TRUE(in_hook());
+  }
+  EXPECT_FALSE(in_hook());
+  kept = std::malloc(1);
+  std::free(kept);
+}
+
+TEST(HookWall, is_each_threads_own) {
+  const auto other = std::make_unique<std::thread>([] {
+    for (int i = 0; i < 1000; ++i) {
+      kept = std::malloc(1);
+      std::free(kept);
+    }
+  });
+  for (int i = 0; i < 1000; ++i) in_a_hook([] {});
+  other->join();
+}
+
+#else
+
+TEST(HookWall, stands_in_debug_builds) { GTEST_SKIP() << "this build is one without --enable-debug"; }
+
+#endif
+
+}  // namespace
+}  // namespace pinrail
