@@ -160,6 +160,21 @@ test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.
 test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 
+# The oracle: contrib/oracle, test/oracle/README. The second program can leave out what monitors report.
+oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/help.cc test/oracle/choice.h \
+	test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc test/oracle/judge.h test/oracle/judge.cc \
+	test/oracle/pools.h test/oracle/pools.cc test/oracle/worker.h test/oracle/worker.cc test/oracle/worker_event.cc \
+	test/oracle/worker_transfer.cc test/oracle/oracle.cc test/oracle/deaf.h contrib/tools/common/mca_options.h \
+	contrib/tools/common/mca_options.cc $(memory_events_sources)
+check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
+test_oracle_oracle_SOURCES = $(oracle_sources) test/oracle/deaf_none.cc
+test_oracle_oracle_LDADD = libpinrail.la -lpthread
+test_oracle_oracle_mutants_SOURCES = $(oracle_sources) test/oracle/deaf_wrap.cc
+test_oracle_oracle_mutants_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DPINRAIL_ORACLE_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
+test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEmm
+test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
+
 # The machine's shape.
 if HAVE_GTEST
 check_PROGRAMS += test/unit/base/machine_test

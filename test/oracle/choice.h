@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// choice.h - which events take part in a run, and which one comes next.
+//
+// Threads  next() and the counts may be used by any number of threads together.
+#ifndef PINRAIL_TEST_ORACLE_CHOICE_H
+#define PINRAIL_TEST_ORACLE_CHOICE_H
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "contrib/tools/common/memory_events.h"
+#include "test/oracle/options.h"
+
+namespace pinrail::oracle {
+
+using Random = std::mt19937_64;
+
+// One event that takes part, and what became of it.
+struct Kind {
+  explicit Kind(const tools::MemoryEvent* what) : event(what) {}
+  const tools::MemoryEvent* const event;
+  std::atomic<uint64_t> fired{0};
+  std::atomic<uint64_t> on_cached{0};  // the range could be found in the cache just before
+  std::atomic<uint64_t> again{0};      // ... and was registered again afterwards, at the same address
+  std::atomic<uint64_t> hits{0};       // ... by the registration that was there before
+};
+
+struct Lacking {
+  const tools::MemoryEvent* event;
+  std::string why;
+};
+
+class Choice {
+ public:
+  explicit Choice(const Options& options);
+
+  const std::vector<std::unique_ptr<Kind>>& kinds() const { return kinds_; }
+  const std::vector<Lacking>& lacking() const { return lacking_; }
+  const Lacking* find_lacking(const tools::MemoryEvent* event) const;
+
+  // Half of the time one that lags behind what is asked of it.
+  Kind* next(Random* random) const;
+
+  // How often each kind must have been registered again: 1,000 in ten minutes, in proportion if shorter, at least once.
+  static uint64_t wanted(double seconds);
+
+ private:
+  Kind* most_behind() const;
+
+  std::vector<std::unique_ptr<Kind>> kinds_;
+  std::vector<Lacking> lacking_;
+  const tools::MemoryEvent* mutant_;
+  uint64_t wanted_;
+};
+
+// The first name of the list that is no event, as a complaint; or empty.
+std::string unknown_event(const std::string& list);
+
+}  // namespace pinrail::oracle
+
+#endif

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// worker.h - one thread of a run: transfers, and in between events of all kinds.
+//
+// Threads  one each. What they share locks for itself.
+//
+// An event goes like this, with the buffer's lock held: a piece of it is registered and compared, so that it is cached;
+// the event; new contents by the processor; then the piece is registered again and compared. The last step is now and
+// then left to whoever has the buffer next, which may be another thread.
+#ifndef PINRAIL_TEST_ORACLE_WORKER_H
+#define PINRAIL_TEST_ORACLE_WORKER_H
+
+#include <atomic>
+#include <deque>
+#include <vector>
+
+#include "test/oracle/buffers.h"
+#include "test/oracle/judge.h"
+#include "test/oracle/pools.h"
+
+namespace pinrail::oracle {
+
+struct Run {
+  const Options& options;
+  const Choice& choice;
+  const Pools& pools;
+  Buffers& buffers;
+  Judge& judge;
+  std::atomic<bool> over{false};
+};
+
+class Worker {
+ public:
+  Worker(Run* run, unsigned thread);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  void work();  // until the run is over
+
+ private:
+  void step();
+
+  // worker.cc: between events.
+  void read();
+  void write();
+  void write_with_processor();
+  void renew();
+  void churn();  // malloc, realloc and free beside it all
+
+  // worker_event.cc
+  void event();
+  bool fire(Buffer* buffer, Kind* kind);
+  void finish_due(Buffer* buffer);
+
+  // worker_transfer.cc: the caller has locked the buffer, exclusively to write. False: it did not come to a comparison.
+  bool transfer(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, Direction direction,
+                pinrail_handle_t* handle_out);
+  bool enter(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, pinrail_handle_t* handle_out);
+  bool move(Buffer* buffer, const Piece& piece, Direction direction, pinrail_handle_t handle);
+  void leave(pinrail_handle_t handle, const pinrail_mpool_t* pool);
+  void drop(pinrail_handle_t handle);
+  void heal(Buffer* buffer);
+
+  bool one_in(unsigned count) { return random_() % count == 0; }
+  pinrail_mpool_t* any_pool();
+  Piece any_piece(const Buffer& buffer);
+
+  Run& run_;
+  const unsigned thread_;
+  Random random_;
+  std::vector<unsigned char> seen_;    // by the device
+  std::deque<pinrail_handle_t> held_;  // kept over events
+  std::vector<void*> blocks_;          // of churn()
+};
+
+}  // namespace pinrail::oracle
+
+#endif
