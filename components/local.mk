@@ -35,7 +35,8 @@ components_monitor_patcher_la_SOURCES = \
 	components/monitor/patcher/patcher_check.cc components/monitor/patcher/patcher_find.cc \
 	components/monitor/patcher/patcher_probe.cc components/monitor/patcher/patcher_report_hook.cc \
 	components/monitor/patcher/patcher_memory_hook.cc components/monitor/patcher/patcher_shm_hook.cc \
-	components/monitor/patcher/patcher_file_hook.cc components/monitor/patcher/patcher.h
+	components/monitor/patcher/patcher_file_hook.cc components/monitor/patcher/patcher_syscall_hook.cc \
+	components/monitor/patcher/patcher.h
 components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
 components_monitor_patcher_la_LIBADD = $(component_patch_libs)
 components_monitor_patcher_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_patcher)

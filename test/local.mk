@@ -231,6 +231,22 @@ test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)
 test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 endif
 
+# Hooks under allocators that others brought along, and beside other runtimes: test/interpose/run.
+if HAVE_URING
+check_LTLIBRARIES += test/interpose/free_madvises.la
+test_interpose_free_madvises_la_SOURCES = test/interpose/free_madvises.cc
+test_interpose_free_madvises_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fno-builtin
+test_interpose_free_madvises_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+check_PROGRAMS += test/interpose/interpose
+test_interpose_interpose_SOURCES = test/interpose/interpose.cc test/interpose/peer.h test/interpose/peer.cc \
+	test/interpose/watchdog.h test/interpose/watchdog.cc test/interpose/worker.h test/interpose/worker.cc
+test_interpose_interpose_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
+test_interpose_interpose_LDADD = libpinrail.la
+EXTRA_test_interpose_interpose_DEPENDENCIES = test/interpose/free_madvises.la
+endif
+TESTS += test/interpose_test.sh
+EXTRA_DIST += test/interpose_test.sh test/interpose/run
+
 # References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.
 if HAVE_GTEST
 model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memset,--wrap=syscall

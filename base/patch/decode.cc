@@ -11,6 +11,7 @@ enum class Kind : uint8_t {
   take_stack,    // sub $imm8, %rsp
   push,          // of a register that the function keeps
   push_high,     // the same of r8 to r15
+  shift,         // mov %from, %to, of an argument to where a system call expects it: mov %to, %from gives it back
   displaceable,  // five bytes or more, and no branch
   branch,        // jmp rel32: a patch
   move_branch,   // mov $imm64, %reg; jmp *%reg: a patch
@@ -41,6 +42,13 @@ constexpr Pattern kPatterns[] = {
     {Kind::push_high, 2, 0, {0x41, 0x55}, 2},                       // push %r13
     {Kind::push_high, 2, 0, {0x41, 0x56}, 2},                       // push %r14
     {Kind::push_high, 2, 0, {0x41, 0x57}, 2},                       // push %r15
+    {Kind::shift, 3, 0, {0x48, 0x89, 0xf8}, 3},                     // mov %rdi, %rax: syscall() begins so
+    {Kind::shift, 3, 0, {0x48, 0x89, 0xf7}, 3},                     // mov %rsi, %rdi
+    {Kind::shift, 3, 0, {0x48, 0x89, 0xd6}, 3},                     // mov %rdx, %rsi
+    {Kind::shift, 3, 0, {0x48, 0x89, 0xca}, 3},                     // mov %rcx, %rdx
+    {Kind::shift, 3, 0, {0x4d, 0x89, 0xc2}, 3},                     // mov %r8, %r10
+    {Kind::shift, 3, 0, {0x4d, 0x89, 0xc8}, 3},                     // mov %r9, %r8
+    {Kind::displaceable, 5, 0, {0x4c, 0x8b, 0x4c, 0x24}, 4},        // mov disp8(%rsp), %r9
     {Kind::displaceable, 7, 0, {0x41, 0xf7, 0xc1}, 3},              // test $imm32, %r9d
     {Kind::displaceable, 5, 0, {0x4c, 0x89, 0x44, 0x24}, 4},        // mov %r8, disp8(%rsp)
     {Kind::displaceable, 7, 2, {0x80, 0x3d}, 2},                    // cmpb $imm8, rel32(%rip)
@@ -106,6 +114,12 @@ bool step_over(const Pattern& pattern, const uint8_t* code, Entry* entry) {
     case Kind::push_high: {
       const uint8_t pop[] = {0x41, static_cast<uint8_t>(code[1] + 8)};
       return put_before(entry, pop, sizeof(pop));
+    }
+    case Kind::shift: {
+      const auto registers = static_cast<uint8_t>(0xc0 | (code[2] & 7) << 3 | (code[2] >> 3 & 7));
+      const auto prefix = static_cast<uint8_t>(0x48 | (code[0] & 1) << 2 | (code[0] >> 2 & 1));
+      const uint8_t back[] = {prefix, 0x89, registers};
+      return put_before(entry, back, sizeof(back));
     }
     case Kind::displaceable:
     case Kind::branch:

@@ -19,7 +19,7 @@ namespace pinrail::patch {
 
 constexpr size_t kJumpLength = 5;
 constexpr size_t kMostDecoded = 32;  // bytes of a function that decode() may look at
-constexpr size_t kMostUndo = 16;
+constexpr size_t kMostUndo = 24;
 
 struct Entry {
   size_t offset = 0;       // of the jump's place

@@ -13,7 +13,9 @@
 
 namespace pinrail::patch {
 
-// Hook context: arg is the caller's, args the function's.
+// Hook context: arg is the caller's, args the function's: six from registers, and from kStackArgs on those on the
+// stack.
+constexpr size_t kStackArgs = 8;
 using Hook = long (*)(void* arg, const long* args);
 
 struct Island {

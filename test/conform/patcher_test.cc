@@ -199,6 +199,34 @@ TEST(Patcher, process_madvise_on_ourselves) {
   munmap(at(base), 2 * kPieces * kPage);
 }
 
+// As allocators and other runtimes do.
+TEST(Patcher, system_calls_by_the_function_of_that_name) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  uintptr_t base = marked_pages(4);
+  patcher.recorder.clear();
+  EXPECT_EQ(syscall(SYS_madvise, base, kPage, MADV_DONTNEED), 0);
+  EXPECT_TRUE(came_first(patcher, base, kPage));
+  EXPECT_EQ(syscall(SYS_munmap, base + kPage, kPage), 0);
+  EXPECT_TRUE(came_first(patcher, base + kPage, kPage));
+  // All six arguments arrive, the last of them from the stack: the file's second page.
+  const int file = memfd_create("six", MFD_CLOEXEC);
+  const std::vector<uint8_t> bytes(2 * kPage, 0x33);
+  ASSERT_EQ(pwrite(file, bytes.data(), kPage, kPage), static_cast<ssize_t>(kPage));
+  patcher.recorder.clear();
+  ASSERT_EQ(syscall(SYS_mmap, base + 2 * kPage, kPage, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, kPage),
+            static_cast<long>(base + 2 * kPage));
+  EXPECT_TRUE(came_first(patcher, base + 2 * kPage, kPage));
+  EXPECT_EQ(*static_cast<uint8_t*>(at(base + 2 * kPage)), 0x33);
+  close(file);
+  EXPECT_EQ(syscall(SYS_getpid), getpid());
+  errno = 0;
+  EXPECT_EQ(syscall(SYS_munmap, 1, kPage), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(syscall(SYS_brk, 0), reinterpret_cast<long>(sbrk(0)));
+  munmap(at(base), 4 * kPage);
+}
+
 TEST(Patcher, remap_file_pages) {
   Patcher patcher;
   NEED_PATCHER(patcher);

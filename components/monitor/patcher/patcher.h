@@ -27,7 +27,7 @@
 namespace pinrail::patcher {
 
 constexpr uintptr_t kPage = 4096;
-constexpr size_t kFunctions = 14;
+constexpr size_t kFunctions = 15;
 constexpr size_t kMostLayers = 16;  // of patches of ours over one function
 constexpr int kMostRepairs = 3;     // since the last start (E6)
 
@@ -79,6 +79,7 @@ struct Context {
   std::atomic<uint32_t>* alive = nullptr;            // 0 in a forked child: the kernel wipes it
   void** current_break = nullptr;                    // libc's own note
   size_t huge_page = 0;                              // bytes of the default one
+  std::atomic<uint32_t> left_out{0};                 // a bit for each of kFunctionTable
   Glance glances[kFunctions];
   std::atomic<uint32_t> alarm{0};  // raised when the thread that looks shall do so at once; it sleeps on it
 
@@ -109,7 +110,7 @@ long go_on_hook(const Layer& layer, long number, const long* args);   // the oth
 void probe_hook(void* context, uintptr_t base, size_t length);
 void raise_alarm_hook(Context* context);  // wakes the thread that looks
 
-// Hooks of functions: patcher_memory_hook.cc, patcher_shm_hook.cc, patcher_file_hook.cc.
+// Hooks of functions: patcher_memory_hook.cc, patcher_shm_hook.cc, patcher_file_hook.cc, patcher_syscall_hook.cc.
 long munmap_hook(void* layer, const long* args);
 long mmap_hook(void* layer, const long* args);
 long mremap_hook(void* layer, const long* args);
@@ -123,6 +124,8 @@ long shmat_hook(void* layer, const long* args);
 long fallocate_hook(void* layer, const long* args);
 long ftruncate_hook(void* layer, const long* args);
 long truncate_hook(void* layer, const long* args);
+long syscall_hook(void* layer, const long* args);
+void report_break_hook(const Layer& layer, uintptr_t asked, uintptr_t now);  // the break is about to fall to there
 
 // What is known of a file whose bytes go away.
 struct FileId {

@@ -165,9 +165,11 @@ Status try_site(Context* context, const Site& site, const Function& function) {
 }
 
 Status patch_all(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
+  context->left_out.store(0);
   for (size_t i = 0; i < kFunctions; ++i) {
     const Function& function = kFunctionTable[i];
     if (lists(leave_out, function)) {
+      context->left_out.fetch_or(uint32_t{1} << i);
       context->services->log(context->services, PINRAIL_LOG_WARN,
                              (std::string(function.name) + " is left out: what it unmaps is not seen").c_str());
       continue;

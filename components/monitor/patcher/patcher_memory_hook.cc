@@ -177,17 +177,22 @@ static long move_break_hook(const Layer& layer, const long* args) {
   return -1;
 }
 
+void report_break_hook(const Layer& layer, uintptr_t asked, uintptr_t now) {
+  const uintptr_t end = round_up_hook(asked, kPage);
+  // No program's break is in the first page: the kernel refuses, and only a probe hears of it.
+  if (asked < kPage) {
+    report_hook(layer, asked, 1);
+  } else if (end < now) {
+    report_hook(layer, end, now - end);
+  }
+}
+
 long brk_hook(void* layer_pointer, const long* args) {
   const Layer& layer = layer_of(layer_pointer);
   if (!is_active_hook(layer)) return move_break_hook(layer, args);
   const uintptr_t asked = round_up_hook(address_hook(args[0]), kPage);
   const uintptr_t now = round_up_hook(address_hook(patch::system_call_hook(SYS_brk, 0)), kPage);
-  // No program's break is in the first page: the kernel refuses, and only a probe hears of it.
-  if (address_hook(args[0]) < kPage) {
-    report_hook(layer, address_hook(args[0]), 1);
-  } else if (asked < now) {
-    report_hook(layer, asked, now - asked);
-  }
+  report_break_hook(layer, address_hook(args[0]), now);
   const long result = move_break_hook(layer, args);
   if (asked > now && static_cast<int>(result) == 0) report_hook(layer, now, asked - now);
   return result;

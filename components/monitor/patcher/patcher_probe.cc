@@ -39,6 +39,16 @@ void probe_munmap(uintptr_t function, Scratch* scratch) {
   callable<int(void*, size_t)>(function)(pointer(scratch->base), length);
 }
 
+// One of them is enough: the others may be left out.
+void probe_syscall(uintptr_t function, Scratch* scratch) {
+  auto* const call = callable<long(long, ...)>(function);
+  call(SYS_madvise, scratch->base, kPage, MADV_DONTNEED);
+  call(SYS_mprotect, scratch->base, kPage, PROT_READ | PROT_EXEC);
+  const size_t length = scratch->length;
+  scratch->length = 0;
+  call(SYS_munmap, scratch->base, length);
+}
+
 void probe_mmap(uintptr_t function, Scratch* scratch) {
   callable<void*(void*, size_t, int, int, int, off_t)>(function)(pointer(scratch->base), kPage, PROT_NONE,
                                                                  MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, kNoFile, 0);
@@ -140,6 +150,7 @@ const Function kFunctionTable[kFunctions] = {
     {"ftruncate", false, false, ftruncate_hook, probe_ftruncate},
     {"truncate", false, false, truncate_hook, probe_truncate},
     {"mprotect", false, false, mprotect_hook, probe_mprotect},
+    {"syscall", false, false, syscall_hook, probe_syscall},
     {"munmap of the loader", true, false, munmap_hook, probe_munmap},
 };
 

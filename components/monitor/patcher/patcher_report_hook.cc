@@ -46,11 +46,16 @@ void report_hook(const Layer& layer, uintptr_t base, size_t length) {
 }
 
 long go_on_hook(const Layer& layer, long number, const long* args) {
-  context_of_hook(layer);  // not every hook had reason to ask for it before
+  context_of_hook(layer);     // not every hook had reason to ask for it before
+  const ForeignScope theirs;  // the call may sleep, and a signal's handler may run meanwhile, or leave by longjmp
+  if (layer.foreign != 0 && layer.function->hook == syscall_hook) {
+    using Call = long (*)(long, long, long, long, long, long, long);
+    const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
+    return call(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+  }
   if (layer.foreign != 0) {
     using Call = long (*)(long, long, long, long, long, long);
     const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
-    const ForeignScope theirs;
     return call(args[0], args[1], args[2], args[3], args[4], args[5]);
   }
   const long result = patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);

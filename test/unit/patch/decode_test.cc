@@ -56,6 +56,21 @@ TEST(Decode, pushes_are_undone_in_reverse) {
   EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x41, 0x5c, 0x5b}));  // pop %r12; pop %rbx
 }
 
+TEST(Decode, arguments_that_were_shifted_for_a_system_call_are_shifted_back) {
+  const std::vector<uint8_t> syscall_function = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6, 0x48, 0x89, 0xca,
+                                                 0x4d, 0x89, 0xc2, 0x4d, 0x89, 0xc8, 0x4c, 0x8b, 0x4c, 0x24, 0x08};
+  Entry entry;
+  ASSERT_TRUE(decode_bytes(syscall_function, &entry).ok());
+  EXPECT_EQ(entry.offset, 18u);
+  EXPECT_EQ(entry.length, 5u);
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x4d, 0x89, 0xc1,     // mov %r8, %r9
+                                                  0x4d, 0x89, 0xd0,     // mov %r10, %r8
+                                                  0x48, 0x89, 0xd1,     // mov %rdx, %rcx
+                                                  0x48, 0x89, 0xf2,     // mov %rsi, %rdx
+                                                  0x48, 0x89, 0xfe,     // mov %rdi, %rsi
+                                                  0x48, 0x89, 0xc7}));  // mov %rax, %rdi
+}
+
 TEST(Decode, a_displacement_that_must_move_along_is_named) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x80, 0x3d, 0x21, 0xe8, 0x0d, 0, 0, 0x49}, &entry).ok());

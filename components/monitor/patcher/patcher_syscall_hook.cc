@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: syscall(), by which some allocators (tcmalloc, mimalloc) and other runtimes' hooks (UCX, Open MPI) ask
+// the kernel themselves. What of it concerns memory goes the way of the function of that name.
+#include <sys/syscall.h>
+
+#include <cerrno>
+
+#include "base/patch/system_call.h"
+#include "components/monitor/patcher/patcher.h"
+
+#if PINRAIL_CAN_PATCH
+
+namespace pinrail::patcher {
+namespace {
+
+using HookFunction = long (*)(void* layer, const long* args);
+
+// The kernel's answer is the new break, not a status, and libc's note of it is not touched.
+long raw_brk_hook(void* layer_pointer, const long* args) {
+  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
+  const long now = patch::system_call_hook(SYS_brk, 0);
+  if (args[0] != 0) report_break_hook(layer, static_cast<uintptr_t>(args[0]), static_cast<uintptr_t>(now));
+  return go_on_hook(layer, SYS_brk, args);
+}
+
+HookFunction hook_of_hook(long number) {
+  switch (number) {
+    case SYS_munmap: return munmap_hook;
+    case SYS_mmap: return mmap_hook;
+    case SYS_mremap: return mremap_hook;
+    case SYS_madvise: return madvise_hook;
+    case SYS_mprotect: return mprotect_hook;
+    case SYS_process_madvise: return process_madvise_hook;
+    case SYS_remap_file_pages: return remap_file_pages_hook;
+    case SYS_brk: return brk_hook;
+    case SYS_shmdt: return shmdt_hook;
+    case SYS_shmat: return shmat_hook;
+    case SYS_fallocate: return fallocate_hook;
+    case SYS_ftruncate: return ftruncate_hook;
+    case SYS_truncate: return truncate_hook;
+    default: return nullptr;
+  }
+}
+
+// A function that is left out is left out here too.
+bool is_left_out_hook(const Layer& layer, HookFunction hook) {
+  const uint32_t left_out = context_of_hook(layer).left_out.load(std::memory_order_relaxed);  // relaxed: set at start
+  for (size_t i = 0; left_out != 0 && i < kFunctions; ++i) {
+    if (kFunctionTable[i].hook == hook && !kFunctionTable[i].in_loader) return (left_out >> i & 1) != 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+long syscall_hook(void* layer_pointer, const long* args) {
+  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
+  const long given[6] = {args[1], args[2], args[3], args[4], args[5], args[patch::kStackArgs]};
+  const HookFunction hook = hook_of_hook(args[0]);
+  if (hook == nullptr || !is_active_hook(layer) || is_left_out_hook(layer, hook)) {
+    return go_on_hook(layer, args[0], given);
+  }
+  return hook == brk_hook ? raw_brk_hook(layer_pointer, given) : hook(layer_pointer, given);
+}
+
+}  // namespace pinrail::patcher
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/interpose/worker.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "test/interpose/peer.h"
+
+namespace pinrail::interpose {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kLongest = size_t{1} << 20;
+constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
+
+// Eight bytes at a time, so that filling does not take longer than what is tested.
+void fill(unsigned char* base, size_t length, uint64_t seed) {
+  uint64_t word = seed | 1;
+  for (size_t i = 0; i < length; i += sizeof(word)) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(base + i, &word, length - i < sizeof(word) ? length - i : sizeof(word));
+  }
+}
+
+}  // namespace
+
+void Worker::run() {
+  beat_.thread.store(static_cast<pid_t>(syscall(SYS_gettid)));
+  scratch_.resize(2 * kLongest);
+  while (!shared_.stop.load()) {
+    step();
+    beat_.count.fetch_add(1);
+    shared_.tally.operations.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  }
+  beat_.doing.store("ending");
+  for (Block* block : blocks_) end(block);
+  beat_.done.store(true);
+}
+
+void Worker::step() {
+  Block*& block = blocks_[random_() % kBlocks];
+  const unsigned die = static_cast<unsigned>(random_() % 100);
+  if (shared_.hangs && beat_.count.load() > 100) {
+    beat_.doing.store("hanging, as it was told");
+    for (;;) pause();
+  }
+  if (block == nullptr) {
+    block = new_block();
+  } else if (die < 12) {
+    end(block);
+    block = nullptr;
+  } else if (die < 20) {
+    reallocate(block);
+  } else if (die < 28) {
+    drop_pages(block);
+  } else if (die < 34) {
+    beat_.doing.store("exchange");
+    block = shared_.exchange[random_() % Shared::kExchange].exchange(block);
+  } else if (die < 75) {
+    let_device_read(*block);
+  } else {
+    let_device_write(block);
+  }
+}
+
+// Short and long ones alike: allocators treat them differently.
+size_t Worker::random_length() {
+  const size_t most = kLongest >> (random_() % 9);
+  return 64 + random_() % (most - 63);
+}
+
+Block* Worker::new_block() {
+  auto* const block = new Block;
+  block->is_mapped = random_() % 3 == 0;
+  block->length = random_length();
+  block->seed = random_();
+  if (block->is_mapped) {
+    beat_.doing.store("mmap");
+    block->length = (block->length + kPage - 1) / kPage * kPage;
+    void* const got = mmap(nullptr, block->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got == MAP_FAILED) std::abort();
+    block->base = static_cast<unsigned char*>(got);
+  } else {
+    beat_.doing.store("malloc");
+    block->base = static_cast<unsigned char*>(std::malloc(block->length));
+    if (block->base == nullptr) std::abort();
+  }
+  fill(block->base, block->length, block->seed);
+  return block;
+}
+
+void Worker::end(Block* block) {
+  if (block == nullptr) return;
+  if (!block->is_mapped) {
+    beat_.doing.store("free");
+    std::free(block->base);
+  } else {
+    beat_.doing.store("munmap");
+    const bool must_be_told = shared_.peer_is_there.load();
+    expect_event(block->base, block->length);
+    if (munmap(block->base, block->length) != 0) std::abort();
+    if (!event_came() && must_be_told) ++shared_.tally.events_missed;
+  }
+  delete block;
+}
+
+void Worker::reallocate(Block* block) {
+  if (block->is_mapped) return;
+  beat_.doing.store("realloc");
+  const size_t length = random_length();
+  auto* const base = static_cast<unsigned char*>(std::realloc(block->base, length));
+  if (base == nullptr) std::abort();
+  // What was there must have come along; fill() gives the same beginning for every length.
+  const size_t kept = (length < block->length ? length : block->length) & ~(sizeof(uint64_t) - 1);
+  fill(scratch_.data(), kept, block->seed);
+  if (std::memcmp(base, scratch_.data(), kept) != 0) count_difference();
+  block->base = base;
+  block->length = length;
+  fill(base, length, block->seed);
+}
+
+void Worker::drop_pages(Block* block) {
+  if (!block->is_mapped) return;
+  beat_.doing.store("madvise");
+  if (madvise(block->base, block->length, MADV_DONTNEED) != 0) std::abort();
+  block->seed = random_();
+  fill(block->base, block->length, block->seed);
+}
+
+bool Worker::enter(const Block& block, pinrail_handle_t* handle_out, size_t* offset_out) {
+  beat_.doing.store("pinrail_mpool_register");
+  const pinrail_status_t status =
+      pinrail_mpool_register(shared_.pool, block.base, block.length, kAccess, 0, handle_out);
+  if (status != PINRAIL_SUCCESS) {
+    // Others hold all that the limit allows just now.
+    if (status != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) fail("register", status);
+    return false;
+  }
+  *offset_out = static_cast<size_t>(block.base - static_cast<unsigned char*>(handle_out->reg->base));
+  return true;
+}
+
+void Worker::let_device_read(const Block& block) {
+  pinrail_handle_t handle{};
+  size_t offset = 0;
+  if (!enter(block, &handle, &offset)) return;
+  beat_.doing.store("the device reads");
+  const pinrail_status_t status = pinrail_mpool_device_read(handle, offset, scratch_.data(), block.length);
+  beat_.doing.store("pinrail_mpool_deregister");
+  pinrail_mpool_deregister(handle);
+  if (status != PINRAIL_SUCCESS) return fail("device read", status);
+  fill(scratch_.data() + kLongest, block.length, block.seed);
+  if (std::memcmp(scratch_.data(), scratch_.data() + kLongest, block.length) != 0) count_difference();
+  shared_.tally.bytes_verified.fetch_add(block.length, std::memory_order_relaxed);  // relaxed: a figure
+}
+
+void Worker::let_device_write(Block* block) {
+  pinrail_handle_t handle{};
+  size_t offset = 0;
+  if (!enter(*block, &handle, &offset)) return;
+  block->seed = random_();
+  fill(scratch_.data(), block->length, block->seed);
+  beat_.doing.store("the device writes");
+  const pinrail_status_t status = pinrail_mpool_device_write(handle, offset, scratch_.data(), block->length);
+  beat_.doing.store("pinrail_mpool_deregister");
+  pinrail_mpool_deregister(handle);
+  if (status != PINRAIL_SUCCESS) fail("device write", status);
+  if (std::memcmp(block->base, scratch_.data(), block->length) != 0) {
+    count_difference();
+    fill(block->base, block->length, block->seed);
+  }
+  shared_.tally.bytes_verified.fetch_add(block->length, std::memory_order_relaxed);  // relaxed: a figure
+}
+
+void Worker::count_difference() {
+  ++(shared_.in_window.load() ? shared_.tally.differences_in_window : shared_.tally.differences);
+}
+
+void Worker::fail(const char* what, pinrail_status_t status) {
+  constexpr uint64_t kShown = 5;
+  if (shared_.tally.failures++ < kShown) std::fprintf(stderr, "%s: %s\n", what, pinrail_status_name(status));
+}
+
+}  // namespace pinrail::interpose

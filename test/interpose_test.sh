@@ -1,0 +1,11 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# A short run of each combination of test/interpose/run: other allocators, other runtimes' hooks.
+set -eu
+srcdir=${srcdir:-$(dirname "$0")/..}
+[ -z "${PINRAIL_SANITIZE:-}" ] || { echo "skipped: a sanitizer has an allocator of its own"; exit 77; }
+[ -e test/interpose/interpose ] || { echo "skipped: not built here (no io_uring, or another machine)"; exit 77; }
+output=$("$srcdir/test/interpose/run" --seconds 1.5 --threads 4) || { echo "$output"; exit 1; }
+echo "$output"
+# A run in which every combination was skipped shows nothing.
+echo "$output" | grep -q '^passed  libc ' || exit 77
