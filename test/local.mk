@@ -310,3 +310,21 @@ CLEANFILES += test/bench/report.json test/bench/cost.svg test/bench/threads.svg
 # What the documents say.
 TESTS += test/readme_test.sh test/paths_test.sh test/count_test.sh
 EXTRA_DIST += test/install_test.sh test/readme_test.sh test/paths_test.sh test/count_test.sh
+
+# Forked children: F1. And memory that is given back although nobody calls: E4.
+if HAVE_GTEST
+check_PROGRAMS += test/conform/fork test/stress/fork_stress
+TESTS += test/conform/fork test/stress/fork_stress
+test_conform_fork_SOURCES = test/conform/fork_test.cc test/support/house.h test/support/watched_registrar.h \
+	$(fake_registrar_sources)
+test_conform_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/house.h \
+	test/support/watched_registrar.h $(fake_registrar_sources)
+test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+if HAVE_URING
+check_PROGRAMS += test/integrity/iouring_fork
+TESTS += test/integrity/iouring_fork
+test_integrity_iouring_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
+test_integrity_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+endif
+endif

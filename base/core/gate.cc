@@ -15,7 +15,10 @@ namespace {
 std::atomic<bool> was_opened{false};
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
-void wipe() { page.word.store(0); }
+void wipe() {
+  page.word.store(0);
+  page.claimed.store(0);
+}
 
 // Kernels before 4.14, or pages of another size: the next best.
 void prepare() {
@@ -33,6 +36,12 @@ void open() {
 // relaxed: both are what fork left.
 bool is_child() {
   return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
+}
+
+bool claim_child() {
+  if (page.claimed.exchange(1) == 0) return true;
+  while (is_child()) sched_yield();
+  return false;
 }
 
 void hold_hook() { page.word.fetch_add(kHeld); }

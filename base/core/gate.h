@@ -26,7 +26,8 @@ constexpr uint32_t kHeld = 2;  // added once for each holder
 constexpr size_t kPage = 4096;
 struct alignas(kPage) Page {
   std::atomic<uint32_t> word{0};
-  char rest[kPage - sizeof(std::atomic<uint32_t>)] = {};
+  std::atomic<uint32_t> claimed{0};  // in a child: somebody is setting aside what it inherited
+  char rest[kPage - 2 * sizeof(std::atomic<uint32_t>)] = {};
 };
 extern Page page __attribute__((visibility("hidden")));
 
@@ -37,8 +38,12 @@ inline bool is_open() {
 
 // At init, and in a forked child when what it inherited has been set aside.
 void open();
-// Whether this is a child that was forked after open(), and has not called open() itself.
+// Whether this is a child that was forked after open(), and has not called open() itself. Looked at before any lock
+// that another thread may have held when it was forked, and before any device is called.
 bool is_child();
+// In a child: true for the one caller that shall set aside what was inherited, and open() then; the others come back
+// when that is done.
+bool claim_child();
 
 void hold_hook();
 void release_hook();

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <new>
 
 #include "base/core/lock.h"
 #include "base/core/registration.h"
@@ -31,6 +32,7 @@ struct SizeClass {
 
 // Constant-initialised and never destroyed: usable before main and in the last destructor.
 SizeClass classes[2][kClasses];  // by pinrail_counting_t
+SizeClass untouched;
 
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
 size_t cell_bytes(size_t size_class) { return sizeof(pinrail_registration_t) + size_class * kTailAlignment; }
@@ -145,6 +147,16 @@ void take_back_spare(pinrail_thread_t* thread) {
   if (thread->spare == nullptr) return;
   push(static_cast<pinrail_registration_t*>(thread->spare), PINRAIL_COUNTING_THREADS);
   thread->spare = nullptr;
+}
+
+// Most classes were never used: their pages stay as they are.
+void leave_parents_life() {
+  for (auto& of_counting : classes) {
+    for (SizeClass& each : of_counting) {
+      const void* const bytes = &each;
+      if (std::memcmp(bytes, &untouched, sizeof(each)) != 0) new (&each) SizeClass;
+    }
+  }
 }
 
 void* tail_of(const pinrail_registration_t* reg) {

@@ -43,6 +43,9 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
 
 void free(pinrail_registration_t* reg);
 
+// In a forked child, before anything else there: free memory of the parent's life is not used again. set_aside.h
+void leave_parents_life();
+
 // Of an ending thread: what it kept for its next one.
 void take_back_spare(pinrail_thread_t* thread);
 

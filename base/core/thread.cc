@@ -11,10 +11,12 @@
 #include <cstdlib>
 #include <new>
 
+#include "base/core/gate.h"
 #include "base/core/lock.h"
 #include "base/core/recent.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
+#include "base/core/set_aside.h"
 
 namespace pinrail::thread {
 
@@ -27,6 +29,7 @@ struct Record {
   pinrail_thread_t thread;
   Record* next;       // all records ever made
   Record* next_free;  // those of ended threads
+  void* inherited;    // in a forked child: the cells of the parent's thread
 };
 
 Mutex mutex{LockRank::threads};  // held while summing, so that no cell moves into a state word meanwhile
@@ -70,6 +73,7 @@ void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
   current_thread = nullptr;
+  if (gate::is_child() || is_left_behind(&record->thread)) return;  // the locks below may be held for ever
   arena::take_back_spare(&record->thread);
   Guard guard(mutex);
   fold_cells(&record->thread);
@@ -93,7 +97,7 @@ Record* take_record() {
   if (record == nullptr) return nullptr;
   record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr, &undone, {}, nullptr, no_recent};
   record->next = all_records;
-  all_records = record;
+  __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
   return record;
 }
 
@@ -116,6 +120,23 @@ pinrail_thread_t* current_slow() {
   }
   current_thread = &record->thread;
   return current_thread;
+}
+
+// Records are not given back: who forked may be using his own still, in a hit. May be done again, for a child of the
+// child may find it half done.
+void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::threads);
+  for (Record* record = all_records; record != nullptr; record = record->next) {
+    if (record->inherited == nullptr) record->inherited = record->thread.cells;
+    record->thread.size = 0;
+    record->thread.recent = no_recent;
+    record->thread.cells = nullptr;
+  }
+  make_anew(&all_records, nullptr);
+  free_records = nullptr;
+  record_count = 0;
+  current_thread = nullptr;
+  if (has_membarrier) has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
 }
 
 namespace {

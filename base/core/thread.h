@@ -12,11 +12,19 @@ namespace pinrail::thread {
 // The record of the calling thread, made on first use; NULL if there is no memory for it.
 pinrail_thread_t* current_slow();
 
+// In a forked child: the parent's threads are not here, and what they counted is nobody's. A record of theirs that a
+// thread still has serves no hit, and is replaced when that thread asks for its own.
+void leave_parents_life();
+inline bool is_left_behind(const pinrail_thread_t* thread) { return thread->size == 0; }
+
 // Initial-exec: this library is loaded at start or takes a few bytes of the static TLS reserve; one load per call.
 // __thread, not thread_local: that one asks at each use whether there is something to initialise.
 extern __thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec")));
 
-inline pinrail_thread_t* current() { return current_thread != nullptr ? current_thread : current_slow(); }
+inline pinrail_thread_t* current() {
+  pinrail_thread_t* const thread = current_thread;
+  return thread != nullptr && !is_left_behind(thread) ? thread : current_slow();
+}
 
 }  // namespace pinrail::thread
 

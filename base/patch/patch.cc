@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/core/lock.h"
 #include "base/patch/maps_hook.h"
@@ -152,6 +153,8 @@ Status activate(Patch* patch) {
   return success();
 }
 
+void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
+
 bool stands(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
@@ -165,6 +168,7 @@ namespace pinrail::patch {
 Snapshot Snapshot::of(uintptr_t) { return Snapshot(); }
 Status prepare(uintptr_t, Hook, void*, Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+void leave_parents_life() {}
 bool stands(const Patch&) { return false; }
 void accept(Patch*) {}
 

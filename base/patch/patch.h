@@ -48,6 +48,9 @@ Status prepare(uintptr_t function, Hook hook, void* arg, Patch* patch_out);
 // code be written. Only after BUSY and PERM nothing has changed.
 Status activate(Patch* patch);
 
+// In a forked child, before anything else there: whoever held the lock of patches is not here.
+void leave_parents_life();
+
 // Whether what activate() laid, and the way to it, stands unchanged.
 bool stands(const Patch& patch);
 

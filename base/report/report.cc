@@ -8,6 +8,7 @@
 
 #include "base/core/hook_scope.h"
 #include "base/core/lock.h"
+#include "base/core/set_aside.h"
 
 namespace pinrail::report {
 namespace {
@@ -19,21 +20,15 @@ const char kBaseHelp[] =
 // Beyond this many distinct texts all are forgotten: what is remembered stays bounded whatever the arguments are.
 constexpr size_t kRememberedTexts = 1024;
 
-struct Said {
-  Mutex mutex{LockRank::report};
-  std::set<std::string> texts GUARDED_BY(mutex);
-};
-
-// Never destroyed: people may be told something by the last destructor of the process.
-Said& said() {
-  static Said& it = *new Said;
-  return it;
-}
+Mutex mutex{LockRank::report};
+// Made when it is needed and never destroyed: people may be told something by the last destructor of the process.
+std::set<std::string>* said GUARDED_BY(mutex) = nullptr;
 
 bool first_time(const std::string& text) {
-  Guard guard(said().mutex);
-  if (said().texts.size() >= kRememberedTexts) said().texts.clear();
-  return said().texts.insert(text).second;
+  Guard guard(mutex);
+  if (said == nullptr) said = new std::set<std::string>;
+  if (said->size() >= kRememberedTexts) said->clear();
+  return said->insert(text).second;
 }
 
 // Straight to the descriptor: stdio would need a lock of the program's, and may be closed already.
@@ -101,8 +96,13 @@ void help(std::string_view topic, std::initializer_list<pinrail_help_arg_t> args
 std::string_view base_catalogue() { return kBaseHelp; }
 
 void forget() {
-  Guard guard(said().mutex);
-  said().texts.clear();
+  Guard guard(mutex);
+  if (said != nullptr) said->clear();
+}
+
+void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::report);
+  make_anew(&said, nullptr);
 }
 
 }  // namespace pinrail::report

@@ -44,6 +44,8 @@ std::string_view base_catalogue();
 
 // Forgets what was said; for tests and for a new init.
 void forget();
+// In a forked child: the same, whoever held the lock.
+void leave_parents_life();
 
 }  // namespace pinrail::report
 

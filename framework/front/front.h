@@ -2,7 +2,8 @@
 // front.h - what stands between init and finalize.
 //
 // Owns     the parameters, the components, the pools.
-// Threads  enter() and leave() exclude everything else; pools are added and taken under the front lock.
+// Threads  enter() and leave() exclude everything else; pools are added and taken under the front lock. In a forked
+//          child look() comes before everything else: see front_fork.h.
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_H
 
@@ -24,8 +25,7 @@ namespace pinrail::front {
 struct House {
   param::Registry params;
   std::unique_ptr<loader::Loader> loader;
-  Mutex mutex{LockRank::front};
-  std::vector<std::unique_ptr<pinrail_mpool>> pools GUARDED_BY(mutex);
+  Mutex mutex{LockRank::front};  // who changes the list of pools
 };
 
 // The house, or NULL before init and after finalize.
@@ -33,6 +33,13 @@ House* house();
 
 param::Registry* front_registry();
 loader::Loader* front_loader();
+
+// All pools of the process, the last one first; in a forked child also the parent's. Each is whole, and stays until it
+// is destroyed: a forked child may walk along them.
+pinrail_mpool* first_pool();
+
+// In a forked child, when nothing of the parent is used any more.
+void leave_parents_house();
 
 // Destroys all pools; BUSY, with none destroyed, if one has references.
 Status close_pools(House* house);

@@ -7,6 +7,7 @@
 #include "base/core/starts.h"
 #include "base/core/thread.h"
 #include "framework/front/front.h"
+#include "framework/front/front_fork.h"
 #include "framework/monitor/monitor.h"
 
 namespace pinrail::front {
@@ -44,6 +45,7 @@ __attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void*
                                                     pinrail_handle_t* handle_out) {
   if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  look();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -96,6 +98,7 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle) {
 __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+  look();
   if ((word & state::kOrphan) != 0) return drop_orphan(handle);
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -106,13 +109,22 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
 // Out of line, for it is rare. The pool is there: destroying it excludes calls with its handles.
 __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                      pinrail_handle_t handle, uint64_t state) {
+  look();
   pool->ops->dropped_dead(pool->module, thread, handle, state);
   return PINRAIL_SUCCESS;
+}
+
+// The shortcut does not serve: the pool drops it.
+__attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
+                                                              pinrail_handle_t handle) {
+  look();
+  return pool->ops->deregister(pool->module, thread, handle);
 }
 
 // Whether the handle is of a registration that its pool still has.
 bool is_current(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return false;
+  look();
   const uint64_t word = state::load(handle.reg);
   return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
 }
@@ -151,6 +163,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
                                     pinrail_handle_t* handle_out) {
   if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((access & ~front::kAccessMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  front::look();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -165,7 +178,7 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   if (ours != handle.generation || thread == nullptr) return front::deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
   if (pool->shortcut.epoch == nullptr || !references::drop_dated(thread, handle.reg, pool->shortcut.epoch)) {
-    return pool->ops->deregister(pool->module, thread, handle);
+    return front::deregister_in_pool(pool, thread, handle);
   }
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
@@ -174,17 +187,20 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
 
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
   if (pool == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
+  if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: its locks may be held for ever
   pool->ops->invalidate_range_hook(pool->module, reinterpret_cast<uintptr_t>(addr), length);
   return PINRAIL_SUCCESS;
 }
 
 pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
+  front::look();
   pinrail_thread_t* thread = thread::current();
   if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return pool->ops->evict(pool->module, thread);
 }
 
 pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
+  front::look();
   pinrail_thread_t* thread = thread::current();
   if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return pool->ops->progress(pool->module, thread);
@@ -192,6 +208,7 @@ pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
 
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
   if (pool == nullptr || stats_out == nullptr || stats_out->size != sizeof(*stats_out)) return PINRAIL_ERR_BAD_PARAM;
+  front::look();
   return pool->ops->stats(pool->module, stats_out);
 }
 
@@ -199,6 +216,7 @@ pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offse
   if (!front::is_current(handle) || into == nullptr || !front::is_inside(handle, offset, length)) {
     return PINRAIL_ERR_BAD_PARAM;
   }
+  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
   if (table.device_read == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   return guarded([&] { return table.device_read(table.context, handle.reg, offset, into, length); });
@@ -208,6 +226,7 @@ pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offs
   if (!front::is_current(handle) || from == nullptr || !front::is_inside(handle, offset, length)) {
     return PINRAIL_ERR_BAD_PARAM;
   }
+  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
   if (table.device_write == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   return guarded([&] { return table.device_write(table.context, handle.reg, offset, from, length); });

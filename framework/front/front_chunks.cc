@@ -4,11 +4,13 @@
 
 #include "base/core/span.h"
 #include "framework/front/front.h"
+#include "framework/front/front_fork.h"
 
 pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_chunks_t* chunks_out) {
   const auto base = reinterpret_cast<uintptr_t>(addr);
   const bool sane = pool != nullptr && chunks_out != nullptr && addr != nullptr && length != 0;
   if (!sane || !pinrail::fits(base, length)) return PINRAIL_ERR_BAD_PARAM;
+  pinrail::front::look();
   *chunks_out = {base, base + length, pool->ops->max_reg_size(pool->module)};
   return PINRAIL_SUCCESS;
 }

@@ -5,8 +5,10 @@
 #include "base/core/gate.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
+#include "base/core/set_aside.h"
 #include "base/report/report.h"
 #include "framework/front/front.h"
+#include "framework/front/front_fork.h"
 #include "framework/monitor/monitor.h"
 #include "framework/rcache/rcache.h"
 
@@ -20,6 +22,7 @@ constexpr char kHelp[] =
 // What two calls of init and finalize on different threads meet on; they exclude each other by contract.
 House* the_house = nullptr;
 unsigned entries = 0;
+unsigned inherited_entries = 0;  // in a forked child: what the parent entered and the child may still leave
 
 pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting_t counting,
                        pinrail_registration_t** reg_out) {
@@ -78,24 +81,23 @@ pinrail_host_t services() {
   return host;
 }
 
-const std::vector<loader::Framework>& frameworks() {
-  static const std::vector<loader::Framework> all = {
+// No function here keeps a static of its own: it could be half made when a thread forks.
+std::vector<loader::Framework> frameworks() {
+  return {
       {"mpool", PINRAIL_MPOOL_ABI, sizeof(pinrail_mpool_ops_t)},
       {"rcache", PINRAIL_RCACHE_ABI, sizeof(pinrail_rcache_ops_t)},
       {"registrar", PINRAIL_REGISTRAR_ABI, sizeof(pinrail_registrar_ops_t)},
       {"monitor", PINRAIL_MONITOR_ABI, sizeof(pinrail_monitor_ops_t)},
   };
-  return all;
 }
 
 // Components that exist: parameters of those that are not loaded here are not reported as unknown.
-const std::vector<std::string>& shipped() {
-  static const std::vector<std::string> all = {
+std::vector<std::string> shipped() {
+  return {
       "mpool_grdma",     "mpool_gpusm",        "mpool_rgpusm",    "mpool_mrall",     "rcache_vma",
       "rcache_grdma",    "rcache_rgpusm",      "registrar_verbs", "registrar_mlock", "registrar_iouring",
       "monitor_patcher", "registrar_cuda_ipc", "monitor_uffd",    "monitor_cuda",    "monitor_external",
   };
-  return all;
 }
 
 bool sane(const pinrail_setting_t* settings, size_t count) {
@@ -148,13 +150,13 @@ void demolish(House* house) {
 }
 
 Status first_entry(const pinrail_init_options_t& options) {
+  gate::open();  // before anything that a child, forked by another thread, would have to set aside
   report::forget();
   std::unique_ptr<House, decltype(&demolish)> house(new House, demolish);  // whatever furnish() returns or throws
   the_house = house.get();  // components may ask for services while they open
   const Status status = furnish(house.get(), options);
   if (!status.ok()) return status;
   static_cast<void>(house.release());  // the_house has it
-  gate::open();
   return status;
 }
 
@@ -179,6 +181,7 @@ Status later_entry(const pinrail_init_options_t& options) {
 }
 
 Status enter(const pinrail_init_options_t& options) {
+  look();
   Status status = check_options(options);
   if (!status.ok()) return status;
   status = entries == 0 ? first_entry(options) : later_entry(options);
@@ -187,7 +190,12 @@ Status enter(const pinrail_init_options_t& options) {
 }
 
 Status leave() {
-  if (entries == 0) return PINRAIL_ERR_BAD_PARAM;
+  look();
+  if (entries == 0 && inherited_entries == 0) return PINRAIL_ERR_BAD_PARAM;
+  if (entries == 0) {
+    --inherited_entries;
+    return success();
+  }
   if (entries > 1) {
     --entries;
     return success();
@@ -201,9 +209,18 @@ Status leave() {
 
 }  // namespace
 
-House* house() { return the_house; }
-param::Registry* front_registry() { return the_house == nullptr ? nullptr : &the_house->params; }
-loader::Loader* front_loader() { return the_house == nullptr ? nullptr : the_house->loader.get(); }
+House* house() {
+  look();
+  return the_house;
+}
+param::Registry* front_registry() { return house() == nullptr ? nullptr : &the_house->params; }
+loader::Loader* front_loader() { return house() == nullptr ? nullptr : the_house->loader.get(); }
+
+void leave_parents_house() {
+  make_anew(&the_house, nullptr);
+  inherited_entries += entries;
+  entries = 0;
+}
 
 }  // namespace pinrail::front
 

@@ -1,29 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Pools come and go.
-#include <algorithm>
+#include <vector>
 
 #include "base/core/thread.h"
 #include "framework/front/front.h"
+#include "framework/front/front_fork.h"
 
 namespace pinrail::front {
 namespace {
+
+// Each change is one store, for a forked child finds the list as some moment left it.
+std::atomic<pinrail_mpool*> pools{nullptr};  // changed under the front lock
+
+void link(pinrail_mpool* pool) {
+  pool->next.store(pools.load());
+  pools.store(pool);
+}
+
+void unlink(const pinrail_mpool* pool) {
+  std::atomic<pinrail_mpool*>* at = &pools;
+  while (at->load() != pool) at = &at->load()->next;
+  at->store(pool->next.load());
+}
+
+bool is_known(const pinrail_mpool* pool) {
+  for (const pinrail_mpool* each = first_pool(); each != nullptr; each = each->next.load()) {
+    if (each == pool) return true;
+  }
+  return false;
+}
 
 Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t& options, pinrail_mpool_t** pool_out) {
   House* const in = house();
   if (in == nullptr || pool_out == nullptr || options.size != sizeof(options)) return PINRAIL_ERR_BAD_PARAM;
-  {
-    // Room first: once the module exists, nothing may fail.
-    Guard guard(in->mutex);
-    in->pools.reserve(std::max(in->pools.capacity(), 2 * in->pools.size() + 64));
-  }
   std::unique_ptr<pinrail_mpool> pool;
   const Status status = mpool::create(*in->loader, mpool, registrar, cache_name, options, &pool);
   if (!status.ok()) return status;
-  pinrail_mpool_t* const made = pool.get();
   Guard guard(in->mutex);
-  in->pools.push_back(std::move(pool));
-  *pool_out = made;
+  link(pool.get());
+  *pool_out = pool.release();
   return success();
 }
 
@@ -34,21 +50,21 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   return pool->ops->destroy(pool->module, thread, flags);
 }
 
-auto place_of(std::vector<std::unique_ptr<pinrail_mpool>>& pools, const pinrail_mpool_t* pool) {
-  return std::find_if(pools.begin(), pools.end(), [&](const auto& each) { return each.get() == pool; });
-}
-
+// One that is the parent's stays, for its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   House* const in = house();
-  if (in == nullptr || pool == nullptr || (flags & ~uint32_t{PINRAIL_DESTROY_FORCE}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if (pool == nullptr || (flags & ~uint32_t{PINRAIL_DESTROY_FORCE}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if (in == nullptr) return is_known(pool) ? PINRAIL_SUCCESS : PINRAIL_ERR_BAD_PARAM;  // none but the parent's
   {
     Guard guard(in->mutex);
-    if (place_of(in->pools, pool) == in->pools.end()) return PINRAIL_ERR_BAD_PARAM;
+    if (!is_known(pool)) return PINRAIL_ERR_BAD_PARAM;
   }
+  if (is_inherited(pool)) return success();
   const Status status = destroy(pool, flags);
   if (!status.ok()) return status;
   Guard guard(in->mutex);
-  in->pools.erase(place_of(in->pools, pool));
+  unlink(pool);
+  delete pool;
   return status;
 }
 
@@ -56,17 +72,21 @@ bool is_referenced(pinrail_mpool_t* pool) { return pool->ops->referenced(pool->m
 
 }  // namespace
 
+pinrail_mpool* first_pool() { return pools.load(); }
+
 Status close_pools(House* in) {
-  std::vector<pinrail_mpool_t*> pools;
+  std::vector<pinrail_mpool_t*> own;
   {
     Guard guard(in->mutex);
-    for (const auto& pool : in->pools) pools.push_back(pool.get());
+    for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) {
+      if (!is_inherited(pool)) own.insert(own.begin(), pool);
+    }
   }
   // First ask all, then destroy all: BUSY changes nothing.
-  for (pinrail_mpool_t* pool : pools) {
+  for (pinrail_mpool_t* pool : own) {
     if (is_referenced(pool)) return destroy_one(pool, 0);  // says who is in the way
   }
-  for (pinrail_mpool_t* pool : pools) {
+  for (pinrail_mpool_t* pool : own) {
     const Status status = destroy_one(pool, 0);
     if (!status.ok()) return status;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/core/lock.h"
+#include "base/core/set_aside.h"
 #include "base/report/report.h"
 #include "framework/monitor/subscriptions_hook.h"
 
@@ -74,6 +75,16 @@ void unsubscribe(void* subscription_pointer) {
     wait_for_hooks();
   }
   delete subscription;
+}
+
+void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::subscribe);
+  new (&subscriptions) Subscriptions;
+  make_anew(&started);
+  make_anew(&reason);
+  make_anew(&blind_reason);
+  seeing.store(0);
+  was_blind.store(false);
 }
 
 Status start(const loader::Loader& loader) {

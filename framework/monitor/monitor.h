@@ -3,7 +3,7 @@
 //
 // Owns     the list of subscriptions.
 // Threads  subscribe(), unsubscribe(), works(), blind(), check(): any time. start(), stop(): start-up and shut-down.
-// Hook     report_hook(): also before init and after finalize.
+// Hook     report_hook(): also before init, after finalize, and in a forked child: there it goes nowhere.
 //
 // M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
 // M2  An event is delivered to every subscription that was complete before it and not yet taken back.
@@ -25,6 +25,9 @@ Status subscribe(Hook hook, void* arg, void** subscription_out);
 void unsubscribe(void* subscription);
 
 void report_hook(uintptr_t base, size_t length);
+
+// In a forked child: nobody subscribed, nothing was started, whoever was in the middle of it.
+void leave_parents_life();
 
 // Starts the opened monitors; one that was named and does not work is an error.
 Status start(const loader::Loader& loader);

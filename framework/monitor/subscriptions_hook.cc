@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "framework/monitor/subscriptions_hook.h"
 
+#include "base/core/gate.h"
 #include "base/core/hook_scope.h"
 #include "framework/monitor/monitor.h"
 
@@ -26,7 +27,7 @@ void Subscriptions::deliver_hook(uintptr_t base, size_t length) {
 }
 
 void report_hook(uintptr_t base, size_t length) {
-  if (length == 0) return;
+  if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
   const HookScope scope;
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
   subscriptions.deliver_hook(base, length);

@@ -8,6 +8,7 @@
 #include <pinrail/component.h>
 #include <pinrail/pinrail.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,11 @@ struct alignas(64) pinrail_mpool {
   pinrail_shortcut_t shortcut = {};
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
+  std::atomic<pinrail_mpool*> next{nullptr};  // all pools of the process: framework/front/front_pool.cc
+
+  // In a forked child, of a pool of the parent: what it was. Its own table does nothing, its shortcut is empty.
+  const pinrail_mpool_ops_t* former_ops = nullptr;
+  void* former_module = nullptr;
 };
 
 namespace pinrail::mpool {

@@ -4,6 +4,7 @@
 #ifndef PINRAIL_TEST_MODEL_REAL_THREADS_H
 #define PINRAIL_TEST_MODEL_REAL_THREADS_H
 
+#include "base/core/gate.cc"
 #include "base/core/registration_arena.cc"
 #include "base/core/thread.cc"
 

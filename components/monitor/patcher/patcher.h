@@ -89,7 +89,8 @@ struct Context {
   void* subscription = nullptr;
 
   std::atomic<bool> in_use{true};
-  Context* next = nullptr;  // all that ever were
+  std::atomic<bool> left_behind{false};  // in a forked child: seen to be the parent's
+  Context* next = nullptr;               // all that ever were
 
   const pinrail_host_t* services = nullptr;  // from open to close
   Mutex mutex{LockRank::monitor};

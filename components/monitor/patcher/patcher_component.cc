@@ -50,7 +50,19 @@ Context* make_context() {
   return context;
 }
 
+// Whether this is the first open in a forked child. True once for each fork that inherited a context.
+bool is_first_in_child() {
+  bool is_first = false;
+  for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
+    if (at->alive != nullptr && at->alive->load() == 0 && !at->left_behind.exchange(true)) is_first = true;
+  }
+  return is_first;
+}
+
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+#if PINRAIL_CAN_PATCH
+  if (is_first_in_child()) patch::leave_parents_life();
+#endif
   Context* context = take_closed();
   if (context == nullptr) context = make_context();
   if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;

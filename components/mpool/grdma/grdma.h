@@ -128,6 +128,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
   void stats(pinrail_mpool_stats_t* stats_out) const;
+  void counters(pinrail_mpool_stats_t* stats_out) const;
   size_t referenced() const;
   size_t max_reg_size() const { return settings_.max_reg_size; }
   const char* check() const;
@@ -147,6 +148,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status join_cache(const char* cache_name);
   Status connect();
   void leave_cache();
+
+  pinrail_mpool_stats_t happened() const;
 
   // grdma_register.cc
   bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out);

@@ -122,6 +122,8 @@ pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   });
 }
 
+void counters(void* module, pinrail_mpool_stats_t* stats_out) { pool_of(module)->counters(stats_out); }
+
 size_t max_reg_size(void* module) { return pool_of(module)->max_reg_size(); }
 
 pinrail_status_t check(void* module) {
@@ -143,6 +145,7 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       progress,
                                       stats,
                                       max_reg_size,
+                                      counters,
                                       check};
 
 }  // namespace

@@ -5,15 +5,29 @@
 namespace pinrail::grdma {
 
 // relaxed throughout: figures, each right by itself.
-void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
+pinrail_mpool_stats_t Pool::happened() const {
   pinrail_mpool_stats_t figures{};
-  figures.size = stats_out->size;
+  figures.size = sizeof(figures);
   for (const HitCount& count : hits_) figures.hits += __atomic_load_n(&count.hits, __ATOMIC_RELAXED);
   figures.misses = misses_.load(std::memory_order_relaxed);
   figures.evictions = evictions_.load(std::memory_order_relaxed);
   figures.invalidations = invalidations_.load(std::memory_order_relaxed);
   figures.races = races_.load(std::memory_order_relaxed);
   figures.retries = retries_.load(std::memory_order_relaxed);
+  figures.size_limit = cache_->limits().bytes;
+  figures.count_limit = cache_->limits().count;
+  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
+  return figures;
+}
+
+// For a forked child: no lock and no list.
+void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
+  *stats_out = happened();
+  stats_out->peak_registered_bytes = cache_->peak_bytes_unlocked();
+}
+
+void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
+  pinrail_mpool_stats_t figures = happened();
   figures.indexed = rcache_.ops->count(rcache_.module);
   figures.dead_bytes = gc_bytes_.load(std::memory_order_relaxed);
   const Usage usage = cache_->usage();
@@ -21,9 +35,6 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
   figures.registered_count = usage.count;
   figures.peak_registered_bytes = usage.peak_bytes;
   figures.pinned_bytes = cache_->pinned_bytes();
-  figures.size_limit = cache_->limits().bytes;
-  figures.count_limit = cache_->limits().count;
-  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
   *stats_out = figures;
 }
 

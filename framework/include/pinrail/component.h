@@ -224,7 +224,11 @@ typedef struct pinrail_mpool_ops {
   pinrail_status_t (*evict)(void *module, pinrail_thread_t *thread);
   pinrail_status_t (*progress)(void *module, pinrail_thread_t *thread);
   pinrail_status_t (*stats)(void *module, pinrail_mpool_stats_t *stats_out);
+  /** In a forked child the only calls on a module of the parent are this and counters(): neither takes a lock nor
+   *  follows a list, for other threads may have been in the middle of anything. */
   size_t (*max_reg_size)(void *module);
+  /** The figures that count what happened, and the limits; those of what is registered now stay as they are. */
+  void (*counters)(void *module, pinrail_mpool_stats_t *stats_out);
   /** Checks the module's invariants. For tests. */
   pinrail_status_t (*check)(void *module);
 } pinrail_mpool_ops_t;

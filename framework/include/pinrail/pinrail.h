@@ -3,6 +3,9 @@
  *
  * Threads  Every call may run on any thread at any time, except pinrail_init() and pinrail_finalize() against all
  *          others, and create and destroy of a pool against other calls on that pool.
+ * Fork     In a forked child the pools of the parent are inert: register, find, evict and progress say NOT_AVAILABLE;
+ *          deregister, destroy and finalize succeed and reach no device. pinrail_init() there gives pools that work.
+ *          The calls must not be made in a child of vfork() before it execs, for that shares the parent's memory.
  * Errors   Are values. A call that fails changes nothing and has said why on stderr, once.
  */
 #ifndef PINRAIL_PINRAIL_H

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/front/front_fork.h"
+
+#include "base/core/registration_arena.h"
+#include "base/core/thread.h"
+#include "base/report/report.h"
+#include "framework/front/front.h"
+#include "framework/monitor/monitor.h"
+
+namespace pinrail::front {
+namespace {
+
+// Operations on a pool that was the parent's; the module is the pool.
+pinrail_status_t create(void*, const pinrail_mpool_config_t*, void**) { return PINRAIL_ERR_NOT_SUPPORTED; }
+void shortcut(void*, pinrail_shortcut_t*) {}
+pinrail_status_t destroy(void*, pinrail_thread_t*, uint32_t) { return PINRAIL_SUCCESS; }
+size_t referenced(void*) { return 0; }
+pinrail_status_t take(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
+void dropped_dead(void*, pinrail_thread_t*, pinrail_handle_t, uint64_t) {}
+void invalidate_range(void*, uintptr_t, size_t) {}
+pinrail_status_t give_back(void*, pinrail_thread_t*) { return PINRAIL_ERR_NOT_AVAILABLE; }
+
+const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
+
+// What happened until the fork. Nothing is registered here.
+pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
+  pinrail_mpool_stats_t figures{};
+  figures.size = stats_out->size;
+  pool_of(module).former_ops->counters(pool_of(module).former_module, &figures);
+  *stats_out = figures;
+  return PINRAIL_SUCCESS;
+}
+void counters(void* module, pinrail_mpool_stats_t* stats_out) { stats(module, stats_out); }
+size_t max_reg_size(void* module) { return pool_of(module).former_ops->max_reg_size(pool_of(module).former_module); }
+pinrail_status_t check(void*) { return PINRAIL_SUCCESS; }
+
+constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
+                                        create,
+                                        shortcut,
+                                        destroy,
+                                        referenced,
+                                        take,
+                                        take,
+                                        deregister,
+                                        dropped_dead,
+                                        invalidate_range,
+                                        give_back,
+                                        give_back,
+                                        stats,
+                                        max_reg_size,
+                                        counters,
+                                        check};
+
+// May be done again: a child of the child may find it half done.
+void make_inert(pinrail_mpool* pool) {
+  if (!is_inherited(pool)) {
+    pool->former_module = pool->module;
+    std::atomic_thread_fence(std::memory_order_release);  // for that child: what was is noted, then marked, then gone
+    pool->former_ops = pool->ops;
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+  pool->shortcut = {};
+  pool->ops = &kInert;
+  pool->module = pool;
+}
+
+}  // namespace
+
+void leave_parents_life() {
+  if (!gate::claim_child()) return;
+  for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
+  thread::leave_parents_life();
+  arena::leave_parents_life();
+  report::leave_parents_life();
+  monitor::leave_parents_life();
+  leave_parents_house();
+  gate::open();
+}
+
+}  // namespace pinrail::front

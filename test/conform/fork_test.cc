@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// F1: what a forked child may do with what it inherited, and that the parent does not notice.
+#include <gtest/gtest.h>
+#include <pinrail/listing.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include "test/support/house.h"
+#include "test/support/watched_registrar.h"
+
+extern char** environ;
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+constexpr unsigned kPatienceSeconds = 60;
+
+void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
+
+pinrail_status_t take(pinrail_mpool_t* pool, uintptr_t at, pinrail_handle_t* handle_out) {
+  return pinrail_mpool_register(pool, address(at), kPage, 1, 0, handle_out);
+}
+void use(pinrail_mpool_t* pool, uintptr_t at) {
+  pinrail_handle_t handle{};
+  ASSERT_EQ(take(pool, at, &handle), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
+  pinrail_mpool_stats_t figures{};
+  figures.size = sizeof(figures);
+  EXPECT_EQ(pinrail_mpool_read_stats(pool, &figures), PINRAIL_SUCCESS);
+  return figures;
+}
+
+// The number of the first step that is not as it should be, from a child; 0: all are.
+int first_wrong(const std::function<int()>& steps, void (*leave)(int) = _exit) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kPatienceSeconds);
+    leave(steps());
+  }
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  return WIFEXITED(how) ? WEXITSTATUS(how) : -how;
+}
+
+#define STEP(number, condition) \
+  if (!(condition)) return number
+
+class Fork : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(house_.status, PINRAIL_SUCCESS);
+    pool_ = device_.make_pool();
+    ASSERT_NE(pool_, nullptr);
+    ASSERT_EQ(take(pool_, kBase, &held_), PINRAIL_SUCCESS);
+    use(pool_, kBase + 16 * kPage);
+    for (int i = 0; i < 4; ++i) use(pool_, kBase);  // so that this thread remembers it
+  }
+  // The parent's registrations are what they were, and the child never called its device.
+  void TearDown() override {
+    EXPECT_EQ(device_.counts().by_strangers, 0u);
+    EXPECT_EQ(device_.live(), 2u);
+    use(pool_, kBase);
+    EXPECT_EQ(device_.live(), 2u);
+    EXPECT_EQ(pinrail_mpool_deregister(held_), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+    EXPECT_EQ(device_.live(), 0u);
+  }
+
+  House house_;
+  WatchedRegistrar device_;
+  pinrail_mpool_t* pool_ = nullptr;
+  pinrail_handle_t held_{};
+};
+
+TEST_F(Fork, a_pool_of_the_parent_is_inert_in_the_child) {
+  EXPECT_EQ(first_wrong([this] {
+              pinrail_handle_t handle{};
+              STEP(1, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(11, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(2, pinrail_mpool_find(pool_, address(kBase), kPage, 1, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(3, pinrail_mpool_evict(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(4, pinrail_mpool_progress(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(5, pinrail_mpool_invalidate_range(pool_, address(kBase), kPage) == PINRAIL_SUCCESS);
+              char byte;
+              STEP(6, pinrail_mpool_device_read(held_, 0, &byte, 1) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(7, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+              STEP(8, pinrail_mpool_destroy(pool_, 0) == PINRAIL_SUCCESS);
+              STEP(9, pinrail_finalize() == PINRAIL_SUCCESS);
+              STEP(10, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(Fork, a_deregister_is_the_first_call_as_well_as_any) {
+  EXPECT_EQ(first_wrong([this] {
+              STEP(1, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+              pinrail_handle_t handle{};
+              STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(Fork, the_last_reference_to_a_dead_one_calls_no_device) {
+  EXPECT_EQ(first_wrong([this] {
+              report(kBase, kPage);  // goes nowhere: the hook saw that it is a child
+              pinrail_handle_t handle = held_;
+              STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+              return 0;
+            }),
+            0);
+  use(pool_, kBase + 32 * kPage);
+  pinrail_handle_t dead{};
+  ASSERT_EQ(take(pool_, kBase + 32 * kPage, &dead), PINRAIL_SUCCESS);
+  report(kBase + 32 * kPage, kPage);
+  EXPECT_EQ(first_wrong([&] {
+              STEP(1, pinrail_mpool_deregister(dead) == PINRAIL_SUCCESS);  // its thread counted it: the fast path
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(device_.live(), 3u);
+  EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
+}
+
+TEST_F(Fork, what_the_pool_does_not_keep_is_not_given_back_by_the_child) {
+  pinrail_mpool_t* const not_kept = device_.make_pool(0, "not kept");
+  ASSERT_NE(not_kept, nullptr);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(take(not_kept, kBase, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(first_wrong([&] {
+              STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(device_.live(), 3u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_.live(), 2u);
+}
+
+TEST_F(Fork, figures_stay_readable) {
+  const pinrail_mpool_stats_t before = stats_of(pool_);
+  EXPECT_EQ(first_wrong([&] {
+              const pinrail_mpool_stats_t figures = stats_of(pool_);
+              STEP(1, figures.hits == before.hits && figures.misses == before.misses && before.misses == 2);
+              STEP(2, figures.peak_registered_bytes == 2 * kPage);
+              STEP(3, figures.registered_bytes == 0 && figures.indexed == 0);
+              pinrail_chunks_t chunks;
+              STEP(4, pinrail_chunks_begin(pool_, address(kBase), kPage, &chunks) == PINRAIL_SUCCESS);
+              STEP(5, chunks.step == size_t{2} << 20);
+              STEP(6, std::string(pinrail_mpool_name(pool_)) == "grdma");
+              STEP(7, pinrail_component_count() == 0);
+              return 0;
+            }),
+            0);
+}
+
+int works_anew(pinrail_mpool_t* inherited) {
+  House house;
+  STEP(21, house.status == PINRAIL_SUCCESS);
+  const WatchedRegistrar device;
+  pinrail_mpool_t* const pool = device.make_pool();
+  STEP(22, pool != nullptr);
+  pinrail_handle_t first{}, second{};
+  STEP(23, take(pool, kBase, &first) == PINRAIL_SUCCESS);
+  STEP(24, take(pool, kBase, &second) == PINRAIL_SUCCESS);
+  STEP(25, first.reg == second.reg && device.counts().registered == 1);
+  STEP(26, take(inherited, kBase, &second) == PINRAIL_ERR_NOT_AVAILABLE);
+  report(kBase, kPage);
+  STEP(27, pinrail_mpool_deregister(first) == PINRAIL_SUCCESS && pinrail_mpool_deregister(first) == PINRAIL_SUCCESS);
+  STEP(28, pinrail_mpool_progress(pool) == PINRAIL_SUCCESS && device.live() == 0);
+  STEP(29, stats_of(pool).invalidations == 1);
+  STEP(30, pinrail_mpool_destroy(inherited, 0) == PINRAIL_SUCCESS);
+  STEP(31, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+  return 0;
+}
+
+TEST_F(Fork, init_again_gives_a_pool_that_works) {
+  EXPECT_EQ(first_wrong([this] { return works_anew(pool_); }), 0);
+}
+
+TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {
+  EXPECT_EQ(first_wrong([this] { return first_wrong([this] { return works_anew(pool_); }); }), 0);
+  EXPECT_EQ(first_wrong([this] {
+              House house;
+              const WatchedRegistrar device;
+              pinrail_mpool_t* const pool = device.make_pool();
+              pinrail_handle_t own{}, handle{};
+              STEP(1, take(pool, kBase, &own) == PINRAIL_SUCCESS);
+              const int wrong = first_wrong([&] {
+                STEP(2, take(pool, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+                STEP(3, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
+                STEP(4, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+                return works_anew(pool);
+              });
+              STEP(wrong, wrong == 0);
+              STEP(5, device.counts().by_strangers == 0 && device.live() == 1);
+              STEP(6, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
+              STEP(7, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+              return 0;
+            }),
+            0);
+}
+
+TEST_F(Fork, finalize_may_be_called_for_the_parent_and_for_the_child) {
+  EXPECT_EQ(first_wrong([this] {
+              const int wrong = works_anew(pool_);  // a finalize of its own at its end
+              STEP(wrong, wrong == 0);
+              STEP(1, pinrail_finalize() == PINRAIL_SUCCESS);
+              STEP(2, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
+              return 0;
+            }),
+            0);
+}
+
+// What programs do at their end: the child leaves by exit(), with destructors and functions of atexit().
+pinrail_mpool_t* pool_at_exit = nullptr;
+pinrail_handle_t handle_at_exit;
+pid_t owner_at_exit = 0;
+void finish_at_exit() {
+  if (pool_at_exit == nullptr || getpid() == owner_at_exit) return;
+  const bool right = pinrail_mpool_deregister(handle_at_exit) == PINRAIL_SUCCESS &&
+                     pinrail_mpool_destroy(pool_at_exit, PINRAIL_DESTROY_FORCE) == PINRAIL_SUCCESS &&
+                     pinrail_finalize() == PINRAIL_SUCCESS;
+  if (!right) _exit(99);
+}
+
+TEST_F(Fork, a_child_that_ends_by_exit_calls_no_device) {
+  static const int registered = atexit(finish_at_exit);
+  ASSERT_EQ(registered, 0);
+  pool_at_exit = pool_;
+  handle_at_exit = held_;
+  owner_at_exit = getpid();
+  EXPECT_EQ(first_wrong([] { return 0; }, [](int code) { exit(code); }), 0);
+  pool_at_exit = nullptr;
+}
+
+TEST_F(Fork, threads_of_the_child_end_without_a_trace_in_the_parent) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children";
+#endif
+  EXPECT_EQ(first_wrong([this] {
+              int wrong = 0;
+              // The thread that makes the first call is not the one that forked.
+              std::thread([&] {
+                pinrail_handle_t handle{};
+                if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
+                if (wrong == 0) wrong = works_anew(pool_);
+              }).join();
+              STEP(wrong, wrong == 0);
+              pinrail_handle_t handle{};
+              STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(3, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+              return works_anew(pool_);
+            }),
+            0);
+}
+
+TEST_F(Fork, the_first_calls_may_come_at_once) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children";
+#endif
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_EQ(first_wrong([this] {
+                std::atomic<int> wrong{0};
+                const auto call = [&] {
+                  pinrail_handle_t handle{};
+                  for (int i = 0; i < 1000; ++i) {
+                    if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
+                  }
+                };
+                std::thread one(call), two(call);
+                call();
+                one.join();
+                two.join();
+                return wrong.load();
+              }),
+              0);
+  }
+}
+
+TEST_F(Fork, vfork_and_posix_spawn_change_nothing) {
+  const pinrail_mpool_stats_t before = stats_of(pool_);
+  pid_t child = vfork();
+  if (child == 0) {
+    execl("/bin/true", "true", nullptr);
+    _exit(1);
+  }
+  int how = -1;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+  char name[] = "true";
+  char* const arguments[] = {name, nullptr};
+  ASSERT_EQ(posix_spawn(&child, "/bin/true", nullptr, nullptr, arguments, environ), 0);
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+  use(pool_, kBase);
+  EXPECT_EQ(stats_of(pool_).hits, before.hits + 1);
+  EXPECT_EQ(stats_of(pool_).misses, before.misses);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// F1 over real pins: the child ends what it inherited, and the parent's device goes on; each sees its own bytes.
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+
+#include "test/support/mapping.h"
+#include "test/support/proc_status.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kLength = size_t{1} << 20;
+constexpr unsigned kPatienceSeconds = 60;
+
+#define STEP(number, condition) \
+  if (!(condition)) return number
+
+bool begin() {
+  const pinrail_setting_t external = {"monitor", "external"};
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  options.defaults = &external;
+  options.default_count = 1;
+  return pinrail_init(&options) == PINRAIL_SUCCESS;
+}
+
+pinrail_mpool_t* make_pool(const char* registrar) {
+  pinrail_registrar_choice_t choice{};
+  choice.name = registrar;
+  pinrail_mpool_t* pool = nullptr;
+  return pinrail_mpool_create("grdma", &choice, registrar, nullptr, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
+}
+
+pinrail_handle_t take(pinrail_mpool_t* pool, const Mapping& memory) {
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pinrail_mpool_register(pool, memory.base(), memory.length(), 1, 0, &handle), PINRAIL_SUCCESS);
+  return handle;
+}
+
+// The device sees what the processor wrote last, and the processor what the device did.
+int agrees(pinrail_handle_t handle, const Mapping& memory, uint64_t seed) {
+  memory.fill(seed);
+  std::vector<unsigned char> seen(kLength);
+  STEP(41, pinrail_mpool_device_read(handle, 0, seen.data(), kLength) == PINRAIL_SUCCESS);
+  STEP(42, seen == stamped(seed, 0, kLength));
+  const std::vector<unsigned char> sent = stamped(seed + 1, 0, kLength);
+  STEP(43, pinrail_mpool_device_write(handle, 0, sent.data(), kLength) == PINRAIL_SUCCESS);
+  STEP(44, std::memcmp(memory.base(), sent.data(), kLength) == 0);
+  return 0;
+}
+
+// A child that waits before it ends, so that the parent's pages are shared with it until then.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& life) {
+    if (pipe(done_) != 0 || pipe(leave_) != 0) std::abort();
+    pid_ = fork();
+    if (pid_ != 0) return;
+    alarm(kPatienceSeconds);
+    int wrong = life();
+    char byte = 0;
+    if (write(done_[1], &byte, 1) != 1 || read(leave_[0], &byte, 1) != 1) wrong = 90;
+    exit(wrong);
+  }
+  void wait_until_done() const {
+    char byte;
+    close(done_[1]);
+    EXPECT_EQ(read(done_[0], &byte, 1), 1);
+  }
+  int end() const {
+    const char byte = 0;
+    EXPECT_EQ(write(leave_[1], &byte, 1), 1);
+    int how = -1;
+    EXPECT_EQ(waitpid(pid_, &how, 0), pid_);
+    for (const int each : {done_[0], leave_[0], leave_[1]}) close(each);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : -how;
+  }
+
+ private:
+  int done_[2], leave_[2];
+  pid_t pid_;
+};
+
+// Everything that a child may do with what it inherited, and a life of its own.
+int end_what_was_inherited(pinrail_mpool_t* pool, pinrail_handle_t handle, const Mapping& memory) {
+  STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+  STEP(2, pinrail_mpool_destroy(pool, PINRAIL_DESTROY_FORCE) == PINRAIL_SUCCESS);
+  STEP(3, pinrail_finalize() == PINRAIL_SUCCESS);
+  memory.map_again();
+  STEP(4, vm_pin_bytes() == 0 && vm_lck_bytes() == 0);
+  return 0;
+}
+
+int live_again(const char* registrar, size_t* pinned_after) {
+  STEP(11, begin());
+  pinrail_mpool_t* const pool = make_pool(registrar);
+  STEP(12, pool != nullptr);
+  const Mapping memory(kLength);
+  memory.fill(1);
+  const pinrail_handle_t handle = take(pool, memory);
+  *pinned_after = vm_pin_bytes() + vm_lck_bytes();
+  if (std::strcmp(registrar, "iouring") == 0) {
+    const int wrong = agrees(handle, memory, 71);
+    STEP(wrong, wrong == 0);
+  }
+  STEP(13, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+  STEP(14, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+  STEP(15, pinrail_finalize() == PINRAIL_SUCCESS);
+  STEP(16, vm_lck_bytes() == 0);
+  return 0;
+}
+
+class RealFork : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(begin());
+    pool_ = make_pool(GetParam());
+    if (pool_ == nullptr) GTEST_SKIP() << GetParam() << " does not work here";
+    memory_.fill(3);
+    handle_ = take(pool_, memory_);
+    held_ = vm_pin_bytes() + vm_lck_bytes();
+    ASSERT_GE(held_, kLength);
+  }
+  void TearDown() override {
+    if (pool_ != nullptr) {
+      EXPECT_EQ(vm_pin_bytes() + vm_lck_bytes(), held_);
+      check_device(5);
+      EXPECT_EQ(pinrail_mpool_deregister(handle_), PINRAIL_SUCCESS);
+      EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+    }
+    EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  }
+  void check_device(uint64_t seed) const {
+    if (!has_device()) return;
+    EXPECT_EQ(agrees(handle_, memory_, seed), 0);
+  }
+  static bool has_device() { return std::strcmp(GetParam(), "iouring") == 0; }
+
+  const Mapping memory_{kLength};
+  pinrail_mpool_t* pool_ = nullptr;
+  pinrail_handle_t handle_{};
+  size_t held_ = 0;
+};
+
+// Kernels that do not copy pinned pages at fork give the first writer, the parent, new pages: its device keeps the old.
+class DeviceFork : public RealFork {};  // of registrars with a device that can look
+TEST_P(DeviceFork, the_parent_writes_first_and_its_device_sees_it) {
+  const Child child([] { return 0; });
+  EXPECT_EQ(agrees(handle_, memory_, 7), 0);
+  child.wait_until_done();
+  EXPECT_EQ(agrees(handle_, memory_, 9), 0);
+  EXPECT_EQ(child.end(), 0);
+}
+
+TEST_P(RealFork, the_child_ends_what_it_inherited_and_the_parent_goes_on) {
+  const Child child([this] { return end_what_was_inherited(pool_, handle_, memory_); });
+  child.wait_until_done();
+  check_device(11);
+  EXPECT_EQ(child.end(), 0);
+}
+
+TEST_P(RealFork, the_child_begins_anew_with_pins_of_its_own) {
+  const Child child([this] {
+    size_t pinned = 0;
+    int wrong = live_again(GetParam(), &pinned);
+    STEP(wrong, wrong == 0);
+    STEP(31, pinned == kLength);
+    wrong = end_what_was_inherited(pool_, handle_, memory_);
+    STEP(wrong, wrong == 0);
+    return live_again(GetParam(), &pinned);
+  });
+  check_device(13);
+  child.wait_until_done();
+  check_device(15);
+  EXPECT_EQ(child.end(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Real, DeviceFork, ::testing::Values("iouring"));
+INSTANTIATE_TEST_SUITE_P(Real, RealFork, ::testing::Values("iouring", "mlock"),
+                         [](const auto& each) { return std::string(each.param); });
+
+}  // namespace
+}  // namespace pinrail::test

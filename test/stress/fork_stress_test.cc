@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Forks while other threads are in the middle of everything: no child waits for a lock that nobody will give back, and
+// none calls the parent's device.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "test/support/house.h"
+#include "test/support/watched_registrar.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr unsigned kPatienceSeconds = 30;
+constexpr size_t kBytes = 4 * kPage;
+
+#ifdef __SANITIZE_THREAD__
+constexpr int kForks = 60;  // a fork under ThreadSanitizer takes 15 ms and more
+constexpr bool kThreadsInChildren = false;
+#else
+constexpr int kForks = 1000;
+constexpr bool kThreadsInChildren = true;
+#endif
+
+void* map_some() { return mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+
+// Registers what it maps, hits it, drops it, unmaps it: misses, hits, evictions, events, and the gc.
+void be_busy(pinrail_mpool_t* pool, unsigned seed, const std::atomic<bool>& stop) {
+  std::mt19937 random(seed);
+  while (!stop) {
+    void* const memory = map_some();
+    pinrail_handle_t handles[3];
+    size_t held = 0;
+    for (pinrail_handle_t& handle : handles) {
+      if (pinrail_mpool_register(pool, memory, kBytes, 1, 0, &handle) == PINRAIL_SUCCESS) ++held;
+    }
+    const bool early = random() % 2 == 0;
+    if (early) munmap(memory, kBytes);
+    if (early) pinrail_monitor_report(memory, kBytes);
+    for (size_t i = 0; i < held; ++i) {
+      if (pinrail_mpool_deregister(handles[i]) != PINRAIL_SUCCESS) std::abort();
+    }
+    if (!early) pinrail_monitor_report(memory, kBytes);
+    if (!early) munmap(memory, kBytes);
+    if (random() % 64 == 0) Status(pinrail_mpool_evict(pool)).ignore();
+    if (random() % 256 == 0) std::thread([] {}).join();
+  }
+}
+
+#define STEP(number, condition) \
+  if (!(condition)) return number
+
+// A child with monitors and threads of its own.
+int begin_anew(const Settings& settings) {
+  House house(settings);
+  STEP(11, house.status == PINRAIL_SUCCESS);
+  const WatchedRegistrar device;
+  pinrail_mpool_t* const pool = device.make_pool(-1);
+  STEP(12, pool != nullptr);
+  void* const memory = map_some();
+  pinrail_handle_t handle{};
+  STEP(13, pinrail_mpool_register(pool, memory, kBytes, 1, 0, &handle) == PINRAIL_SUCCESS);
+  STEP(14, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+  STEP(15, munmap(memory, kBytes) == 0);
+  pinrail_monitor_report(memory, kBytes);
+  STEP(16, pinrail_mpool_find(pool, memory, kBytes, 1, &handle) == PINRAIL_ERR_NOT_FOUND);
+  STEP(17, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+  STEP(18, device.live() == 0);
+  return 0;
+}
+
+struct Inherited {
+  pinrail_mpool_t* pool;
+  pinrail_handle_t handle;
+  void* memory;
+};
+
+int live_as_a_child(const Inherited& from, int round, const Settings& settings) {
+  pinrail_handle_t handle{};
+  if (round % 2 == 0) STEP(1, pinrail_mpool_deregister(from.handle) == PINRAIL_SUCCESS);
+  STEP(2, munmap(from.memory, kBytes) == 0);
+  pinrail_monitor_report(from.memory, kBytes);
+  STEP(3, pinrail_mpool_register(from.pool, from.memory, kBytes, 1, 0, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+  if (round % 2 == 1) STEP(4, pinrail_mpool_deregister(from.handle) == PINRAIL_SUCCESS);
+  if (round % 4 == 3) STEP(5, pinrail_mpool_destroy(from.pool, 0) == PINRAIL_SUCCESS);
+  if (round % 3 == 0) {
+    const int wrong = begin_anew(settings);
+    STEP(wrong, wrong == 0);
+  }
+  if (round % 5 == 0) STEP(6, pinrail_finalize() == PINRAIL_SUCCESS);
+  return 0;
+}
+
+void fork_under_load(const Settings& settings, unsigned nap, int forks) {
+  House house(settings);
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  const WatchedRegistrar device(nap);
+  pinrail_mpool_t* const pool = device.make_pool(-1);
+  ASSERT_NE(pool, nullptr);
+  Inherited from{pool, {}, map_some()};
+  ASSERT_EQ(pinrail_mpool_register(pool, from.memory, kBytes, 1, 0, &from.handle), PINRAIL_SUCCESS);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> busy;
+  for (unsigned i = 0; i < 4; ++i) busy.emplace_back([&, i] { be_busy(pool, i, stop); });
+  for (int round = 0; round < forks; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kPatienceSeconds);
+      const int wrong = live_as_a_child(from, round, settings);
+      if (round % 2 == 0) _exit(wrong);
+      exit(wrong);
+    }
+    int how = -1;
+    ASSERT_EQ(waitpid(child, &how, 0), child);
+    ASSERT_EQ(how, 0) << "round " << round << ", step " << WEXITSTATUS(how);
+  }
+  stop = true;
+  for (std::thread& each : busy) each.join();
+  EXPECT_EQ(pinrail_mpool_deregister(from.handle), PINRAIL_SUCCESS);
+  munmap(from.memory, kBytes);
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.counts().by_strangers, 0u);
+  EXPECT_EQ(device.live(), 0u);
+}
+
+TEST(ForkStress, a_thousand_children_under_four_busy_threads) {
+  fork_under_load(Settings{{"monitor", "external"}}, 0, kForks);
+}
+
+TEST(ForkStress, while_threads_sleep_in_the_device) {
+  fork_under_load(Settings{{"monitor", "external"}}, 500, kForks / 4);
+}
+
+TEST(ForkStress, with_the_monitors_that_work_here) {
+  if (!kThreadsInChildren) GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children, monitors need them";
+  fork_under_load(Settings{{"monitor", ""}, {"monitor_patcher_check_interval", "1"}}, 0, kForks / 4);
+}
+
+// The library comes and goes on another thread: its components are half open, its monitors half started.
+TEST(ForkStress, in_the_middle_of_init_and_finalize) {
+  if (!kThreadsInChildren) GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children, monitors need them";
+  const Settings settings{{"monitor", ""}, {"monitor_patcher_check_interval", "1"}};
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) House house(settings);
+  });
+  for (int round = 0; round < kForks / 10; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(kPatienceSeconds);
+      void* const memory = map_some();
+      munmap(memory, kBytes);
+      _exit(begin_anew(settings));
+    }
+    int how = -1;
+    EXPECT_EQ(waitpid(child, &how, 0), child);
+    EXPECT_EQ(how, 0) << "round " << round << ", step " << WEXITSTATUS(how);
+    if (how != 0) break;
+  }
+  stop = true;
+  other.join();
+}
+
+}  // namespace
+}  // namespace pinrail::test
