@@ -90,7 +90,7 @@ Result parse_options(int argc, char* const* argv, Options* options_out) {
   for (;;) {
     const int before = optind == 0 ? 1 : optind;
     int index = 0;
-    const int code = getopt_long(argc, argv, "+:h", kOptions, &index);
+    const int code = getopt_long(argc, argv, "+:h", kOptions, &index);  // NOLINT(concurrency-mt-unsafe): one thread
     if (code == -1) break;
     if (code == kHelpCode || code == 'h' || code == kVersion) {
       options_out->action = code == kVersion ? Action::version : Action::help;
