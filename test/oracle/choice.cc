@@ -76,9 +76,15 @@ Kind* Choice::most_behind() const {
   return least;
 }
 
+bool Choice::is_behind() const {
+  const auto happened = static_cast<double>(most_behind()->again.load(std::memory_order_relaxed));
+  return happened < static_cast<double>(wanted_) * share_.load(std::memory_order_relaxed);
+}
+
 Kind* Choice::next(Random* random) const {
   Kind* const behind = most_behind();
-  if ((*random)() % 2 == 0 && behind->again.load(std::memory_order_relaxed) < wanted_) return behind;
+  if (mutant_ == nullptr && (*random)() % 8 != 0 && behind->again.load(std::memory_order_relaxed) < wanted_)
+    return behind;
   Kind* drawn = kinds_[(*random)() % kinds_.size()].get();
   if (mutant_ != nullptr && (*random)() % 4 == 0) {
     for (const auto& kind : kinds_) drawn = kind->event == mutant_ ? kind.get() : drawn;

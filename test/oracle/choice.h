@@ -42,8 +42,12 @@ class Choice {
   const std::vector<Lacking>& lacking() const { return lacking_; }
   const Lacking* find_lacking(const tools::MemoryEvent* event) const;
 
-  // Half of the time one that lags behind what is asked of it.
+  // Most often the one that happened least, while it lags behind what is asked of it.
   Kind* next(Random* random) const;
+
+  // How much of the time has passed, 0 to 1; and whether some event happened less often than it should have by then.
+  void advance(double share) { share_.store(share, std::memory_order_relaxed); }  // relaxed: nothing hangs on it
+  bool is_behind() const;
 
   // How often each kind must have been registered again: 1,000 in ten minutes, in proportion if shorter, at least once.
   static uint64_t wanted(double seconds);
@@ -55,6 +59,7 @@ class Choice {
   std::vector<Lacking> lacking_;
   const tools::MemoryEvent* mutant_;
   uint64_t wanted_;
+  std::atomic<double> share_{0};
 };
 
 // The first name of the list that is no event, as a complaint; or empty.

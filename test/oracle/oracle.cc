@@ -46,6 +46,7 @@ void watch(Run* run) {
     const double seconds = seconds_since(start);
     const bool caught = run->options.mutant != nullptr && run->judge.differences() >= kCaught;
     if (seconds >= run->options.seconds || caught) break;
+    run->choice.advance(seconds / run->options.seconds);
     if (seconds < next) continue;
     print_progress(run, seconds);
     next += kProgressSeconds;
@@ -76,15 +77,18 @@ void print_table(const Choice& choice) {
 // Whether each kind of event was fired often enough; says which were not.
 bool is_enough(const Choice& choice, const Options& options) {
   const uint64_t wanted = Choice::wanted(options.seconds);
-  bool enough = true;
+  std::string lacking;
   for (const auto& kind : choice.kinds()) {
     if (kind->again.load() >= wanted) continue;
-    std::printf("oracle: TOO FEW: %s: %" PRIu64 " times on a cached range that was registered again, %" PRIu64
-                " are wanted in %.0f s\n",
-                kind->event->name, kind->again.load(), wanted, options.seconds);
-    enough = false;
+    lacking +=
+        (lacking.empty() ? "" : ", ") + std::string(kind->event->name) + " " + std::to_string(kind->again.load());
   }
-  return enough;
+  if (lacking.empty()) return true;
+  std::printf("oracle: TOO FEW: a cached range was hit and registered again %" PRIu64
+              " times at least in %.0f s is\n"
+              "  what is wanted of each event; less often: %s\n",
+              wanted, options.seconds, lacking.c_str());
+  return false;
 }
 
 int verdict(const Options& options, const Choice& choice, const Judge& judge) {

@@ -32,6 +32,7 @@ void Worker::work() {
 void Worker::step() {
   const bool hunts = run_.options.mutant != nullptr;
   const uint64_t die = random_() % 1000;
+  if (die < 500 && !hunts && run_.choice.is_behind()) return event();
   if (die < (hunts ? 500 : 60)) return event();
   if (die < (hunts ? 505 : 65)) return renew();
   if (die < (hunts ? 520 : 100)) return churn();

@@ -21,7 +21,7 @@ namespace pinrail::oracle {
 
 struct Run {
   const Options& options;
-  const Choice& choice;
+  Choice& choice;
   const Pools& pools;
   Buffers& buffers;
   Judge& judge;
