@@ -35,7 +35,9 @@ pinrail_info_sources = \
 	contrib/tools/common/mca_options.h contrib/tools/common/mca_options.cc \
 	contrib/tools/info/options.h contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
 	contrib/tools/info/snapshot.cc contrib/tools/info/print.h contrib/tools/info/print_text.cc \
-	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc
+	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc \
+	contrib/tools/info/monitors.h contrib/tools/info/monitors.cc contrib/tools/info/print_monitors.cc \
+	contrib/tools/info/refuse.h contrib/tools/info/refuse.cc $(memory_events_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 dist_man_MANS += contrib/man/pinrail_info.1 contrib/man/pinrail_params.7

@@ -307,6 +307,11 @@ $(bench_test_log): $(bench_programs)
 EXTRA_DIST += test/bench/run test/bench/README test/bench_test.sh
 CLEANFILES += test/bench/report.json test/bench/cost.svg test/bench/threads.svg
 
+# How long a patch over ours stays unseen: components/monitor/patcher/README. A program, no test.
+check_PROGRAMS += test/bench/blind_window
+test_bench_blind_window_SOURCES = test/bench/blind_window.cc
+test_bench_blind_window_LDADD = libpinrail.la
+
 # What the documents say.
 TESTS += test/readme_test.sh test/paths_test.sh test/count_test.sh
 EXTRA_DIST += test/install_test.sh test/readme_test.sh test/paths_test.sh test/count_test.sh

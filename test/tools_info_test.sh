@@ -125,6 +125,31 @@ complains '"lots" for parameter mpool_grdma_size_limit, from the command line'
 expect 1 --mca mpool grmda
 complains 'did you mean grdma?'
 
+echo "what monitors see"
+expect 0 --monitors --parsable
+quiet
+# What the component says of itself (its README), where it runs at all; elsewhere the reason is shown.
+if grep -q '^monitor:patcher:event:' "$work/out"; then
+  for event in munmap mmap-over mremap-move mremap-onto madvise-dontneed brk fallocate-punch-hole ftruncate dlclose free; do
+    shows "^monitor:patcher:event:$event:before$"
+  done
+  for event in mprotect fork madvise-cold; do shows "^monitor:patcher:event:$event:kept$"; done
+  for event in madvise-dontneed-raw open-truncate; do shows "^monitor:patcher:event:$event:not seen$"; done
+  lacks '^monitor:patcher:event:.*:broken$'
+  # A table that cannot show a hole shows nothing.
+  expect 0 --monitors --json --mca monitor_patcher_leave_out madvise,munmap
+  valid_json
+  awk '/"name"/ { name = $2 } /"patcher": "/ { print name $2 $3 }' "$work/out" >"$work/table"
+  grep -q '^"madvise-dontneed","notseen"' "$work/table" || fail "madvise is left out, but shown as seen"
+  grep -q '^"munmap","after"' "$work/table" || fail "munmap is left out, so only the next mmap should tell"
+  grep -q '^"mremap-move","before"' "$work/table" || fail "mremap is not left out"
+else
+  shows '^monitor:patcher:why_not:'
+fi
+expect 2 --monitors --all
+complains '--monitors: it lists no parameters'
+expect 1 --monitors --mca monitor_patcher_check_interval often
+
 echo "wrong words"
 for words in --nonsense -x word '--level 0' '--level ten' --level --param '--param mpool' --mca '--mca name' \
   '--json --parsable' '--param nonsense all' '--param mpool nonsense'; do
@@ -136,7 +161,7 @@ done
 
 echo "help and version"
 expect 0 --help
-for option in --all --param --level --parsable --json --mca --help --version; do shows "$option"; done
+for option in --all --param --level --monitors --parsable --json --mca --help --version; do shows "$option"; done
 head -n 1 "$work/out" | grep -q '^Usage' || fail "--help does not begin with the usage"
 expect 0 --version
 shows '^pinrail_info [0-9]'

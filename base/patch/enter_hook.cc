@@ -7,6 +7,11 @@
 
 // The six registers of arguments become an array on the stack, in order; with the padding the stack is aligned for the
 // call. An unwinder sees the patched function's caller above this.
+//
+// With CET: the way from the patched function to here is jumps alone, direct or untracked, so the shadow stack's top is
+// the caller's return address all along, and the last ret takes it. What is called or jumped to through a register or
+// memory (this, the island's two entries) begins with endbr64; the hooks do if this object was built with
+// -fcf-protection, and else the loader does not switch indirect branch tracking on for the process.
 __asm__(
     ".text\n"
     ".p2align 4\n"

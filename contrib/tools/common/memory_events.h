@@ -5,8 +5,9 @@
 // Threads  any number, each with memory of its own; but while an event of kind "heap" is fired nobody else may move
 //          the program's break. The table is constant.
 //
-// V1  fire() really does what its name says, through libc, or with Way::raw through syscall(2) and nothing else.
-// V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are what the event says.
+// V1  fire() really does what its name says, through libc, or with Way::raw without it, by the processor's own
+// instruction. V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are what the
+// event says.
 //     Base is the same as before, unless another thread took the place meanwhile, or an allocator or the kernel is
 //     asked for memory "anywhere" (Place::maybe): then the old addresses are not the caller's any more.
 // V3  What an event takes away is a part of the memory (lost()); a registration that covers any of it is stale

@@ -8,9 +8,19 @@
 namespace pinrail::info {
 namespace {
 
-enum Option : int { kAllOption = 'a', kHelp = 'h', kVersion = 'V', kLevel = 256, kParam, kParsable, kJson, kMca };
+enum Option : int {
+  kAllOption = 'a',
+  kHelp = 'h',
+  kVersion = 'V',
+  kLevel = 256,
+  kParam,
+  kParsable,
+  kJson,
+  kMca,
+  kMonitors
+};
 
-constexpr std::array<option, 10> kOptions = {{{"all", no_argument, nullptr, kAllOption},
+constexpr std::array<option, 11> kOptions = {{{"all", no_argument, nullptr, kAllOption},
                                               {"help", no_argument, nullptr, kHelp},
                                               {"version", no_argument, nullptr, kVersion},
                                               {"level", required_argument, nullptr, kLevel},
@@ -18,6 +28,7 @@ constexpr std::array<option, 10> kOptions = {{{"all", no_argument, nullptr, kAll
                                               {"parsable", no_argument, nullptr, kParsable},
                                               {"parseable", no_argument, nullptr, kParsable},
                                               {"json", no_argument, nullptr, kJson},
+                                              {"monitors", no_argument, nullptr, kMonitors},
                                               {"mca", required_argument, nullptr, kMca},
                                               {nullptr, 0, nullptr, 0}}};
 
@@ -66,6 +77,7 @@ bool take_option(int code, int argc, char** argv, Options* options, std::string*
     case kParam: return take_param(optarg, argc, argv, options, why_out);
     case kParsable: return take_format(Format::parsable, options, why_out);
     case kJson: return take_format(Format::json, options, why_out);
+    case kMonitors: options->action = Action::monitors; return true;
     case kMca: return options->mca.take(optarg, argc, argv, &optind, why_out);
     default: *why_out = complaint(code, argv); return false;
   }
@@ -79,7 +91,11 @@ bool parse_options(int argc, char** argv, Options* options_out, std::string* why
   // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread.
   while ((code = getopt_long(argc, argv, "+:ahV", kOptions.data(), nullptr)) != -1) {
     if (!take_option(code, argc, argv, options_out, why_out)) return false;
-    if (options_out->action != Action::list) return true;
+    if (options_out->action == Action::help || options_out->action == Action::version) return true;
+  }
+  if (optind == argc && options_out->action == Action::monitors && options_out->lists_params()) {
+    *why_out = "--monitors: it lists no parameters; leave --all, --param and --level out";
+    return false;
   }
   if (optind == argc) return true;
   *why_out = std::string(argv[optind]) + ": only options are expected";

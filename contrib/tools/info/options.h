@@ -15,7 +15,7 @@ constexpr int kHighestLevel = 9;
 constexpr const char* kAll = "all";
 
 enum class Format { text, parsable, json };
-enum class Action { list, help, version };
+enum class Action { list, monitors, help, version };
 
 // Parameters of one component; "all" stands for every framework or component.
 struct ParamFilter {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <iostream>
 
+#include "contrib/tools/info/monitors.h"
 #include "contrib/tools/info/options.h"
 #include "contrib/tools/info/print.h"
 #include "contrib/tools/info/snapshot.h"
@@ -54,6 +55,18 @@ int list(const Options& options) {
   return failed ? kCannotStart : 0;
 }
 
+int show_monitors(const Options& options) {
+  std::vector<pinrail::info::MonitorColumn> columns;
+  std::string why;
+  if (!measure_monitors(options.mca.settings(), &columns, &why)) {
+    std::cerr << why << "pinrail_info: Pinrail does not start\n";
+    return kCannotStart;
+  }
+  print_monitors(options.format, columns, std::cout);
+  std::cout.flush();
+  return std::cout ? 0 : kCannotStart;
+}
+
 int run(int argc, char** argv) {
   Options options;
   std::string why;
@@ -61,6 +74,7 @@ int run(int argc, char** argv) {
   switch (options.action) {
     case pinrail::info::Action::help: std::cout << kHelp; return 0;
     case pinrail::info::Action::version: std::cout << "pinrail_info " << pinrail_version() << '\n'; return 0;
+    case pinrail::info::Action::monitors: return show_monitors(options);
     case pinrail::info::Action::list: break;
   }
   return list(options);

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The children, and what they answer.
+#include "contrib/tools/info/monitors.h"
+
+#include <fcntl.h>
+#include <pinrail/listing.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <sstream>
+
+#include "contrib/tools/info/refuse.h"
+
+namespace pinrail::info {
+namespace {
+
+constexpr unsigned kPatienceSeconds = 30;
+constexpr size_t kPages = 16;
+constexpr int kUnusable = 100;
+
+enum class Kernel : uint8_t { acts, refuses };
+
+pinrail_status_t register_nothing(void*, const pinrail_register_request_t*, pinrail_registration_t*) {
+  return PINRAIL_SUCCESS;
+}
+pinrail_status_t deregister_nothing(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
+
+pinrail_registrar_t zero_cost_registrar() {
+  pinrail_registrar_t registrar{};
+  registrar.size = sizeof(registrar);
+  registrar.name = "pinrail_info";
+  registrar.thread_mode = PINRAIL_THREAD_CONCURRENT;
+  registrar.kinds = PINRAIL_KIND_HOST;
+  registrar.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  registrar.register_mem = register_nothing;
+  registrar.deregister_mem = deregister_nothing;
+  return registrar;
+}
+
+// Runs in a child; its exit status, or -1. What it says on standard output and error comes back.
+int in_child(const std::function<int()>& function, std::string* said_out) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kPatienceSeconds);
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    _exit(function());
+  }
+  close(ends[1]);
+  char buffer[4096];
+  for (ssize_t got = 0; child > 0 && (got = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    said_out->append(buffer, static_cast<size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  const bool left = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+  return left ? WEXITSTATUS(status) : -1;
+}
+
+// Pinrail with these settings and a pool that keeps what it registers. Runs in children only, and is never taken down.
+pinrail_status_t start(const std::vector<pinrail_setting_t>& settings, pinrail_mpool_t** pool_out) {
+  static pinrail_registrar_t registrar = zero_cost_registrar();
+  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.settings = settings.data();
+  init.setting_count = settings.size();
+  const pinrail_status_t status = pinrail_init(&init);
+  if (status != PINRAIL_SUCCESS) return status;
+  pinrail_registrar_choice_t choice{};
+  choice.table = &registrar;
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  options.leave_pinned = 1;
+  return pinrail_mpool_create("grdma", &choice, nullptr, &options, pool_out);
+}
+
+bool answers(pinrail_mpool_t* pool, const tools::Extent& range) {
+  pinrail_handle_t handle{};
+  if (pinrail_mpool_find(pool, range.base, range.length, 0, &handle) != PINRAIL_SUCCESS) return false;
+  pinrail_mpool_deregister(handle);
+  return true;
+}
+
+Outcome try_event(const std::vector<pinrail_setting_t>& settings, const tools::MemoryEvent& event, Kernel kernel) {
+  pinrail_mpool_t* pool = nullptr;
+  if (start(settings, &pool) != PINRAIL_SUCCESS) return Outcome::broken;
+  const auto memory = tools::prepare_memory(event.kind, kPages * static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+  if (memory == nullptr) return Outcome::impossible;
+  std::memset(memory->base, 1, memory->length);
+  const tools::Extent range = lost(event, *memory);
+  pinrail_handle_t handle{};
+  const pinrail_status_t status = pinrail_mpool_register(pool, range.base, range.length, 0, 0, &handle);
+  if (status != PINRAIL_SUCCESS || pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) return Outcome::broken;
+  if (!answers(pool, range)) return Outcome::not_cached;
+  if (kernel == Kernel::refuses) {
+    if (!refuse_memory_calls()) return Outcome::after;  // not to be told apart here
+    (void)fire_memory_event(event, memory.get());       // it fails, of course
+    return answers(pool, range) ? Outcome::after : Outcome::before;
+  }
+  if (!fire_memory_event(event, memory.get())) return Outcome::impossible;
+  const bool same_pages = event.pages == tools::Pages::kept;
+  if (answers(pool, range)) return same_pages ? Outcome::kept : Outcome::not_seen;
+  return same_pages ? Outcome::dropped : Outcome::after;
+}
+
+Outcome child_tries(const std::vector<pinrail_setting_t>& settings, const tools::MemoryEvent& event, Kernel kernel) {
+  std::string said;
+  const int status = in_child([&] { return static_cast<int>(try_event(settings, event, kernel)); }, &said);
+  return status < 0 || status > static_cast<int>(Outcome::broken) ? Outcome::broken : static_cast<Outcome>(status);
+}
+
+Outcome measure(const std::vector<pinrail_setting_t>& settings, const tools::MemoryEvent& event) {
+  const Outcome outcome = child_tries(settings, event, Kernel::acts);
+  if (outcome != Outcome::after) return outcome;
+  return child_tries(settings, event, Kernel::refuses) == Outcome::before ? Outcome::before : Outcome::after;
+}
+
+// The first reason among what Pinrail said.
+std::string reason_in(const std::string& said) {
+  constexpr const char* kHeading = "What happened  ";
+  const size_t at = said.find(kHeading);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + std::strlen(kHeading);
+  return said.substr(begin, said.find('\n', begin) - begin);
+}
+
+std::string why_unusable(const std::vector<pinrail_setting_t>& settings) {
+  std::string said;
+  pinrail_status_t status = PINRAIL_SUCCESS;
+  const int left = in_child(
+      [&] {
+        pinrail_mpool_t* pool = nullptr;
+        status = start(settings, &pool);
+        return status == PINRAIL_SUCCESS ? 0 : kUnusable + static_cast<int>(status);  // statuses are 0 to -11
+      },
+      &said);
+  if (left == 0) return "";
+  if (left < 0) return "it crashes";
+  const std::string reason = reason_in(said);
+  const std::string name = pinrail_status_name(static_cast<pinrail_status_t>(left - kUnusable));
+  return reason.empty() ? name : name + ": " + reason;
+}
+
+MonitorColumn measure_column(const std::string& name, const std::vector<pinrail_setting_t>& settings) {
+  MonitorColumn column{name, why_unusable(settings), {}};
+  if (!column.why_not.empty()) return column;
+  for (const tools::MemoryEvent& event : tools::memory_events()) column.outcomes.push_back(measure(settings, event));
+  return column;
+}
+
+std::vector<pinrail_setting_t> with_monitor(const std::vector<pinrail_setting_t>& settings, const char* monitor) {
+  std::vector<pinrail_setting_t> more = settings;
+  more.push_back({"monitor", monitor});
+  return more;
+}
+
+// The names, as a child finds them: one a line. False, with what Pinrail said: it does not start with these settings.
+bool monitor_names(const std::vector<pinrail_setting_t>& settings, std::vector<std::string>* names_out,
+                   std::string* why_out) {
+  std::string said;
+  const auto list = [&] {
+    pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+    init.settings = settings.data();
+    init.setting_count = settings.size();
+    if (pinrail_init(&init) != PINRAIL_SUCCESS) return 1;
+    pinrail_component_info_t info{};
+    info.size = sizeof(info);
+    for (size_t i = 0; pinrail_component_at(i, &info) == PINRAIL_SUCCESS; ++i) {
+      if (std::strcmp(info.framework, "monitor") != 0 || std::strcmp(info.name, "external") == 0) continue;
+      dprintf(STDOUT_FILENO, "monitor %s\n", info.name);
+    }
+    return 0;
+  };
+  if (in_child(list, &said) != 0) {
+    *why_out = said;
+    return false;
+  }
+  std::istringstream lines(said);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.compare(0, 8, "monitor ") == 0) names_out->push_back(line.substr(8));
+  }
+  return true;
+}
+
+}  // namespace
+
+bool measure_monitors(const std::vector<pinrail_setting_t>& settings, std::vector<MonitorColumn>* columns_out,
+                      std::string* why_out) {
+  std::vector<std::string> names;
+  if (!monitor_names(settings, &names, why_out)) return false;
+  for (const std::string& name : names) {
+    columns_out->push_back(measure_column(name, with_monitor(settings, name.c_str())));
+  }
+  columns_out->push_back(measure_column("default", settings));
+  return true;
+}
+
+}  // namespace pinrail::info

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <array>
+#include <iomanip>
+
+#include "contrib/tools/common/json.h"
+#include "contrib/tools/info/monitors.h"
+#include "contrib/tools/info/print.h"
+
+namespace pinrail::info {
+namespace {
+
+constexpr std::array<Outcome, 8> kOutcomes = {Outcome::before,     Outcome::after,   Outcome::not_seen,
+                                              Outcome::kept,       Outcome::dropped, Outcome::not_cached,
+                                              Outcome::impossible, Outcome::broken};
+
+const char* meaning(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::before: return "the registration was given up before the kernel acted";
+    case Outcome::after: return "it was given up, but the kernel may have acted first";
+    case Outcome::not_seen: return "it still answered: STALE";
+    case Outcome::kept: return "it still answered, as it should: the pages stay the same";
+    case Outcome::dropped: return "it was given up although the pages stay the same: costs a registration";
+    case Outcome::not_cached: return "such memory is not kept registered under this monitor";
+    case Outcome::impossible: return "this kernel or C library cannot do it";
+    case Outcome::broken: return "the trial itself failed";
+  }
+  return "";
+}
+
+bool occurs(Outcome outcome, const std::vector<MonitorColumn>& columns) {
+  return std::any_of(columns.begin(), columns.end(), [outcome](const MonitorColumn& column) {
+    return std::find(column.outcomes.begin(), column.outcomes.end(), outcome) != column.outcomes.end();
+  });
+}
+
+void print_text(const std::vector<MonitorColumn>& columns, std::ostream& out) {
+  constexpr int kNameWidth = 28, kWidth = 12;
+  out << "What each memory monitor sees, tried on this machine\n\n" << std::left << std::setw(kNameWidth) << "event";
+  for (const MonitorColumn& column : columns) {
+    if (column.why_not.empty()) out << std::setw(kWidth) << column.name;
+  }
+  size_t row = 0;
+  for (const tools::MemoryEvent& event : tools::memory_events()) {
+    out << '\n' << std::setw(kNameWidth) << event.name;
+    for (const MonitorColumn& column : columns) {
+      if (column.why_not.empty()) out << std::setw(kWidth) << outcome_name(column.outcomes[row]);
+    }
+    ++row;
+  }
+  out << "\n\n";
+  for (const Outcome outcome : kOutcomes) {
+    if (occurs(outcome, columns)) out << std::setw(kWidth) << outcome_name(outcome) << meaning(outcome) << '\n';
+  }
+  for (const MonitorColumn& column : columns) {
+    if (!column.why_not.empty()) out << "not usable here: " << column.name << ": " << column.why_not << '\n';
+  }
+}
+
+void print_parsable(const std::vector<MonitorColumn>& columns, std::ostream& out) {
+  for (const MonitorColumn& column : columns) {
+    const std::string begin = "monitor:" + parsable_field(column.name) + ":";
+    if (!column.why_not.empty()) out << begin << "why_not:" << parsable_field(column.why_not) << '\n';
+    for (size_t i = 0; i < column.outcomes.size(); ++i) {
+      out << begin << "event:" << tools::memory_events().first[i].name << ':' << outcome_name(column.outcomes[i])
+          << '\n';
+    }
+  }
+}
+
+void put_event(const std::vector<MonitorColumn>& columns, size_t index, tools::JsonWriter* json) {
+  const tools::MemoryEvent& event = tools::memory_events().first[index];
+  json->begin_object();
+  json->field("name", event.name);
+  json->field("help", event.help);
+  json->field("memory", memory_kind_name(event.kind));
+  json->field("raw", event.way == tools::Way::raw);
+  json->field("pages_replaced", event.pages == tools::Pages::replaced);
+  json->key("seen");
+  json->begin_object();
+  for (const MonitorColumn& column : columns) {
+    if (column.why_not.empty()) json->field(column.name, outcome_name(column.outcomes[index]));
+  }
+  json->end_object();
+  json->end_object();
+}
+
+void print_json(const std::vector<MonitorColumn>& columns, std::ostream& out) {
+  tools::JsonWriter json(out);
+  json.begin_object();
+  json.key("monitors");
+  json.begin_array();
+  for (const MonitorColumn& column : columns) {
+    json.begin_object();
+    json.field("name", column.name);
+    json.field("usable", column.why_not.empty());
+    json.field("reason", column.why_not);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("events");
+  json.begin_array();
+  for (size_t i = 0; i < tools::memory_events().count; ++i) put_event(columns, i, &json);
+  json.end_array();
+  json.end_object();
+}
+
+}  // namespace
+
+const char* outcome_name(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::before: return "before";
+    case Outcome::after: return "after";
+    case Outcome::not_seen: return "not seen";
+    case Outcome::kept: return "kept";
+    case Outcome::dropped: return "dropped";
+    case Outcome::not_cached: return "not cached";
+    case Outcome::impossible: return "-";
+    case Outcome::broken: return "broken";
+  }
+  return "?";
+}
+
+void print_monitors(Format format, const std::vector<MonitorColumn>& columns, std::ostream& out) {
+  switch (format) {
+    case Format::text: print_text(columns, out); break;
+    case Format::parsable: print_parsable(columns, out); break;
+    case Format::json: print_json(columns, out); break;
+  }
+}
+
+}  // namespace pinrail::info
