@@ -104,9 +104,9 @@ AC_DEFUN([PINRAIL_WITH_BENCHMARK], [
 AC_DEFUN([PINRAIL_WITH_UCX], [
   PINRAIL_THIRD_PARTY([ucx], [ucx], [ucs/memory/rcache.h], [ucs], [ucs_rcache_create], [UCX, to be measured])])
 
-# Open MPI's developer headers lie in a folder of its own.
+# Open MPI's developer headers lie in a folder of its own. contrib/openmpi and test/bench use them.
 AC_DEFUN([PINRAIL_WITH_OPENMPI], [
-  AC_ARG_WITH([openmpi], [AS_HELP_STRING([--with-openmpi=DIR], [Open MPI with developer headers in DIR, to be measured])],
+  AC_ARG_WITH([openmpi], [AS_HELP_STRING([--with-openmpi=DIR], [Open MPI with developer headers in DIR: component for it, and benchmark])],
     [], [with_openmpi=check])
   pinrail_have_openmpi=no
   AS_IF([test "x$with_openmpi" != xno], [
@@ -123,7 +123,12 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   ])
   AC_SUBST([OPENMPI_CPPFLAGS])
   AC_SUBST([OPENMPI_LIBS])
+  AC_SUBST([OPENMPI_MPI_LIBS], ["-lmpi -lpthread"])
   AM_CONDITIONAL([HAVE_OPENMPI], [test "x$pinrail_have_openmpi" = xyes])
+  # A component is loaded into programs that are built without a sanitizer.
+  pinrail_openmpi_component=$pinrail_have_openmpi
+  AS_IF([test "x$pinrail_sanitize" != xno], [pinrail_openmpi_component=no])
+  AM_CONDITIONAL([OPENMPI_COMPONENT], [test "x$pinrail_openmpi_component" = xyes])
 ])
 
 # Which components are built, and the table of those that are linked in.

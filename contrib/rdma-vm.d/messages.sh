@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# messages.sh - how rdma-vm speaks: on stderr, in three lines. Sourced by rdma-vm and get-kernel.
+# messages.sh - how rdma-vm speaks: on stderr, in three lines. Sourced by rdma-vm, get-kernel and, as another speaker,
+# by contrib/openmpi.
+speaker=${speaker:-rdma-vm}
 
 # complain TITLE WHAT_HAPPENED WHAT_FOLLOWS WHAT_TO_DO
 complain() {
-  printf '[rdma-vm: %s]\nWhat happened  %s\nWhat follows   %s\nWhat to do     %s\n' "$@" >&2
+  printf "[$speaker: %s]\nWhat happened  %s\nWhat follows   %s\nWhat to do     %s\n" "$@" >&2
 }
 
 # fail TITLE WHAT_HAPPENED WHAT_TO_DO - 125 is this script's own failure, as it is timeout(1)'s and env(1)'s.
@@ -14,4 +16,4 @@ fail() {
   exit 125
 }
 
-tell() { printf 'rdma-vm: %s\n' "$*" >&2; }
+tell() { printf '%s: %s\n' "$speaker" "$*" >&2; }

@@ -41,7 +41,7 @@ part_clang() {
   echo "passed compiles without a warning" | record clang
 }
 
-sources() { (cd -- "$top" && find base framework components contrib/tools test -name '*.h' -o -name '*.cc' -o -name '*.c'); }
+sources() { (cd -- "$top" && find base framework components contrib/tools contrib/openmpi contrib/libfabric test -name '*.h' -o -name '*.cc' -o -name '*.c'); }
 scripts() {
   (cd -- "$top" && grep -rlE '^#!/bin/(ba)?sh|shellcheck shell=' autogen.sh .ci contrib test --include='*' \
     --exclude-dir=build-aux --exclude-dir=m4 | sort)
@@ -108,6 +108,17 @@ part_guest() {
     sh -c 'test/verbs/rdma_pingpong --no-reports --seconds 1; [ $? -eq 1 ]'
   beside_device perf -- contrib/tools/pinrail_perf --registrar verbs
   cat "$work/guest/perf.log"
+}
+
+# MPI programs under an unmodified Open MPI, side by side with its own registration cache.
+part_openmpi() {
+  build gcc --enable-werror --enable-debug || return
+  mkdir -p -- "$work/openmpi"
+  local log=$work/openmpi/openmpi.log status=0
+  timeout -k 10 1500 "$top/contrib/openmpi/run-tests" --build "$work/gcc" >"$log" 2>&1 </dev/null || status=$?
+  sed -n -E 's/^(passed|failed|skipped) /&/p' "$log" | record openmpi
+  grep -E '^ +(\||[a-z_0-9]+:)' "$log" || true
+  ((status == 0 || status == 77)) || grep -q '^failed' "$log" || broken openmpi "$log" "it ended with status $status"
 }
 
 part_dist() {

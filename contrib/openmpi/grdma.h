@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// grdma.h - Open MPI's rcache "grdma" on Pinrail's pools: what the parts of the adapter share.
+//
+// Owns     the list of modules. One module is one pool, whose registrar is the BTL that asked for the module.
+// Threads  create_module() and finalize_module(): Open MPI calls them while it starts and ends, one at a time.
+//          All else: any thread, any number at a time; modules_mutex guards the list.
+// Hook     what ends in _hook; it takes no lock of ours and looks at nothing but the reporter.
+//
+// I1  The registration that Open MPI knows is the tail of the registration that Pinrail knows.
+// I2  A BTL is called only inside Open MPI's own calls into this module, into another one that is out of resources, or
+//     inside opal_progress(): a program that asked for no threads gets none.
+#ifndef PINRAIL_OPENMPI_GRDMA_H
+#define PINRAIL_OPENMPI_GRDMA_H
+
+#include <pinrail/pinrail.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "contrib/openmpi/open_mpi.h"
+
+typedef struct grdma_module {
+  mca_rcache_base_module_t super;         // first: it is what Open MPI holds
+  mca_rcache_base_resources_t resources;  // the BTL's functions; the name is a copy of ours
+  pinrail_mpool_t* pool;
+  atomic_ulong found, not_found;  // calls of rcache_find
+  struct grdma_module* next;      // modules_mutex
+} grdma_module_t;
+
+extern pthread_mutex_t modules_mutex;
+extern grdma_module_t* modules;  // modules_mutex
+
+// What the parameters of Open MPI say; written while they are registered.
+typedef struct grdma_parameters {
+  bool print_stats;
+  char* monitor;
+  char* size_limit;
+  char* count_limit;
+  char* settings;
+  char* served_by;
+} grdma_parameters_t;
+extern grdma_parameters_t parameters;
+
+PINRAIL_API extern mca_rcache_base_component_t mca_rcache_grdma_component;
+
+void register_parameters(const mca_base_component_t* component);
+void register_pvars(const mca_base_component_t* component);
+
+// Pinrail's own start, told what Open MPI's parameters say. Other sources of Pinrail's parameters hold as ever.
+pinrail_status_t start_pinrail(void);
+
+// Whether Open MPI's memory hooks are to be passed on.
+bool monitor_is_open_mpi(void);
+
+// NULL, after a message, if there can be none.
+mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources);
+void finalize_module(mca_rcache_base_module_t* rcache);
+
+// The functions of a module.
+int register_range(mca_rcache_base_module_t* rcache, void* addr, size_t size, uint32_t flags, int32_t access_flags,
+                   mca_rcache_base_registration_t** reg_out);
+int deregister_range(mca_rcache_base_module_t* rcache, mca_rcache_base_registration_t* reg);
+int find_range(mca_rcache_base_module_t* rcache, void* addr, size_t size, mca_rcache_base_registration_t** reg_out);
+bool evict_one(mca_rcache_base_module_t* rcache);
+int invalidate_range_hook(mca_rcache_base_module_t* rcache, void* base, size_t size);
+
+// Open MPI tells every module of each event, Pinrail wants each once: this one passes them on. NULL: none does.
+void set_reporter(const mca_rcache_base_module_t* rcache);
+
+// The table that a module lends its pool.
+pinrail_registrar_t registrar_of(grdma_module_t* module);
+
+// The flags of the request that this thread makes next, for the BTL; and whether the device refused it for lack of
+// something.
+void announce_flags(uint32_t flags);
+bool device_was_short(void);
+
+// Figures of modules that are gone count on; print_stats prints the others.
+void keep_figures(grdma_module_t* module);
+void print_figures(grdma_module_t* module);
+
+#endif

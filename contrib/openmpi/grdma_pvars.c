@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Pinrail's figures as performance variables of MPI_T (rcache_grdma_hits, ...), and as a line at the end.
+#include <string.h>
+
+#include "contrib/openmpi/grdma.h"
+
+enum { kMostFigures = 32 };
+
+// What modules that are gone had counted. Written under modules_mutex.
+static uint64_t kept[kMostFigures];
+
+// What there is now, rather than what has happened since the start.
+static bool is_level(const char* name) {
+  static const char* const levels[] = {"indexed",      "dead_bytes",       "registered_bytes",
+                                       "pinned_bytes", "registered_count", "peak_registered_bytes"};
+  for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); ++i) {
+    if (strcmp(name, levels[i]) == 0) return true;
+  }
+  return false;
+}
+static bool is_limit(const char* name) { return strstr(name, "_limit") != NULL; }
+
+// Those that pools of one cache_name have in common; see pinrail/stats.h.
+static bool is_of_cache(const char* name) {
+  return is_limit(name) || strstr(name, "registered_") != NULL || strcmp(name, "pinned_bytes") == 0;
+}
+
+static bool read_stats(grdma_module_t* module, pinrail_mpool_stats_t* stats) {
+  memset(stats, 0, sizeof(*stats));
+  stats->size = sizeof(*stats);
+  return pinrail_mpool_read_stats(module->pool, stats) == PINRAIL_SUCCESS;
+}
+
+static uint64_t figure(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_t* info) {
+  uint64_t value;
+  memcpy(&value, (const char*)stats + info->offset, sizeof(value));
+  return value;
+}
+
+static bool is_first_of_cache(const grdma_module_t* module) {
+  for (const grdma_module_t* each = modules; each != module; each = each->next) {
+    if (strcmp(each->resources.cache_name, module->resources.cache_name) == 0) return false;
+  }
+  return true;
+}
+
+static uint64_t sum_locked(const pinrail_stat_info_t* info) {
+  uint64_t sum = 0;
+  for (grdma_module_t* each = modules; each != NULL; each = each->next) {
+    pinrail_mpool_stats_t stats;
+    if (is_of_cache(info->name) && !is_first_of_cache(each)) continue;
+    if (!read_stats(each, &stats)) continue;
+    const uint64_t value = figure(&stats, info);
+    sum = value > UINT64_MAX - sum ? UINT64_MAX : sum + value;  // no limit and no limit is no limit
+  }
+  return sum;
+}
+
+static int get_value(const struct mca_base_pvar_t* pvar, void* value, void* object) {
+  (void)object;
+  const size_t index = (size_t)(uintptr_t)pvar->ctx;
+  pthread_mutex_lock(&modules_mutex);
+  const uint64_t sum = sum_locked(pinrail_stat_at(index)) + kept[index];
+  pthread_mutex_unlock(&modules_mutex);
+  *(unsigned long long*)value = sum;
+  return OPAL_SUCCESS;
+}
+
+static int class_of(const char* name) {
+  if (is_limit(name)) return MCA_BASE_PVAR_CLASS_SIZE;
+  return is_level(name) ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER;
+}
+
+void register_pvars(const mca_base_component_t* component) {
+  const pinrail_stat_info_t* info;
+  for (size_t i = 0; i < kMostFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
+    mca_base_component_pvar_register(component, info->name, info->help, OPAL_INFO_LVL_4, class_of(info->name),
+                                     MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+                                     MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, get_value, NULL, NULL,
+                                     (void*)(uintptr_t)i);
+  }
+}
+
+void keep_figures(grdma_module_t* module) {
+  pinrail_mpool_stats_t stats;
+  if (!read_stats(module, &stats)) return;
+  const pinrail_stat_info_t* info;
+  pthread_mutex_lock(&modules_mutex);
+  for (size_t i = 0; i < kMostFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
+    if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += figure(&stats, info);
+  }
+  pthread_mutex_unlock(&modules_mutex);
+}
+
+// The first line has the form of Open MPI's own, which scripts read.
+void print_figures(grdma_module_t* module) {
+  pinrail_mpool_stats_t stats;
+  if (!read_stats(module, &stats)) return;
+  const char* const who = OPAL_NAME_PRINT(OPAL_PROC_MY_NAME);
+  const unsigned long found = atomic_load(&module->found);
+  opal_output(0, "%s grdma: stats (hit/miss/found/not found/evicted/tree size): %llu/%llu/%lu/%lu/%llu/%llu", who,
+              (unsigned long long)stats.hits - found, (unsigned long long)stats.misses, found,
+              atomic_load(&module->not_found), (unsigned long long)stats.evictions, (unsigned long long)stats.indexed);
+  opal_output(0, "%s grdma: Pinrail %s for %s: %llu invalidated, %llu raced, peak %llu bytes, leave_pinned %u", who,
+              pinrail_version(), module->resources.cache_name, (unsigned long long)stats.invalidations,
+              (unsigned long long)stats.races, (unsigned long long)stats.peak_registered_bytes, stats.leave_pinned);
+}

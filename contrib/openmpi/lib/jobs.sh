@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # here and build are the caller's
+# jobs.sh - jobs of MPI programs: with Pinrail's grdma, with Open MPI's own, and what both say of themselves. Sourced.
+
+job_seconds=240
+# Ranks outnumber processors here; root is who runs tests in many a container.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+common=(--oversubscribe --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
+
+# prepare BUILD: programs and the options that select ours; without an MPI all is skipped.
+prepare() {
+  build=$(readlink -f -- "$1")
+  work=$(mktemp -d "${TMPDIR:-/tmp}/pinrail-openmpi.XXXXXX")
+  trap 'rm -rf -- "$work"' EXIT
+  local tool
+  for tool in mpirun ompi_info fi_info; do
+    command -v "$tool" >/dev/null || { echo "skipped openmpi: $tool is not installed (Debian: openmpi-bin, libfabric-bin)" && exit 77; }
+  done
+  if [[ ! -e $build/contrib/openmpi/.libs/mca_rcache_grdma.so ]]; then
+    echo "skipped openmpi: $build has no component for Open MPI (its headers, or the build, are missing)" && exit 77
+  fi
+  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars} >"$work/make.log" 2>&1 || {
+    tail -n 20 "$work/make.log"
+    echo "failed openmpi: its programs could not be built" && exit 1
+  }
+  read -ra ours < <("$here/mpirun-args" --components "$build/contrib/openmpi/.libs")
+  ((${#ours[@]})) || { echo "failed openmpi: mpirun-args printed nothing" && exit 1; }
+}
+
+# job LOG RANKS [MPIRUN_OPTION]... -- PROGRAM [ARGUMENT]...: its exit status. Without address randomisation, so that two
+# runs of one program allocate at the same addresses.
+job() {
+  local log=$1 ranks=$2 options=()
+  shift 2
+  while [[ $1 != -- ]]; do options+=("$1") && shift; done
+  local program=$2
+  shift 2
+  timeout -k 10 "$job_seconds" mpirun -np "$ranks" "${common[@]}" "${options[@]}" \
+    setarch -R "$build/test/openmpi/$program" "$@" >"$log" 2>&1 </dev/null
+}
+
+# total LOG FIELD: of the figures that print_stats gives (hits 1, misses 2, evictions 5), the sum of all ranks.
+total() {
+  sed -n 's/.*grdma: stats (hit.*): //p' "$1" | awk -F / -v field="$2" '{ sum += $field } END { print sum + 0 }'
+}
+# lines LOG TEXT
+lines() { grep -c -e "$2" "$1" || true; }
+
+# right LOG RANKS: every rank's cache spoke, and the program found its data right.
+right() {
+  (($(lines "$1" '^ok ') == 1 && $(lines "$1" 'grdma: stats (hit') >= $2))
+}
+
+# served NAME RANKS OPTION... -- PROGRAM...: a job that is served by ours.
+served() {
+  local name=$1 ranks=$2
+  shift 2
+  wanted "$name" || return 0
+  job "$work/$name" "$ranks" "${ours[@]}" "$@" || { fail_case "$name" "the job ended with an error" "$work/$name" && return; }
+  right "$work/$name" "$ranks" || { fail_case "$name" "wrong data, or a rank whose cache said nothing" "$work/$name" && return; }
+  (($(lines "$work/$name" 'grdma: Pinrail') >= ranks)) || { fail_case "$name" "it was not Pinrail" "$work/$name" && return; }
+  pass "$name"
+}
+
+# both NAME RANKS OPTION... -- PROGRAM...: the same job by both, logs in $work/NAME and $work/NAME.own; false: reported.
+both() {
+  local name=$1 ranks=$2 which
+  shift 2
+  job "$work/$name" "$ranks" "${ours[@]}" "$@" || { fail_case "$name" "the job ended with an error" "$work/$name" && return 1; }
+  job "$work/$name.own" "$ranks" "$@" ||
+    { fail_case "$name" "with Open MPI's own grdma the job ended with an error" "$work/$name.own" && return 1; }
+  for which in "$work/$name" "$work/$name.own"; do
+    right "$which" "$ranks" || { fail_case "$name" "wrong data, or a rank whose cache said nothing" "$which" && return 1; }
+  done
+  (($(lines "$work/$name" 'grdma: Pinrail') >= ranks)) || { fail_case "$name" "it was not Pinrail" "$work/$name" && return 1; }
+  (($(lines "$work/$name.own" 'grdma: Pinrail') == 0)) || { fail_case "$name" "both were Pinrail" "$work/$name.own" && return 1; }
+}
+
+# beside_own NAME RANKS OPTION... -- PROGRAM...: at least the hits of Open MPI's own, over all ranks.
+beside_own() {
+  local name=$1
+  wanted "$name" || return 0
+  both "$@" || return 0
+  echo "         $name: hits $(total "$work/$name" 1), misses $(total "$work/$name" 2);" \
+    "Open MPI's own: hits $(total "$work/$name.own" 1), misses $(total "$work/$name.own" 2)"
+  if (($(total "$work/$name" 1) < $(total "$work/$name.own" 1))); then
+    fail_case "$name" "fewer hits than Open MPI's own grdma" "$work/$name"
+  else
+    pass "$name"
+  fi
+}
+
+# microseconds LOG: of one look-up.
+microseconds() { sed -n 's/^many: .*, \([0-9.]*\) us again$/\1/p' "$1"; }
+
+# many_beside_own NAME BUFFERS OPTION...: the times are printed; what must hold is that all of them were hits.
+many_beside_own() {
+  local name=$1 buffers=$2 operations=2000
+  shift 2
+  wanted "$name" || return 0
+  both "$name" 2 "$@" -- many "$buffers" "$operations" || return 0
+  echo "         $name: $(microseconds "$work/$name") us, Open MPI's own $(microseconds "$work/$name.own") us, ratio" \
+    "$(awk -v a="$(microseconds "$work/$name")" -v b="$(microseconds "$work/$name.own")" 'BEGIN { printf "%.0f", b / a }')"
+  if (($(total "$work/$name" 1) < 2 * operations || $(total "$work/$name" 2) < 2 * buffers)); then
+    fail_case "$name" "not all of $operations were hits on $buffers buffers" "$work/$name"
+  else
+    pass "$name"
+  fi
+}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2154 # the caller's
+# whose.sh - what Pinrail says when it does not serve, what ompi_info shows, and that settings do what they say. Sourced.
+
+# ran NAME STATUS LOG: false, and reported, if the job failed.
+ran() { (($2 == 0)) || { fail_case "$1" "the job ended with an error ($2)" "$3" && return 1; }; }
+
+# expect NAME LOG TEXT...: passes if the log has each of the texts.
+expect() {
+  local name=$1 log=$2 text
+  shift 2
+  for text; do
+    grep -q -F -e "$text" "$log" || { fail_case "$name" "it does not say \"$text\"" "$log" && return; }
+  done
+  pass "$name"
+}
+
+# invalidated LOG: registrations that events killed, over all ranks.
+invalidated() { sed -n 's/.*grdma: Pinrail.*: \([0-9]*\) invalidated.*/\1/p' "$1" | awk '{ sum += $1 } END { print sum + 0 }'; }
+
+# Memory events must arrive, by whatever way: 2 buffers a rank and round are unmapped.
+hooks() {
+  local monitor name events=30
+  for monitor in openmpi patcher; do
+    name=hooks_$monitor
+    wanted "$name" || continue
+    job "$work/$name" 2 "${ours[@]}" "${one_sided[@]}" --mca rcache_grdma_monitor "$monitor" -- remap 10
+    ran "$name" $? "$work/$name" || continue
+    echo "         $name: $(invalidated "$work/$name") invalidated"
+    if (($(invalidated "$work/$name") < events)); then
+      fail_case "$name" "fewer than $events registrations were invalidated" "$work/$name"
+    else
+      pass "$name"
+    fi
+  done
+}
+
+# setting NAME CHECK OPTION...: runs rma with the options; CHECK is a condition on hits, misses, evictions.
+setting() {
+  local name=$1 condition=$2 hits misses evictions
+  shift 2
+  wanted "$name" || return 0
+  job "$work/$name" 2 "${ours[@]}" "${one_sided[@]}" "$@" -- rma 2
+  ran "$name" $? "$work/$name" || return 0
+  right "$work/$name" 2 || { fail_case "$name" "wrong data" "$work/$name" && return; }
+  hits=$(total "$work/$name" 1) misses=$(total "$work/$name" 2) evictions=$(total "$work/$name" 5)
+  echo "         $name: hits $hits, misses $misses, evictions $evictions"
+  if ((condition)); then pass "$name"; else fail_case "$name" "not: $condition" "$work/$name"; fi
+}
+
+settings() {
+  setting leave_pinned_0 'evictions == 0 && misses > 40' --mca mpi_leave_pinned 0
+  setting leave_pinned_1 'hits > 20 && misses < 30' --mca mpi_leave_pinned 1
+  setting count_limit 'evictions > 0' --mca rcache_grdma_count_limit 3
+  setting size_limit 'evictions > 0' --mca rcache_grdma_size_limit 6M
+  setting pinrail_settings 'evictions > 0' --mca rcache_grdma_settings mpool_grdma_count_limit=3
+  bad_setting
+  shown
+}
+
+bad_setting() {
+  wanted bad_setting || return 0
+  job "$work/bad" 2 "${ours[@]}" "${one_sided[@]}" --mca rcache_grdma_size_limit lots -- rma 1 &&
+    { fail_case bad_setting "the job ran all the same" "$work/bad" && return; }
+  expect bad_setting "$work/bad" "mpool_grdma_size_limit" "lots" "nobody's grdma serves this process"
+}
+
+shown() {
+  wanted ompi_info || return 0
+  OMPI_MCA_mca_base_component_path=${ours[2]} ompi_info --param rcache grdma --level 9 >"$work/info" 2>&1
+  expect ompi_info "$work/info" rcache_grdma_served_by rcache_grdma_monitor rcache_grdma_size_limit \
+    rcache_grdma_count_limit rcache_grdma_settings rcache_grdma_print_stats
+}
+
+# A folder with what stands first in the path, and Open MPI's own behind it or before it.
+own_folder() { ompi_info --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'; }
+
+whose() {
+  local libs=$build/contrib/openmpi/.libs
+  whose_missing "$libs"
+  whose_behind "$libs"
+  whose_other_version
+  whose_args
+}
+
+# Only the component that looks is in the folder.
+whose_missing() {
+  wanted whose_missing || return 0
+  mkdir -p "$work/without"
+  cp "$1/mca_rcache_pinrail.so" "$work/without"
+  job "$work/missing" 2 --mca mca_base_component_path "$work/without:$(own_folder)" "${one_sided[@]}" -- rma 1
+  ran whose_missing $? "$work/missing" || return 0
+  expect whose_missing "$work/missing" "served by the rcache grdma of $(own_folder)/mca_rcache_grdma.so"
+}
+
+whose_behind() {
+  wanted whose_behind || return 0
+  job "$work/behind" 2 --mca mca_base_component_path "$(own_folder):$1" "${one_sided[@]}" -- rma 1
+  ran whose_behind $? "$work/behind" || return 0
+  (($(lines "$work/behind" 'What happened') == 1)) ||
+    { fail_case whose_behind "not said once for the node" "$work/behind" && return; }
+  expect whose_behind "$work/behind" "served by the rcache grdma of $(own_folder)/mca_rcache_grdma.so" "name Pinrail's folder first"
+}
+
+# An Open MPI that says that it is another one.
+whose_other_version() {
+  wanted whose_other_version || return 0
+  echo 'const char opal_version_string[] = "9.8.7";' >"$work/other.c"
+  "${CC:-cc}" -shared -fPIC -o "$work/other.so" "$work/other.c" || { skip whose_other_version "no C compiler" && return; }
+  job "$work/other" 2 "${ours[@]}" "${one_sided[@]}" -x "LD_PRELOAD=$work/other.so" -- rma 1 || true
+  expect whose_other_version "$work/other" "this is Open MPI 9.8.7" "nobody's grdma serves this process"
+}
+
+whose_args() {
+  wanted mpirun_args || return 0
+  mkdir -p "$work/empty"
+  "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>"$work/args" &&
+    { fail_case mpirun_args "it succeeds without a component" "$work/args" && return; }
+  [[ ! -s $work/args.out ]] || { fail_case mpirun_args "it printed options" "$work/args.out" && return; }
+  cp "$build/contrib/openmpi/.libs/mca_rcache_grdma.so" "$work/empty" && truncate -s 2000 "$work/empty/mca_rcache_grdma.so"
+  "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>>"$work/args" &&
+    { fail_case mpirun_args "it succeeds with half a component" "$work/args" && return; }
+  expect mpirun_args "$work/args" "there is no mca_rcache_grdma.so" "does not take" "Open MPI's own grdma"
+}

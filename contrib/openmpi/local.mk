@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
+EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests \
+	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
+	contrib/openmpi/lib/get-openib
+
+# Open MPI looks at every file of the folder whose name begins with mca_: objects must not.
+contrib_openmpi_mca_rcache_grdma_la_SHORTNAME = grdma
+contrib_openmpi_mca_rcache_pinrail_la_SHORTNAME = whose
+
+if OPENMPI_COMPONENT
+openmpidir = $(pkglibdir)/openmpi
+openmpi_LTLIBRARIES = contrib/openmpi/mca_rcache_grdma.la contrib/openmpi/mca_rcache_pinrail.la
+dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
+openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic \
+	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
+
+contrib_openmpi_mca_rcache_grdma_la_SOURCES = contrib/openmpi/grdma.h contrib/openmpi/open_mpi.h \
+	contrib/openmpi/tell.h contrib/openmpi/tell.c contrib/openmpi/grdma_component.c contrib/openmpi/grdma_settings.c \
+	contrib/openmpi/grdma_module.c contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_registrar.c \
+	contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_pvars.c
+contrib_openmpi_mca_rcache_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
+contrib_openmpi_mca_rcache_grdma_la_LDFLAGS = $(openmpi_module_ldflags)
+contrib_openmpi_mca_rcache_grdma_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
+EXTRA_contrib_openmpi_mca_rcache_grdma_la_DEPENDENCIES = contrib/openmpi/component.map
+
+contrib_openmpi_mca_rcache_pinrail_la_SOURCES = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h \
+	contrib/openmpi/tell.c contrib/openmpi/whose_component.c
+contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
+contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
+contrib_openmpi_mca_rcache_pinrail_la_LIBADD = $(OPENMPI_LIBS)
+EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
+else
+EXTRA_DIST += contrib/openmpi/mpirun-args
+endif
+EXTRA_DIST += contrib/openmpi/component.map

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// common.h - what the MPI programs share: who we are, bytes that tell where they come from, and one verdict of all.
+#ifndef PINRAIL_TEST_OPENMPI_COMMON_H
+#define PINRAIL_TEST_OPENMPI_COMMON_H
+
+#include <mpi.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern int rank, ranks;
+
+// level: MPI_THREAD_*; the job ends where Open MPI gives less.
+void begin(int* argc, char*** argv, int level);
+
+// The verdict of all ranks, printed by the first: "ok NAME: N checks", or how many were wrong. Ends MPI; 0 if all is
+// right and anything was checked at all.
+int verdict(const char* name);
+
+// Fills and checks by words of 8 bytes; any two seeds differ in every word.
+void fill(void* buffer, size_t bytes, uint64_t seed);
+void check(const void* buffer, size_t bytes, uint64_t seed, const char* what);
+void check_value(uint64_t seen, uint64_t expected, const char* what);
+
+void* buffer_of(size_t bytes);  // page-aligned; never NULL
+double now_seconds(void);
+int next_rank(void);
+int previous_rank(void);
+int argument(int argc, char** argv, int at, int fallback);
+
+#endif
