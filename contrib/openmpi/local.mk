@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
-EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests \
+EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
+	contrib/openmpi/run-applications contrib/openmpi/applications/lammps/in.melt \
+	contrib/openmpi/applications/hpcc/hpccinf.txt contrib/openmpi/applications/mpi4py/program.py \
 	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
-	contrib/openmpi/lib/get-openib
+	contrib/openmpi/lib/get-openib contrib/openmpi/lib/guest-jobs
 
 # Open MPI looks at every file of the folder whose name begins with mca_: objects must not.
 contrib_openmpi_mca_rcache_grdma_la_SHORTNAME = grdma

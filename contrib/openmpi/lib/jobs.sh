@@ -4,26 +4,35 @@
 # jobs.sh - jobs of MPI programs: with Pinrail's grdma, with Open MPI's own, and what both say of themselves. Sourced.
 
 job_seconds=240
+own=() # options without which a job by Open MPI's own grdma would lack something
 # Ranks outnumber processors here; root is who runs tests in many a container.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 common=(--oversubscribe --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
 
 # prepare BUILD: programs and the options that select ours; without an MPI all is skipped.
 prepare() {
-  build=$(readlink -f -- "$1")
-  work=$(mktemp -d "${TMPDIR:-/tmp}/pinrail-openmpi.XXXXXX")
-  trap 'rm -rf -- "$work"' EXIT
   local tool
+  build=$(readlink -f -- "$1")
+  make_work
   for tool in mpirun ompi_info fi_info; do
     command -v "$tool" >/dev/null || { echo "skipped openmpi: $tool is not installed (Debian: openmpi-bin, libfabric-bin)" && exit 77; }
   done
   if [[ ! -e $build/contrib/openmpi/.libs/mca_rcache_grdma.so ]]; then
     echo "skipped openmpi: $build has no component for Open MPI (its headers, or the build, are missing)" && exit 77
   fi
-  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars} >"$work/make.log" 2>&1 || {
+  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars,evict} >"$work/make.log" 2>&1 || {
     tail -n 20 "$work/make.log"
     echo "failed openmpi: its programs could not be built" && exit 1
   }
+  select_ours
+}
+
+make_work() {
+  work=$(mktemp -d "${TMPDIR:-/tmp}/pinrail-openmpi.XXXXXX")
+  trap 'rm -rf -- "$work"' EXIT
+}
+
+select_ours() {
   read -ra ours < <("$here/mpirun-args" --components "$build/contrib/openmpi/.libs")
   ((${#ours[@]})) || { echo "failed openmpi: mpirun-args printed nothing" && exit 1; }
 }
@@ -68,7 +77,7 @@ both() {
   local name=$1 ranks=$2 which
   shift 2
   job "$work/$name" "$ranks" "${ours[@]}" "$@" || { fail_case "$name" "the job ended with an error" "$work/$name" && return 1; }
-  job "$work/$name.own" "$ranks" "$@" ||
+  job "$work/$name.own" "$ranks" "${own[@]}" "$@" ||
     { fail_case "$name" "with Open MPI's own grdma the job ended with an error" "$work/$name.own" && return 1; }
   for which in "$work/$name" "$work/$name.own"; do
     right "$which" "$ranks" || { fail_case "$name" "wrong data, or a rank whose cache said nothing" "$which" && return 1; }
