@@ -11,6 +11,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/mpool.h framework/mpool/mpool.cc \
+	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc \
 	framework/front/front_call.cc framework/front/front_chunks.cc framework/front/front_stats.cc

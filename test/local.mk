@@ -331,5 +331,18 @@ check_PROGRAMS += test/integrity/iouring_fork
 TESTS += test/integrity/iouring_fork
 test_integrity_iouring_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
 test_integrity_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+check_PROGRAMS += test/integrity/iouring_flat
+TESTS += test/integrity/iouring_flat
+test_integrity_iouring_flat_SOURCES = test/integrity/iouring_flat_test.cc test/support/tasks.h \
+	test/support/skip_main.cc
+test_integrity_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
+check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress
+TESTS += test/conform/gc_thread test/stress/gc_thread_stress
+test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/house.h test/support/tasks.h \
+	$(fake_registrar_sources)
+test_conform_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/house.h \
+	test/support/tasks.h $(fake_registrar_sources)
+test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif

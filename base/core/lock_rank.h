@@ -16,6 +16,7 @@ enum class LockRank : uint8_t {
   monitor = 7,     // one monitor component's own: start, stop and its looking after itself. Never taken in a hook.
   patch = 8,       // while a jump is laid into code. Never taken in a hook.
   subscribe = 10,  // monitor framework: list of subscriptions. Hooks read the list without it.
+  gc = 12,         // members of the gc thread. Never taken in a hook, never held while one drains.
   caches = 15,     // an mpool component's caches by name. Create and destroy only.
   cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.
   pending = 25,    // one pool's registrations under way. Hooks may take it: from here on the hook wall stands.

@@ -6,6 +6,7 @@
 #include "base/report/report.h"
 #include "framework/front/front.h"
 #include "framework/monitor/monitor.h"
+#include "framework/mpool/gc_thread.h"
 
 namespace pinrail::front {
 namespace {
@@ -76,6 +77,7 @@ void leave_parents_life() {
   arena::leave_parents_life();
   report::leave_parents_life();
   monitor::leave_parents_life();
+  gc::leave_parents_life();
   leave_parents_house();
   gate::open();
 }

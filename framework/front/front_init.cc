@@ -10,6 +10,7 @@
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/monitor/monitor.h"
+#include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
 
 namespace pinrail::front {
@@ -60,6 +61,12 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thre
   return registrar::register_mem(registrar, thread, request, reg);
 }
 
+pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, void** member_out) {
+  return guarded([&] { return gc::join(drain, arg, member_out); });
+}
+void gc_leave(const pinrail_host_t*, void* member) { gc::leave(member); }
+void gc_wake_hook(const pinrail_host_t*, pinrail_gc_when_t when) { gc::wake_hook(when); }
+
 pinrail_host_t services() {
   pinrail_host_t host{};
   host.size = sizeof(host);
@@ -78,6 +85,9 @@ pinrail_host_t services() {
   host.monitor_blind = monitor_blind;
   host.monitor_hold_hook = hold_hook;
   host.monitor_release_hook = release_hook;
+  host.gc_join = gc_join;
+  host.gc_leave = gc_leave;
+  host.gc_wake_hook = gc_wake_hook;
   return host;
 }
 
@@ -137,6 +147,7 @@ Status furnish(House* house, const pinrail_init_options_t& options) {
 
 // Components are closed before the parameters that they look at are gone.
 void demolish(House* house) {
+  gc::stop();
   if (house->loader != nullptr) {
     // Also on the way out of a failed init, where memory may be what failed.
     (void)guarded([house] {

@@ -19,16 +19,17 @@ namespace pinrail::test {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// pinrail_init() with these settings; "monitor=external" unless they say otherwise.
+// pinrail_init() with these settings; "monitor=external" and no gc thread unless they say otherwise.
 class House {
  public:
   explicit House(const Settings& settings = {}) {
     std::vector<pinrail_setting_t> given;
     for (const auto& setting : settings) given.push_back({setting.first.c_str(), setting.second.c_str()});
-    const pinrail_setting_t external = {"monitor", "external"};
+    // Tests look at what is dead; the thread would give it back while they do.
+    const pinrail_setting_t defaults[] = {{"monitor", "external"}, {"mpool_grdma_gc_thread", "never"}};
     pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.defaults = &external;
-    options.default_count = 1;
+    options.defaults = defaults;
+    options.default_count = 2;
     options.settings = given.data();
     options.setting_count = given.size();
     status = pinrail_init(&options);

@@ -67,6 +67,8 @@ struct Settings {
   bool empty_cache = false;
   bool print_stats = false;
   uint64_t gc_limit = 0;
+  bool gc_thread = false;
+  bool gc_thread_insisted = false;  // the pool is not made without it
   size_t max_reg_size = 0;
   Limits limits;
   bool explicit_bytes = false;  // the creator named a limit, so it must agree with the cache's
@@ -148,6 +150,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status join_cache(const char* cache_name);
   Status connect();
   void leave_cache();
+  Status join_gc_thread();
+  void leave_gc_thread();
 
   pinrail_mpool_stats_t happened() const;
 
@@ -213,6 +217,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   size_t sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count, uint64_t undone);
   void put_in_limbo(pinrail_registration_t* reg, uint64_t undone);
   size_t drain_all(pinrail_thread_t* thread);
+  static int drain_entry(void* pool, pinrail_thread_t* thread);
+  void wake_gc_hook(pinrail_gc_when_t when);
   void drain_if_due(pinrail_thread_t* thread);
 
   // grdma_invalidate_hook.cc
@@ -259,6 +265,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   const Settings settings_;
   pinrail_registrar_t limits_of_registrar_{};  // max_length, tail_size, thread_mode
   void* subscription_ = nullptr;
+  void* gc_member_ = nullptr;  // NULL: nobody but callers drains. Set before hooks come in
 
   // Guarded by cache_->mutex.
   LruList<LruPlaceOf> lru_list_;

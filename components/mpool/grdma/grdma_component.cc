@@ -11,6 +11,7 @@ constexpr char kHelp[] =
 #include "components/mpool/grdma/grdma_help.txt"
     ;
 
+constexpr pinrail_enum_value_t kGcThread[] = {{-1, "auto"}, {0, "never"}, {1, "always"}, {0, nullptr}};
 constexpr pinrail_enum_value_t kLeavePinned[] = {{-1, "auto"}, {0, "no"}, {1, "yes"}, {0, nullptr}};
 
 constexpr pinrail_param_t size_param(const char* name, const char* fallback, int level, const char* help) {
@@ -54,6 +55,13 @@ constexpr pinrail_param_t kParams[] = {
     size_param("gc_limit", "64M", 6,
                "Bytes of dead registrations that may wait for a call that has time; above that the next call gives "
                "them back first."),
+    {sizeof(pinrail_param_t), "gc_thread", "auto",
+     "Whether a thread gives back dead registrations although nobody calls: when gc_limit is exceeded, and 100 ms "
+     "after "
+     "the first. auto: for pools that keep memory registered. always: for all. never: only calls do, and a program "
+     "that makes none keeps dead memory pinned. A registrar that may be called by its owner alone (CALLER) never has "
+     "it: there the bound holds only across pinrail_mpool_progress.",
+     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 6, kGcThread, 0, 0, nullptr},
     {sizeof(pinrail_param_t), "max_reg_size", "2M",
      "Largest piece in bytes that the chunk iterator cuts a buffer into, so that transfers pipeline and little is "
      "pinned needlessly. Registrations themselves are not cut.",

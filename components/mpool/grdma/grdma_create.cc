@@ -68,6 +68,10 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   settings.limits.bytes = resolver.limit("mpool_grdma_size_limit", config.size_limit, &settings.explicit_bytes);
   settings.limits.count = resolver.limit("mpool_grdma_count_limit", config.count_limit, &settings.explicit_count);
   settings.gc_limit = resolver.info("mpool_grdma_gc_limit").typed.u;
+  const int64_t gc_thread = resolver.info("mpool_grdma_gc_thread").typed.i;
+  const bool is_caller_only = config.limits->thread_mode == PINRAIL_THREAD_CALLER;
+  settings.gc_thread_insisted = gc_thread == 1 && !is_caller_only;
+  settings.gc_thread = settings.gc_thread_insisted || (gc_thread == -1 && settings.leave_pinned && !is_caller_only);
   settings.max_reg_size = resolver.info("mpool_grdma_max_reg_size").typed.u;
   settings.empty_cache = resolver.info("mpool_grdma_empty_cache").typed.i != 0;
   settings.print_stats = resolver.info("mpool_grdma_print_stats").typed.i != 0;
@@ -89,8 +93,10 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   pool->page_mask_ = config.limits->granularity - 1;
   const Status joined = pool->join_cache(config.cache_name);
   if (!joined.ok()) return joined;
-  const Status connected = pool->connect();
+  Status connected = pool->join_gc_thread();
+  if (connected.ok()) connected = pool->connect();
   if (!connected.ok()) {
+    pool->leave_gc_thread();
     pool->leave_cache();
     return connected;
   }
@@ -123,6 +129,20 @@ void Pool::leave_cache() {
     caches.erase(at);
     return;
   }
+}
+
+// Before hooks come in. What it finds in a pool that is not whole yet is that nothing is dead.
+Status Pool::join_gc_thread() {
+  if (!settings_.gc_thread) return success();
+  const Status joined = host_->gc_join(host_, drain_entry, this, &gc_member_);
+  if (joined.ok()) return joined;
+  host_->help(host_, "no gc thread", nullptr, 0);
+  return settings_.gc_thread_insisted ? joined : success();
+}
+
+// It does not drain this pool any more.
+void Pool::leave_gc_thread() {
+  if (gc_member_ != nullptr) host_->gc_leave(host_, gc_member_);
 }
 
 // To the index, and to the monitors: from here on hooks come in.

@@ -24,6 +24,7 @@ std::string describe(const pinrail_registration_t* reg, int64_t references) {
 
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   if (!close_if_idle((flags & PINRAIL_DESTROY_FORCE) != 0)) return PINRAIL_ERR_BUSY;
+  leave_gc_thread();
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
   settle(thread);
   release_all(thread);

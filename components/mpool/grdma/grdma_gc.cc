@@ -70,6 +70,7 @@ void Pool::put_rest_back(pinrail_registration_t* rest) {
   Guard guard(cache_->mutex);
   pinrail_registration_t* other = gc_rest_.load(std::memory_order_relaxed);  // relaxed: under the lock
   gc_rest_.store(rest, std::memory_order_relaxed);
+  wake_gc_hook(PINRAIL_GC_SOON);  // it may have come and gone while this thread had them in its hands
   if (other == nullptr) return;
   while (area_of(rest).gc_next != nullptr) rest = area_of(rest).gc_next;  // another thread drained, too: rare
   area_of(rest).gc_next = other;
@@ -114,13 +115,28 @@ size_t Pool::drain_all(pinrail_thread_t* thread) {
   return given_back;
 }
 
+// For the gc thread: everything. 1: some of it is held still, and how its holder drops it, nobody may hear.
+int Pool::drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
+  auto* pool = static_cast<Pool*>(pool_pointer);
+  const Status drained = guarded([&] {
+    do {  // what an earlier call left over first, then what has come since
+      pool->drain_own(thread, SIZE_MAX);
+    } while (pool->gc_rest_.load(std::memory_order_relaxed) != nullptr ||
+             pool->gc_list_.load(std::memory_order_relaxed) != nullptr);
+    return success();
+  });
+  const bool is_held = pool->limbo_undone_.load(std::memory_order_relaxed) != kNoLimbo;
+  return !drained.ok() || is_held ? 1 : 0;
+}
+
 void Pool::drain_if_due(pinrail_thread_t* thread) {
   // relaxed: a hint; the list itself is taken with an acquire.
   if (gc_due_.load(std::memory_order_relaxed)) drain_own(thread, SIZE_MAX);
 }
 
 Status Pool::progress(pinrail_thread_t* thread) {
-  drain_own(thread, SIZE_MAX);
+  drain_own(thread, SIZE_MAX);  // what an earlier call left over
+  drain_own(thread, SIZE_MAX);  // what has come since
   return success();
 }
 

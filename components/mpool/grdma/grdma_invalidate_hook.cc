@@ -4,6 +4,10 @@
 
 namespace pinrail::grdma {
 
+void Pool::wake_gc_hook(pinrail_gc_when_t when) {
+  if (gc_member_ != nullptr) host_->gc_wake_hook(host_, when);
+}
+
 // Nobody new may use it. Counted in its word and held, its last drop gives it back; else it goes onto the gc list.
 void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   // Before the state word, so that whoever gives it back sees it. relaxed: ordered by that word.
@@ -19,7 +23,12 @@ void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
     area_of(reg).gc_next = head;
     // release: pairs with the acquire in drain_once().
   } while (!gc_list_.compare_exchange_weak(head, reg, std::memory_order_release, std::memory_order_relaxed));
-  if (bytes > settings_.gc_limit) gc_due_.store(true, std::memory_order_relaxed);  // relaxed: a hint
+  if (head == nullptr) wake_gc_hook(PINRAIL_GC_SOON);
+  // relaxed: a hint
+  if (bytes > settings_.gc_limit && !gc_due_.load(std::memory_order_relaxed)) {
+    gc_due_.store(true, std::memory_order_relaxed);
+    wake_gc_hook(PINRAIL_GC_NOW);
+  }
 }
 
 void Pool::displaced_hook(void* pool, pinrail_registration_t* reg) {

@@ -248,6 +248,12 @@ typedef struct pinrail_monitor_ops {
   pinrail_status_t (*check)(void *component);
 } pinrail_monitor_ops_t;
 
+/** How soon the gc thread shall drain. */
+typedef enum pinrail_gc_when {
+  PINRAIL_GC_SOON = 1, /**< 100 ms after the first such word */
+  PINRAIL_GC_NOW = 2
+} pinrail_gc_when_t;
+
 /* ---- host ------------------------------------------------------------------------------------------------------ */
 
 typedef enum pinrail_log_level {
@@ -325,6 +331,16 @@ struct pinrail_host {
    */
   void (*monitor_hold_hook)(const pinrail_host_t *host);
   void (*monitor_release_hook)(const pinrail_host_t *host);
+
+  /**
+   * For mpools: from now on the process's gc thread calls drain, with no lock held, when it was woken; and again later
+   * as long as that returns 1: something dead is still held. Ends with gc_leave, which waits for a drain under way.
+   */
+  pinrail_status_t (*gc_join)(const pinrail_host_t *host, int (*drain)(void *arg, pinrail_thread_t *thread), void *arg,
+                              void **member_out);
+  void (*gc_leave)(const pinrail_host_t *host, void *member);
+  /** Wakes the gc thread, if there is one. Hook context; a system call only where it sleeps, or shall hurry. */
+  void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
 };
 
 #ifdef __cplusplus

@@ -124,7 +124,8 @@ PINRAIL_API pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t *poo
 /** Gives back the least recently used idle registration of the pool's cache. NOT_FOUND if nothing is idle. */
 PINRAIL_API pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t *pool);
 
-/** Gives back what events killed. Needed only for pools that see few other calls. */
+/** Gives back what events killed. Needed only for pools that see few other calls and have no gc thread:
+ *  mpool_<name>_gc_thread=never, or a registrar of thread mode CALLER. */
 PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
 
 /** What the device sees of a registration; see pinrail_registrar_t. NOT_SUPPORTED where the registrar cannot. */

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/mpool/gc_thread.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <vector>
+
+#include "base/core/lock.h"
+#include "base/core/set_aside.h"
+#include "base/core/thread.h"
+
+namespace pinrail::gc {
+namespace {
+
+constexpr int64_t kSoonMs = 100;
+constexpr int64_t kMostBetweenLooksMs = 10000;
+constexpr int64_t kForEver = -1;
+
+struct Member {
+  Drain drain;
+  void* arg;
+  uint64_t round;  // the last one that drained it
+};
+
+Mutex mutex{LockRank::gc};
+Condition drained;
+std::vector<Member*> members GUARDED_BY(mutex);
+const Member* under_way GUARDED_BY(mutex) = nullptr;
+bool running GUARDED_BY(mutex) = false;
+pthread_t worker;  // as long as running
+std::atomic<bool> stopping{false};
+
+int64_t now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+// The next member that this round has not drained yet, from now on under way; NULL: that was all.
+Member* begin_next(uint64_t round) {
+  Guard guard(mutex);
+  for (Member* member : members) {
+    if (member->round == round) continue;
+    member->round = round;
+    under_way = member;
+    return member;
+  }
+  return nullptr;
+}
+
+void end_this() {
+  Guard guard(mutex);
+  under_way = nullptr;
+  drained.notify_all();
+}
+
+// Whether something has to be looked at again.
+bool drain_all(uint64_t round) {
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return true;  // no memory just now
+  bool is_left = false;
+  while (Member* member = begin_next(round)) {
+    if (member->drain(member->arg, thread) != 0) is_left = true;
+    end_this();
+  }
+  return is_left;
+}
+
+// Until somebody says "now", or it is "soon", or time for another look.
+void wait_for_work(int64_t look_after_ms) {
+  const int64_t began = now_ms();
+  int64_t deadline = look_after_ms == kForEver ? INT64_MAX : began + look_after_ms;
+  bool is_soon = false;
+  while (!stopping.load()) {
+    const uint32_t seen = word.when.load();
+    if (seen == PINRAIL_GC_NOW) return;
+    const int64_t now = now_ms();
+    if (seen == PINRAIL_GC_SOON && !is_soon) {
+      is_soon = true;
+      deadline = std::min(deadline, now + kSoonMs);
+    }
+    if (now >= deadline) return;
+    word.sleep(seen, deadline == INT64_MAX ? kForEver : deadline - now);
+  }
+}
+
+void* run(void*) {
+  prctl(PR_SET_NAME, "pinrail-gc");
+  int64_t look_after_ms = kForEver;
+  for (uint64_t round = 1; !stopping.load(); ++round) {
+    wait_for_work(look_after_ms);
+    // Before the drain, so that what comes during it counts again (W3).
+    const bool is_woken = word.when.exchange(0) != 0;
+    if (stopping.load()) break;
+    const int64_t last = is_woken || look_after_ms == kForEver ? kSoonMs / 2 : look_after_ms;
+    look_after_ms = drain_all(round) ? std::min(2 * last, kMostBetweenLooksMs) : kForEver;
+  }
+  return nullptr;
+}
+
+// The program's signals are not for this thread.
+bool start() REQUIRES(mutex) {
+  if (running) return true;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  stopping.store(false);
+  running = pthread_create(&worker, nullptr, run, nullptr) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return running;
+}
+
+}  // namespace
+
+void Word::sleep(uint32_t seen, int64_t milliseconds) {
+  const timespec time = {static_cast<time_t>(milliseconds / 1000), static_cast<long>(milliseconds % 1000) * 1000000};
+  syscall(SYS_futex, &when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time, nullptr, 0);
+}
+
+Status join(Drain drain, void* arg, void** member_out) {
+  auto member = std::make_unique<Member>(Member{drain, arg, 0});
+  Guard guard(mutex);
+  members.reserve(members.size() + 1);
+  if (!start()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  members.push_back(member.get());
+  *member_out = member.release();
+  return success();
+}
+
+void leave(void* member_pointer) {
+  auto* member = static_cast<Member*>(member_pointer);
+  {
+    Guard guard(mutex);
+    members.erase(std::remove(members.begin(), members.end(), member), members.end());
+    while (under_way == member) drained.wait(mutex);
+  }
+  delete member;
+}
+
+void stop() {
+  {
+    Guard guard(mutex);
+    if (!running) return;
+    running = false;
+  }
+  stopping.store(true);
+  wake_hook(PINRAIL_GC_NOW);
+  pthread_join(worker, nullptr);
+  word.when.store(0);
+}
+
+void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::gc);
+  make_anew(&drained);
+  make_anew(&members);
+  under_way = nullptr;
+  running = false;
+  stopping.store(false);
+  word.when.store(0);
+}
+
+}  // namespace pinrail::gc

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gc_thread.h - one thread of the process that gives back what events killed, although nobody calls in (E4).
+//
+// It starts with the first member and ends at finalize. It sleeps until a hook wakes it: at once, when a member's limit
+// is exceeded, or "soon", which is 100 ms after the first such word. Then it drains every member, one after the other.
+// What is dead and still held is looked at again, at growing intervals.
+//
+// Owns     the list of members. Not what they drain.
+// Threads  all functions at any time; stop() when there is no member. A member's drain is never called twice at once.
+// Hook     wake_hook(): a word, and a system call only when the thread sleeps or shall hurry.
+//
+// W1  No lock is held while a member drains. One whose registrar blocks makes the others wait for their next call.
+// W2  After leave() has returned, the member is not drained any more, and no drain of it is under way.
+// W3  A wake that comes after the thread began to drain makes it drain once more.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
+#define PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
+
+#include <pinrail/component.h>
+
+#include <atomic>
+
+#include "base/core/status.h"
+
+namespace pinrail::gc {
+
+// As host->gc_join in component.h.
+using Drain = int (*)(void* arg, pinrail_thread_t* thread);
+
+// OUT_OF_RESOURCE: no memory, or no thread.
+Status join(Drain drain, void* arg, void** member_out);
+// Waits for a drain that is under way. Not from inside it.
+void leave(void* member);
+
+void wake_hook(pinrail_gc_when_t when);
+
+void stop();
+
+// In a forked child: no members, no thread.
+void leave_parents_life();
+
+// What the thread sleeps on: 0, or the most urgent pinrail_gc_when_t since it began to drain.
+struct Word {
+  std::atomic<uint32_t> when{0};
+
+  void sleep(uint32_t seen, int64_t milliseconds);  // -1: until woken
+};
+extern Word word;
+
+}  // namespace pinrail::gc
+
+#endif

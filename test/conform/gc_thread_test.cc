@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// E4: what is dead and unreferenced goes back to the device although nobody calls.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "test/support/house.h"
+#include "test/support/tasks.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+constexpr char kThread[] = "pinrail-gc";
+
+Settings with_thread(const std::string& when, const std::string& gc_limit = "64M") {
+  return {{"mpool_grdma_gc_thread", when}, {"mpool_grdma_gc_limit", gc_limit}};
+}
+
+// Nobody calls into the library while it waits.
+bool are_gone(const fake::FakeRegistrar& device) {
+  return comes_true([&] { return device.live_count() == 0; });
+}
+
+TEST(GcThread, what_an_event_killed_goes_back_without_a_call) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  for (int round = 0; round < 3; ++round) {
+    pool.use(kBase, kPage);
+    pool.use(kBase + 8 * kPage, kPage);
+    report(kBase, 64 * kPage);
+    EXPECT_EQ(device.live_count(), 2u) << "a hook called the device";
+    EXPECT_TRUE(are_gone(device));
+  }
+  EXPECT_EQ(device.deregistered(PINRAIL_REASON_INVALIDATED), 6u);
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(device.violations(), std::vector<std::string>{});
+}
+
+TEST(GcThread, waits_a_while_for_calls_unless_the_limit_is_exceeded) {
+  using Clock = std::chrono::steady_clock;
+  House house(with_thread("auto", "64K"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  const auto time_of = [&](size_t pages) {
+    pool.use(kBase, pages * kPage);
+    const auto began = Clock::now();
+    report(kBase, kPage);
+    EXPECT_TRUE(are_gone(device));
+    return Clock::now() - began;
+  };
+  EXPECT_GE(time_of(1), std::chrono::milliseconds(100));
+  auto least = Clock::duration::max();
+  for (int round = 0; round < 20; ++round) least = std::min(least, time_of(64));
+  EXPECT_LT(least, std::chrono::milliseconds(100));
+}
+
+TEST(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  pool.use(kBase + 8 * kPage, kPage);
+  report(kBase, 64 * kPage);
+  EXPECT_TRUE(comes_true([&] { return device.live_count() == 1; }));
+  EXPECT_TRUE(device.is_live(held.reg));
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_TRUE(are_gone(device));
+}
+
+TEST(GcThread, what_a_call_left_over_goes_back_too) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  constexpr uintptr_t kMany = 2000;
+  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  report(kBase, 2 * kMany * kPage);
+  pool.use(kBase / 2, kPage);  // a miss gives some of them back
+  report(kBase / 2, kPage);
+  EXPECT_TRUE(are_gone(device));
+}
+
+TEST(GcThread, progress_gives_back_what_a_call_left_over_and_what_came_since) {
+  House house(with_thread("never"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  constexpr uintptr_t kMany = 2000;
+  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  report(kBase, 2 * kMany * kPage);
+  pool.use(kBase / 2, kPage);
+  report(kBase / 2, kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.live_count(), 0u);
+}
+
+TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
+  EXPECT_FALSE(has_thread(kThread));
+  {
+    House house(with_thread("auto"));
+    fake::FakeRegistrar device;
+    Pool not_kept(device, {0});
+    EXPECT_FALSE(has_thread(kThread));
+    Pool kept(device, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "kept"});
+    EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
+    const auto blocked = static_cast<uint64_t>(blocked_signals_of(kThread));
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM}) {
+      EXPECT_NE(blocked & (uint64_t{1} << (signal - 1)), 0u) << signal;
+    }
+  }
+  EXPECT_FALSE(has_thread(kThread));
+}
+
+TEST(GcThread, never_and_always_are_what_they_say) {
+  fake::FakeRegistrar device;
+  {
+    House house(with_thread("never"));
+    Pool pool(device);
+    EXPECT_FALSE(has_thread(kThread));
+    pool.use(kBase, kPage);
+    report(kBase, kPage);
+    EXPECT_EQ(device.live_count(), 1u);
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(device.live_count(), 0u);
+  }
+  House house(with_thread("always"));
+  Pool pool(device, {0});
+  EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
+}
+
+TEST(GcThread, a_wrong_value_stops_the_program) {
+  const House house(with_thread("sometimes"));
+  EXPECT_EQ(house.status, PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
+  fake::FakeOptions options;
+  options.thread_mode = PINRAIL_THREAD_CALLER;
+  options.needs_pool_scope = true;
+  fake::FakeRegistrar device(options), other;
+  House house(with_thread("always", "4K"));
+  Pool pool(device);
+  EXPECT_FALSE(has_thread(kThread));
+  Pool beside(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "beside"});
+  const fake::PoolScope scope;
+  pool.use(kBase, 4 * kPage);
+  beside.use(kBase, 4 * kPage);
+  report(kBase, kPage);
+  EXPECT_TRUE(are_gone(other));
+  EXPECT_EQ(device.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.live_count(), 0u);
+  EXPECT_EQ(device.violations(), std::vector<std::string>{});
+}
+
+TEST(GcThread, a_device_that_blocks_it_blocks_nobody_else_and_destroy_waits_for_it) {
+  House house(with_thread("auto", "4K"));
+  fake::FakeRegistrar device, other;
+  std::atomic<bool> inside{false}, go_on{false}, done{false}, destroyed{false};
+  Pool blocked(device), free(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "free"});
+  device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+    inside = true;
+    while (!go_on) usleep(1000);
+    done = true;
+  });
+  blocked.use(kBase, 4 * kPage);
+  report(kBase, kPage);
+  ASSERT_TRUE(comes_true([&] { return inside.load(); }));
+  // Everything else of this pool, and of others.
+  blocked.use(kBase + 64 * kPage, kPage);
+  blocked.use(kBase + 64 * kPage, kPage);
+  free.use(kBase, 4 * kPage);
+  report(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_progress(free.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(other.live_count(), 0u);
+  EXPECT_EQ(free.close(), PINRAIL_SUCCESS);
+  std::thread destroyer([&] {
+    EXPECT_EQ(blocked.close(), PINRAIL_SUCCESS);
+    EXPECT_TRUE(done.load()) << "destroyed while its device was being called";
+    destroyed = true;
+  });
+  usleep(20000);  // so that it waits
+  EXPECT_FALSE(destroyed.load());
+  go_on = true;
+  destroyer.join();
+  EXPECT_EQ(device.live_count(), 0u);
+}
+
+TEST(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
+  fake::FakeOptions options;
+  options.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  fake::FakeRegistrar device(options);
+  House house(with_thread("auto", "4K"));
+  Pool pool(device);
+  for (int round = 0; round < 500; ++round) {
+    const uintptr_t base = kBase + static_cast<uintptr_t>(round) * 64 * kPage;
+    pool.use(base, 4 * kPage);
+    report(base, kPage);
+  }
+  EXPECT_TRUE(are_gone(device));
+  EXPECT_EQ(device.most_at_once(), 1);
+  EXPECT_EQ(device.violations(), std::vector<std::string>{});
+}
+
+TEST(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  pool.use(kBase, kPage);
+  ASSERT_TRUE(comes_true([] { return has_thread(kThread); }));
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    int wrong = has_thread(kThread) ? 1 : 0;
+    report(kBase, kPage);
+#ifndef __SANITIZE_THREAD__
+    {
+      House again(with_thread("auto"));
+      fake::FakeRegistrar own;
+      Pool pool_of_child(own);
+      if (!has_thread(kThread)) usleep(100000);
+      pool_of_child.use(kBase, kPage);
+      report(kBase, kPage);
+      if (!are_gone(own)) wrong = 2;
+    }
+    if (has_thread(kThread)) wrong = 3;
+#endif
+    _exit(wrong);
+  }
+  int how = -1;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0) << WEXITSTATUS(how);
+  report(kBase, kPage);
+  EXPECT_TRUE(are_gone(device));
+}
+
+}  // namespace
+}  // namespace pinrail::test
