@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * cuda_double.h - a libcuda.so.1 for machines without a GPU: what tests may ask and order of it beyond cuda.h.
+ *
+ * "Device memory" is shared memory (memfd), so that two real processes exchange real bytes through cuIpc calls. What it
+ * does about stale mappings is what the project's story of the driver says; test/gpu/run records what a real one does.
+ *
+ *   addresses   lowest free place first, in multiples of 4 KiB: free + alloc of a size that fits gives the same
+ * address, and two processes have equal addresses buffer id   rises with each allocation of the process IPC open    the
+ * same allocation again: one more reference, the same address; another allocation of the same exporter while an older
+ * one that began there is open: ALREADY_MAPPED; one's own handle: INVALID_CONTEXT; one whose memory is gone:
+ * INVALID_HANDLE. Memory that was freed lives on in whoever has it open (FACTS: it stays with the importer until he
+ * closes). contexts    a stack per thread; calls that need one say INVALID_CONTEXT without
+ *
+ * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:
+ * IPC calls say NOT_SUPPORTED), CUDA_DOUBLE_FAIL ("function:n:error", the n-th call fails so).
+ *
+ * Threads  all functions may run together. A forked child starts anew by cuInit(), as the driver wants it.
+ */
+#ifndef PINRAIL_TEST_FAKE_CUDA_CUDA_DOUBLE_H
+#define PINRAIL_TEST_FAKE_CUDA_CUDA_DOUBLE_H
+
+#include <cuda.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The n-th call from now of that function ("cuIpcOpenMemHandle"; "*": of any) fails with that error; 0: forget it.
+ *  With every != 0 each later call fails, too. */
+void cuda_double_fail(const char* function, uint64_t nth, CUresult error, int every);
+uint64_t cuda_double_calls(const char* function); /**< so far; "*": of all functions that can fail */
+void cuda_double_forget(void);                    /**< counts and orders */
+
+size_t cuda_double_open_handles(void);  /**< references to memory of others: opened and not closed */
+size_t cuda_double_context_depth(void); /**< of the calling thread */
+size_t cuda_double_used(void);          /**< bytes allocated */
+
+/** Memory as if another process had allocated it at that address; its handle can be opened here. */
+CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes, CUipcMemHandle* handle_out,
+                                   uint64_t* buffer_id_out);
+/** As if that process had freed it. */
+CUresult cuda_double_foreign_free(uint32_t pid, CUdeviceptr base);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Start, devices and contexts.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "test/fake/cuda/double_state.h"
+
+using namespace pinrail::cuda_double;
+using Lock = std::lock_guard<std::mutex>;
+
+namespace {
+
+size_t number_of(const char* variable, size_t otherwise) {
+  const char* text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): at start-up
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+// "function:n:error"
+void read_order(State* in) {
+  const char* text = std::getenv("CUDA_DOUBLE_FAIL");  // NOLINT(concurrency-mt-unsafe): at start-up
+  if (text == nullptr) return;
+  const std::string order = text;
+  const size_t first = order.find(':'), second = order.find(':', first + 1);
+  if (first == std::string::npos || second == std::string::npos) return;
+  in->orders[order.substr(0, first)] = {std::strtoull(order.c_str() + first + 1, nullptr, 10),
+                                        static_cast<CUresult>(std::atoi(order.c_str() + second + 1)), false};
+}
+
+bool is_device(CUdevice device) { return device >= 0 && device < state().devices; }
+
+template <typename Body>
+CUresult call(const char* function, Body&& body) {
+  Lock lock(state().mutex);
+  const CUresult entered = enter(function);
+  return entered != CUDA_SUCCESS ? entered : body(state());
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuInit(unsigned flags) {
+  State& in = state();
+  Lock lock(in.mutex);
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (in.initialised) return CUDA_SUCCESS;
+  in.devices = static_cast<int>(number_of("CUDA_DOUBLE_DEVICES", 1));
+  in.limit = number_of("CUDA_DOUBLE_MEMORY", SIZE_MAX);
+  in.has_ipc = std::getenv("CUDA_DOUBLE_NO_IPC") == nullptr;  // NOLINT(concurrency-mt-unsafe): at start-up
+  if (in.devices <= 0 || in.devices > kMostDevices) return CUDA_ERROR_NO_DEVICE;
+  for (int i = 0; i < in.devices; ++i) in.primary[i].device = i;
+  read_order(&in);
+  in.initialised = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDriverGetVersion(int* version) {
+  *version = CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {
+  *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetCount(int* count) {
+  return call("cuDeviceGetCount", [&](State& in) {
+    *count = in.devices;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+  return call("cuDeviceGet", [&](State&) {
+    if (!is_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  return call("cuDeviceGetUuid", [&](State&) {
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    std::memset(uuid->bytes, 0x40 + device, sizeof(uuid->bytes));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  return call("cuDeviceGetAttribute", [&](State& in) {
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING ||
+                     (attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED && in.has_ipc)
+                 ? 1
+                 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return call("cuDevicePrimaryCtxRetain", [&](State& in) {
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    ++in.primary[device].references;
+    *context = &in.primary[device];
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
+  return call("cuDevicePrimaryCtxRelease", [&](State& in) {
+    if (!is_device(device) || in.primary[device].references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    --in.primary[device].references;
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
+  return call("cuCtxPushCurrent", [&](State&) {
+    if (context == nullptr || context->references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    contexts().push_back(context);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
+  return call("cuCtxPopCurrent", [&](State&) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context != nullptr) *context = contexts().back();
+    contexts().pop_back();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+  return call("cuCtxSetCurrent", [&](State&) {
+    if (!no_context()) contexts().pop_back();
+    if (context != nullptr) contexts().push_back(context);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuCtxGetCurrent(CUcontext* context) {
+  return call("cuCtxGetCurrent", [&](State&) {
+    *context = no_context() ? nullptr : contexts().back();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) {
+  return call("cuCtxGetDevice", [&](State&) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = contexts().back()->device;
+    return CUDA_SUCCESS;
+  });
+}
+
+void cuda_double_fail(const char* function, uint64_t nth, CUresult error, int every) {
+  Lock lock(state().mutex);
+  state().orders[function] = {nth, error, every != 0};
+}
+
+uint64_t cuda_double_calls(const char* function) {
+  Lock lock(state().mutex);
+  return state().calls[function];
+}
+
+void cuda_double_forget(void) {
+  Lock lock(state().mutex);
+  state().calls.clear();
+  state().orders.clear();
+}
+
+size_t cuda_double_context_depth(void) { return contexts().size(); }
+
+size_t cuda_double_used(void) {
+  Lock lock(state().mutex);
+  return state().used;
+}
+
+}  // extern "C"

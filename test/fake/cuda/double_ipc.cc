@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory of other processes.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "test/fake/cuda/double_state.h"
+
+using namespace pinrail::cuda_double;
+using Lock = std::lock_guard<std::mutex>;
+
+namespace {
+
+void write_handle(CUipcMemHandle* handle, const Wire& wire) {
+  std::memset(handle, 0, sizeof(*handle));
+  std::memcpy(handle, &wire, sizeof(wire));
+}
+
+// The exporter's descriptor, if it is still that allocation's: a number may have been used again.
+int fetch(const Wire& wire) {
+  char path[64], name[64], expected[64];
+  std::snprintf(path, sizeof(path), "/proc/%u/fd/%d", wire.holder, wire.descriptor);
+  const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
+  std::snprintf(expected, sizeof(expected), "/memfd:cuda-double-%llu (deleted)",
+                static_cast<unsigned long long>(wire.id));
+  const ssize_t length = readlink(path, name, sizeof(name) - 1);
+  if (length > 0 && std::string(name, static_cast<size_t>(length)) == expected) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
+CUresult open_new(State* in, const Wire& wire, CUdeviceptr* address_out) {
+  const int descriptor = fetch(wire);
+  if (descriptor < 0) return CUDA_ERROR_INVALID_HANDLE;
+  const uintptr_t at = in->take(wire.bytes);
+  const bool mapped = at != 0 && map_at(at, wire.bytes, descriptor);
+  close(descriptor);
+  if (!mapped) {
+    in->give_back(at);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  in->imports[at] = {wire.owner, wire.base, wire.id, wire.bytes, 1};
+  *address_out = at;
+  return CUDA_SUCCESS;
+}
+
+CUresult open_handle(State* in, const Wire& wire, CUdeviceptr* address_out) {
+  if (wire.magic != kMagic) return CUDA_ERROR_INVALID_HANDLE;
+  if (wire.owner == static_cast<uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
+  for (auto& [at, import] : in->imports) {
+    if (import.owner != wire.owner || import.base != wire.base) continue;
+    if (import.id != wire.id) return CUDA_ERROR_ALREADY_MAPPED;
+    ++import.references;
+    *address_out = at;
+    return CUDA_SUCCESS;
+  }
+  return open_new(in, wire, address_out);
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+  State& in = state();
+  Lock lock(in.mutex);
+  const CUresult entered = enter("cuIpcGetMemHandle");
+  if (entered != CUDA_SUCCESS) return entered;
+  if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto found = in.holding(address);
+  if (found == in.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+  found->second.exported = true;
+  const auto self = static_cast<uint32_t>(getpid());
+  write_handle(handle,
+               {kMagic, self, self, found->second.descriptor, found->second.id, found->first, found->second.bytes});
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
+  State& in = state();
+  Lock lock(in.mutex);
+  const CUresult entered = enter("cuIpcOpenMemHandle");
+  if (entered != CUDA_SUCCESS) return entered;
+  if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  Wire wire;
+  std::memcpy(&wire, &handle, sizeof(wire));
+  return open_handle(&in, wire, address);
+}
+
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+  State& in = state();
+  Lock lock(in.mutex);
+  const CUresult entered = enter("cuIpcCloseMemHandle");
+  if (entered != CUDA_SUCCESS) return entered;
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  const auto found = in.imports.find(address);
+  if (found == in.imports.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (--found->second.references != 0) return CUDA_SUCCESS;
+  in.give_back(found->first);
+  in.imports.erase(found);
+  return CUDA_SUCCESS;
+}
+
+size_t cuda_double_open_handles(void) {
+  Lock lock(state().mutex);
+  size_t open = 0;
+  for (const auto& each : state().imports) open += each.second.references;
+  return open;
+}
+
+CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes, CUipcMemHandle* handle_out,
+                                   uint64_t* buffer_id_out) {
+  State& in = state();
+  Lock lock(in.mutex);
+  if (in.foreign.count({pid, base}) != 0) return CUDA_ERROR_ALREADY_MAPPED;
+  Allocation made;
+  made.bytes = bytes;
+  made.id = in.next_id++;
+  made.descriptor = make_memory(made.id, bytes);
+  if (made.descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  in.foreign[{pid, base}] = made;
+  write_handle(handle_out, {kMagic, pid, static_cast<uint32_t>(getpid()), made.descriptor, made.id, base, bytes});
+  *buffer_id_out = made.id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuda_double_foreign_free(uint32_t pid, CUdeviceptr base) {
+  State& in = state();
+  Lock lock(in.mutex);
+  const auto found = in.foreign.find({pid, base});
+  if (found == in.foreign.end()) return CUDA_ERROR_INVALID_VALUE;
+  close(found->second.descriptor);
+  in.foreign.erase(found);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

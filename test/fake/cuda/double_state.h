@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// double_state.h - what one process's driver double knows.
+//
+// Owns     the arena of device addresses, allocations, imported mappings, counts and orders to fail.
+// Threads  everything under `mutex`, but the stack of contexts, which is each thread's own.
+#ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
+#define PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "test/fake/cuda/cuda_double.h"
+
+struct CUctx_st {
+  int device = 0;
+  unsigned references = 0;
+};
+
+namespace pinrail::cuda_double {
+
+constexpr size_t kGrain = 4096;
+constexpr uintptr_t kArena = 0x7ea000000000;  // where sanitizers, too, let programs have memory
+constexpr size_t kArenaBytes = size_t{64} << 30;
+constexpr int kMostDevices = 8;
+
+// What travels in a CUipcMemHandle.
+struct Wire {
+  uint32_t magic;
+  uint32_t owner;   // the exporter's pid, or what a foreign allocation pretends
+  uint32_t holder;  // the process whose descriptor it is
+  int32_t descriptor;
+  uint64_t id;
+  uint64_t base;
+  uint64_t bytes;
+};
+static_assert(sizeof(Wire) <= sizeof(CUipcMemHandle), "it fits");
+constexpr uint32_t kMagic = 0x43444842;
+
+struct Allocation {
+  size_t bytes = 0;
+  int descriptor = -1;
+  uint64_t id = 0;
+  int device = 0;
+  bool exported = false;
+  bool sync_memops = false;
+};
+
+struct Import {
+  uint32_t owner = 0;
+  uint64_t base = 0;
+  uint64_t id = 0;
+  size_t bytes = 0;
+  unsigned references = 0;
+};
+
+struct Order {
+  uint64_t nth = 0;
+  CUresult error = CUDA_SUCCESS;
+  bool every = false;
+};
+
+struct State {
+  std::mutex mutex;
+  bool initialised = false;
+  int devices = 1;
+  bool has_ipc = true;
+  size_t limit = SIZE_MAX;
+  size_t used = 0;
+  uintptr_t arena = 0;
+  uint64_t next_id = 1;
+  std::map<uintptr_t, size_t> taken;  // of the arena: own memory and imports
+  std::map<uintptr_t, Allocation> allocations;
+  std::map<uintptr_t, Import> imports;
+  std::map<std::pair<uint32_t, uint64_t>, Allocation> foreign;
+  std::map<std::string, uint64_t> calls;
+  std::map<std::string, Order> orders;
+  CUctx_st primary[kMostDevices];
+
+  uintptr_t take(size_t bytes);  // a place in the arena, or 0
+  void give_back(uintptr_t at);
+  // The allocation that holds the address, or end.
+  std::map<uintptr_t, Allocation>::iterator holding(uintptr_t address);
+};
+
+State& state();
+std::vector<CUcontext>& contexts();  // the thread's stack
+inline size_t round_up(size_t bytes) { return (bytes + kGrain - 1) & ~(kGrain - 1); }
+
+// A memfd of that size, named so that who opens it by /proc can tell which one it is; -1.
+int make_memory(uint64_t id, size_t bytes);
+bool map_at(uintptr_t at, size_t bytes, int descriptor);
+
+// Counts the call; what it shall answer: an order, or NOT_INITIALIZED. mutex is held.
+CUresult enter(const char* function);
+inline bool no_context() { return contexts().empty(); }
+
+}  // namespace pinrail::cuda_double
+
+#endif

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The driver double does what the driver is known to do: else tests on it would prove nothing.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "test/fake/cuda/cuda_double.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kKiB = 1024;
+
+class CudaDouble : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+  }
+  void TearDown() override {
+    cuda_double_forget();
+    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_double_context_depth(), 0u);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_EQ(cuda_double_used(), 0u);
+  }
+  static CUdeviceptr alloc(size_t bytes) {
+    CUdeviceptr at = 0;
+    EXPECT_EQ(cuMemAlloc(&at, bytes), CUDA_SUCCESS);
+    return at;
+  }
+  static uint64_t id_of(CUdeviceptr at) {
+    unsigned long long id = 0;
+    EXPECT_EQ(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at), CUDA_SUCCESS);
+    return id;
+  }
+  static CUresult open(const CUipcMemHandle& handle, CUdeviceptr* at_out) {
+    return cuIpcOpenMemHandle(at_out, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  }
+  CUcontext context_ = nullptr;
+};
+
+TEST_F(CudaDouble, memory_that_was_freed_is_given_out_again_at_the_same_address_with_a_new_id) {
+  const CUdeviceptr first = alloc(32 * kKiB);
+  const uint64_t id = id_of(first);
+  ASSERT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  const CUdeviceptr second = alloc(64 * kKiB);
+  EXPECT_EQ(second, first);
+  EXPECT_GT(id_of(second), id);
+  EXPECT_EQ(id_of(second + 100), id_of(second));
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(CudaDouble, a_pointer_inside_an_allocation_tells_its_range) {
+  const CUdeviceptr at = alloc(10000);
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  unsigned type = 0;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                 CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+  void* values[] = {&base, &bytes, &type};
+  ASSERT_EQ(cuPointerGetAttributes(3, names, values, at + 9999), CUDA_SUCCESS);
+  EXPECT_EQ(base, at);
+  EXPECT_EQ(bytes, 10000u);
+  EXPECT_EQ(type, unsigned{CU_MEMORYTYPE_DEVICE});
+  int host = 0;
+  ASSERT_EQ(cuPointerGetAttributes(3, names, values, reinterpret_cast<CUdeviceptr>(&host)), CUDA_SUCCESS);
+  EXPECT_EQ(type, 0u);
+  EXPECT_EQ(bytes, 0u);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(CudaDouble, ones_own_handle_cannot_be_opened) {
+  const CUdeviceptr at = alloc(4096);
+  CUipcMemHandle handle;
+  ASSERT_EQ(cuIpcGetMemHandle(&handle, at), CUDA_SUCCESS);
+  CUdeviceptr mapped = 0;
+  EXPECT_EQ(open(handle, &mapped), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(CudaDouble, a_newer_allocation_is_already_mapped_while_the_older_one_is_open) {
+  CUipcMemHandle older, newer;
+  uint64_t id = 0;
+  CUdeviceptr mapped = 0, other = 0;
+  ASSERT_EQ(cuda_double_foreign_alloc(7, 0x10000, 32 * kKiB, &older, &id), CUDA_SUCCESS);
+  ASSERT_EQ(open(older, &mapped), CUDA_SUCCESS);
+  ASSERT_EQ(cuda_double_foreign_free(7, 0x10000), CUDA_SUCCESS);
+  ASSERT_EQ(cuda_double_foreign_alloc(7, 0x10000, 64 * kKiB, &newer, &id), CUDA_SUCCESS);
+  EXPECT_EQ(open(newer, &other), CUDA_ERROR_ALREADY_MAPPED);
+  ASSERT_EQ(cuIpcCloseMemHandle(mapped), CUDA_SUCCESS);
+  EXPECT_EQ(open(older, &other), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(open(newer, &other), CUDA_SUCCESS);
+  EXPECT_EQ(cuIpcCloseMemHandle(other), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_double_foreign_free(7, 0x10000), CUDA_SUCCESS);
+}
+
+TEST_F(CudaDouble, the_same_handle_again_counts_and_gives_the_same_address) {
+  CUipcMemHandle handle;
+  uint64_t id = 0;
+  CUdeviceptr first = 0, second = 0;
+  ASSERT_EQ(cuda_double_foreign_alloc(7, 0x10000, 4096, &handle, &id), CUDA_SUCCESS);
+  ASSERT_EQ(open(handle, &first), CUDA_SUCCESS);
+  ASSERT_EQ(open(handle, &second), CUDA_SUCCESS);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(cuda_double_open_handles(), 2u);
+  EXPECT_EQ(cuIpcCloseMemHandle(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 1u);
+  EXPECT_EQ(cuIpcCloseMemHandle(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuIpcCloseMemHandle(first), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuda_double_foreign_free(7, 0x10000), CUDA_SUCCESS);
+}
+
+TEST_F(CudaDouble, calls_fail_on_order_and_are_counted) {
+  cuda_double_forget();
+  cuda_double_fail("cuMemAlloc", 2, CUDA_ERROR_OUT_OF_MEMORY, 0);
+  CUdeviceptr first = alloc(4096), second = 0;
+  EXPECT_EQ(cuMemAlloc(&second, 4096), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemAlloc(&second, 4096), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_double_calls("cuMemAlloc"), 3u);
+  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+}
+
+TEST_F(CudaDouble, without_a_context_nothing_is_allocated_or_opened) {
+  ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+  CUdeviceptr at = 0;
+  EXPECT_EQ(cuMemAlloc(&at, 4096), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(open(CUipcMemHandle{}, &at), CUDA_ERROR_INVALID_CONTEXT);
+  ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+}
+
+// What the importer sees, byte for byte, and after the exporter has freed it. The child is forked before cuInit().
+TEST(CudaDoubleProcesses, two_processes_exchange_bytes_and_freed_memory_lives_on_until_it_is_closed) {
+  int to_child[2], to_parent[2];
+  ASSERT_EQ(pipe(to_child), 0);
+  ASSERT_EQ(pipe(to_parent), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    CUcontext context;
+    CUdeviceptr at = 0;
+    CUipcMemHandle handle;
+    char go;
+    std::vector<unsigned char> bytes(5000, 0x5a);
+    bool well = cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+                cuCtxPushCurrent(context) == CUDA_SUCCESS && cuMemAlloc(&at, bytes.size()) == CUDA_SUCCESS &&
+                cuMemcpyHtoD(at, bytes.data(), bytes.size()) == CUDA_SUCCESS &&
+                cuIpcGetMemHandle(&handle, at) == CUDA_SUCCESS;
+    well = write(to_parent[1], &handle, sizeof(handle)) == sizeof(handle) && well;
+    well = read(to_child[0], &go, 1) == 1 && well;
+    bytes.assign(bytes.size(), 0xa5);  // the importer sees it
+    well = cuMemcpyHtoD(at, bytes.data(), bytes.size()) == CUDA_SUCCESS && cuMemFree(at) == CUDA_SUCCESS && well;
+    well = write(to_parent[1], &go, 1) == 1 && read(to_child[0], &go, 1) == 1 && well;
+    _exit(well ? 0 : 1);
+  }
+  CUcontext context;
+  CUdeviceptr at = 0;
+  CUipcMemHandle handle;
+  char go = 'g';
+  std::vector<unsigned char> seen(5000);
+  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
+  ASSERT_EQ(read(to_parent[0], &handle, sizeof(handle)), ssize_t{sizeof(handle)});
+  ASSERT_EQ(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemcpyDtoH(seen.data(), at, seen.size()), CUDA_SUCCESS);
+  EXPECT_EQ(seen, std::vector<unsigned char>(5000, 0x5a));
+  ASSERT_EQ(write(to_child[1], &go, 1), 1);
+  ASSERT_EQ(read(to_parent[0], &go, 1), 1);
+  ASSERT_EQ(cuMemcpyDtoH(seen.data(), at, seen.size()), CUDA_SUCCESS);
+  EXPECT_EQ(seen, std::vector<unsigned char>(5000, 0xa5));
+  EXPECT_EQ(cuIpcCloseMemHandle(at), CUDA_SUCCESS);
+  EXPECT_EQ(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_HANDLE);
+  ASSERT_EQ(write(to_child[1], &go, 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test
