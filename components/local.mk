@@ -70,6 +70,17 @@ components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
 endif
 
+if HAVE_CUDA
+component_libraries += components/registrar_cuda_ipc.la
+components_registrar_cuda_ipc_la_SOURCES = \
+	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
+	components/registrar/cuda_ipc/cuda_ipc_register.cc components/registrar/cuda_ipc/cuda_library.cc \
+	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h
+components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
+components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)
+endif
+
+EXTRA_DIST += components/registrar/cuda_ipc/README components/registrar/cuda_ipc/cuda_ipc_help.txt
 EXTRA_DIST += components/component.map \
 	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
 	components/rcache/vma/README components/monitor/external/README \
@@ -88,6 +99,7 @@ component_symbol_monitor_external = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_e
 component_symbol_monitor_patcher = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_patcher_component
 component_symbol_registrar_mlock = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_mlock_component
 component_symbol_registrar_iouring = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_iouring_component
+component_symbol_registrar_cuda_ipc = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_cuda_ipc_component
 component_symbol_registrar_verbs = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_verbs_component
 else
 pkglib_LTLIBRARIES += $(component_libraries)

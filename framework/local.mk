@@ -23,3 +23,7 @@ EXTRA_DIST += \
 pkginclude_HEADERS += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc
 libpinrail_internal_la_SOURCES += framework/front/front_machine.cc
+
+# GPU memory across processes.
+pkginclude_HEADERS += framework/include/pinrail/gpu.h
+libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc

@@ -345,6 +345,8 @@ test_conform_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/house.h \
 	test/support/tasks.h $(fake_registrar_sources)
 test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+endif
+
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.
 if HAVE_CUDA
 check_LTLIBRARIES += test/fake/libcuda.la
@@ -360,5 +362,11 @@ TESTS += test/unit/fake/cuda_double_test
 test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc
 test_unit_fake_cuda_double_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/cuda_ipc
+TESTS += test/conform/cuda_ipc
+test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/registrar_conformance.h \
+	test/conform/registrar_subject.cc test/support/skip_main.cc
+test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_cuda_ipc_LDADD = test/fake/libcuda.la $(registrar_conformance_libs)
 endif
 endif

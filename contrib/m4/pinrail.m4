@@ -136,6 +136,7 @@ AC_DEFUN([PINRAIL_COMPONENTS], [
   pinrail_components="mpool_grdma rcache_vma registrar_mlock monitor_external monitor_patcher"
   AS_IF([test "x$pinrail_have_uring" = xyes], [pinrail_components="$pinrail_components registrar_iouring"])
   AS_IF([test "x$pinrail_have_verbs" = xyes], [pinrail_components="$pinrail_components registrar_verbs"])
+  AS_IF([test "x$pinrail_have_cuda" = xyes], [pinrail_components="$pinrail_components registrar_cuda_ipc"])
   pinrail_component_kind=DSO
   PINRAIL_STATIC_LIST=""
   AS_IF([test "x$enable_static_components" = xyes], [

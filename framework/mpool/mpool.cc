@@ -48,6 +48,15 @@ Status create_module(const loader::Loader& loader, const char* name, const pinra
   return refuse("no mpool takes it", "registrar", pool->registrar->name.c_str(), PINRAIL_ERR_NOT_SUPPORTED);
 }
 
+// What a registrar must be able to take for the named component; 0: anything.
+uint32_t kinds_for(const loader::Loader& loader, const char* name) {
+  for (const loader::Opened& opened : loader.opened("mpool")) {
+    if (name == nullptr || std::strcmp(opened.descriptor->name, name) != 0) continue;
+    return static_cast<const pinrail_mpool_ops_t*>(opened.descriptor->ops)->kinds;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
@@ -55,7 +64,7 @@ Status create(const loader::Loader& loader, const char* name, const pinrail_regi
               std::unique_ptr<pinrail_mpool>* pool_out) {
   if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0) return PINRAIL_ERR_BAD_PARAM;
   auto pool = std::make_unique<pinrail_mpool>();
-  const Status bound = registrar::bind(loader, registrar, &pool->registrar);
+  const Status bound = registrar::bind(loader, registrar, kinds_for(loader, name), &pool->registrar);
   if (!bound.ok()) return bound;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, name, config, pool.get());

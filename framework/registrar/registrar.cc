@@ -82,7 +82,9 @@ void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
 // What a registrar may not touch. Put right again where it did: others read these fields while the call runs, so
 // nothing is written as long as nothing is wrong.
 bool left_alone(const pinrail_register_request_t* request, pinrail_registration_t* reg) {
-  if (reg->base == request->addr && reg->length == request->length && reg->traits == request->traits) return true;
+  const bool is_mapped = request->kind == PINRAIL_KIND_REMOTE && reg->base != nullptr;  // where: its own choice
+  const bool same_base = is_mapped || reg->base == request->addr;
+  if (same_base && reg->length == request->length && reg->traits == request->traits) return true;
   reg->base = request->addr;
   reg->length = request->length;
   reg->traits = request->traits;

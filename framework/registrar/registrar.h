@@ -37,9 +37,10 @@ struct pinrail_bound_registrar {
 
 namespace pinrail::registrar {
 
-// The one that is chosen: the lent table, the named component, or the first that works here, by priority.
+// The one that is chosen: the lent table, the named component, or the first that works here, by priority, and takes one
+// of these kinds of memory (PINRAIL_KIND_* bits; 0: any).
 // BAD_PARAM: the table is incomplete; NOT_FOUND: no such component; else what the component said.
-Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice,
+Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, uint32_t kinds,
             std::unique_ptr<pinrail_bound_registrar>* bound_out);
 
 // Host services; see component.h.

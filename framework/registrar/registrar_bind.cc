@@ -82,11 +82,16 @@ Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t
   return PINRAIL_ERR_NOT_FOUND;
 }
 
-Status bind_best(const loader::Loader& loader, void* native, Bound* bound_out) {
+Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bound* bound_out) {
   std::string tried;
   for (const loader::Opened& opened : loader.opened("registrar")) {
-    const Status status = bind_component(opened, native, bound_out);
-    if (status.ok()) return status;
+    Bound bound;
+    Status status = bind_component(opened, native, &bound);
+    if (status.ok() && kinds != 0 && (bound->table.kinds & kinds) == 0) status = PINRAIL_ERR_NOT_SUPPORTED;
+    if (status.ok()) {
+      *bound_out = std::move(bound);
+      return status;
+    }
     tried += (tried.empty() ? "" : ", ") + std::string(opened.descriptor->name) + " " + status_name(status.code());
   }
   if (tried.empty()) tried = "none is loaded";
@@ -97,10 +102,10 @@ Status bind_best(const loader::Loader& loader, void* native, Bound* bound_out) {
 
 }  // namespace
 
-Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
+Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, uint32_t kinds, Bound* bound_out) {
   if (choice.table != nullptr) return bind_lent(*choice.table, bound_out);
   if (choice.name != nullptr) return bind_named(loader, choice, bound_out);
-  return bind_best(loader, choice.native, bound_out);
+  return bind_best(loader, choice.native, kinds, bound_out);
 }
 
 }  // namespace pinrail::registrar

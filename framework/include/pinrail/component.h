@@ -231,6 +231,14 @@ typedef struct pinrail_mpool_ops {
   void (*counters)(void *module, pinrail_mpool_stats_t *stats_out);
   /** Checks the module's invariants. For tests. */
   pinrail_status_t (*check)(void *module);
+  /** PINRAIL_KIND_* bits; where the caller names no registrar, one that takes at least one of them. 0: any. */
+  uint32_t kinds;
+  /** Optional: pinrail_mpool_export() and pinrail_mpool_register_remote(), see pinrail.h. The C face has looked for NULL
+   *  and unknown bits; what the block says is not checked. */
+  pinrail_status_t (*export_range)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
+                                   pinrail_gpu_handle_t *block_out, size_t *offset_out);
+  pinrail_status_t (*register_remote)(void *module, pinrail_thread_t *thread, const pinrail_gpu_handle_t *block,
+                                      size_t offset, size_t length, uint64_t how, pinrail_handle_t *handle_out);
 } pinrail_mpool_ops_t;
 
 /* ---- monitor --------------------------------------------------------------------------------------------------- */

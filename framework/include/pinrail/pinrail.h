@@ -11,6 +11,7 @@
 #ifndef PINRAIL_PINRAIL_H
 #define PINRAIL_PINRAIL_H
 
+#include <pinrail/gpu.h>
 #include <pinrail/params.h>
 #include <pinrail/registrar.h>
 #include <pinrail/stats.h>
@@ -127,6 +128,28 @@ PINRAIL_API pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t *pool);
 /** Gives back what events killed. Needed only for pools that see few other calls and have no gc thread:
  *  mpool_<name>_gc_thread=never, or a registrar of thread mode CALLER. */
 PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
+
+/**
+ * For pools of the mpool "gpusm": the block by which a peer opens the GPU memory that holds the range. It names the whole
+ * allocation; offset_out is where the range begins in it. Holds nothing: the block is good until the memory is freed,
+ * which the pool learns from monitor "cuda" or from pinrail_monitor_report().
+ * NOT_FOUND: no GPU memory; NOT_SUPPORTED: another mpool, or memory that the driver cannot share; BAD_PARAM: the range
+ * does not lie within one allocation; OUT_OF_RESOURCE: more than mpool_gpusm_max_exports are exported.
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_export(pinrail_mpool_t *pool, void *addr, size_t length,
+                                                  pinrail_gpu_handle_t *block_out, size_t *offset_out);
+
+/**
+ * For pools of the mpool "rgpusm": a referenced registration of the peer's whole allocation; the range [offset, offset +
+ * length) of it is at reg->base + offset here.
+ * BAD_PARAM: the block is damaged, or the range is not within it; VERSION: a block of another version; PERM: of another
+ * user; NOT_SUPPORTED: of another machine or pid namespace, of this process itself, or the pool is of another mpool;
+ * NOT_FOUND: its memory was freed; WOULD_BLOCK: a stale mapping that is still referenced is in the way;
+ * OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: as pinrail_mpool_register().
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t *pool, const pinrail_gpu_handle_t *block,
+                                                           size_t offset, size_t length, uint32_t access,
+                                                           uint32_t flags, pinrail_handle_t *handle_out);
 
 /** What the device sees of a registration; see pinrail_registrar_t. NOT_SUPPORTED where the registrar cannot. */
 PINRAIL_API pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void *into,

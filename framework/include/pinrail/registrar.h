@@ -4,14 +4,21 @@
 #ifndef PINRAIL_REGISTRAR_H
 #define PINRAIL_REGISTRAR_H
 
+#include <pinrail/gpu.h>
 #include <pinrail/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/** What kind of memory a request names. Bits, so that a registrar can list what it takes. */
-enum { PINRAIL_KIND_HOST = 0x1u, PINRAIL_KIND_DMABUF = 0x2u, PINRAIL_KIND_REMOTE = 0x4u };
+/**
+ * What kind of memory a request names. Bits, so that a registrar can list what it takes.
+ * REMOTE: a peer's GPU memory; addr and length are the whole allocation as its owner knows it, handle is its block, and
+ * the registrar sets reg->base to where it can be reached here. GPU: an allocation of this process's, whole; nothing is
+ * mapped. Of both kinds the tail begins with the block (pinrail_gpu_handle_t): for GPU the registrar fills in kind, base,
+ * length, buffer_id, device and driver, and the pool the rest.
+ */
+enum { PINRAIL_KIND_HOST = 0x1u, PINRAIL_KIND_DMABUF = 0x2u, PINRAIL_KIND_REMOTE = 0x4u, PINRAIL_KIND_GPU = 0x8u };
 
 /** From where the table may be called. */
 typedef enum pinrail_thread_mode {
@@ -76,6 +83,12 @@ typedef struct pinrail_registrar {
                                   size_t length);
   pinrail_status_t (*device_write)(void *context, const pinrail_registration_t *reg, size_t offset, const void *from,
                                    size_t length);
+
+  /**
+   * For registrars of the kind GPU: which allocation of GPU memory holds the address, and its id now. NOT_FOUND: that is
+   * no GPU memory. Asked on each hit, on any thread.
+   */
+  pinrail_status_t (*identify)(void *context, const void *addr, pinrail_gpu_range_t *range_out);
 } pinrail_registrar_t;
 
 /** The registrar's tail of a registration, or NULL if the registrar declared none. */

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters, open, close; makes and ends registrars.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "components/registrar/cuda_ipc/cuda_ipc.h"
+
+namespace pinrail::cuda_ipc {
+namespace {
+
+const char kHelp[] =
+#include "components/registrar/cuda_ipc/cuda_ipc_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "library", "libcuda.so.1",
+     "File name of the CUDA driver library, as dlopen takes it. For sites that keep it where the loader does not look.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "device", "-1",
+     "Number of the GPU in whose context the memory of peers is mapped. -1: the GPU where it lies if this process sees "
+     "that one, else GPU 0.",
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 4, nullptr, -1, kMostDevices - 1, nullptr}};
+
+void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
+  char line[256];
+  std::snprintf(line, sizeof(line), "%s: %s", what, why);
+  host->log(host, PINRAIL_LOG_INFO, line);
+}
+
+// Loads the library, and does not start the driver: that takes a good part of a second, and the program may need no
+// GPU.
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  pinrail_param_value_t file{};
+  const Status found = host->param(host, "library", &file);
+  if (!found.ok()) return found.code();
+  std::unique_ptr<Component> component(new (std::nothrow) Component{host, {}});
+  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const char* why = "";
+  const Status opened = component->library.open(file.s, &why);
+  if (!opened.ok()) {
+    log_reason(host, "no CUDA driver", why);
+    return opened.code();
+  }
+  *context_out = component.release();
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Component*>(context); }
+
+// The driver's answers, as numbers: names would need a newer driver.
+pinrail_status_t not_available(const pinrail_host_t* host, const char* what, CUresult error) {
+  char why[48];
+  std::snprintf(why, sizeof(why), "the driver says %d", static_cast<int>(error));
+  log_reason(host, what, why);
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+pinrail_status_t find_devices(Registrar* registrar) {
+  const Library& cuda = registrar->cuda;
+  const pinrail_host_t* host = registrar->component->host;
+  CUresult error = cuda.cuInit(0);
+  if (error != CUDA_SUCCESS) return not_available(host, "the CUDA driver does not start", error);
+  error = cuda.cuDeviceGetCount(&registrar->device_count);
+  if (error != CUDA_SUCCESS || registrar->device_count == 0) return not_available(host, "no GPU", error);
+  if (registrar->device_count > kMostDevices) registrar->device_count = kMostDevices;
+  for (int i = 0; i < registrar->device_count; ++i) {
+    CUdevice device = 0;
+    CUuuid uuid{};
+    error = cuda.cuDeviceGet(&device, i);
+    if (error == CUDA_SUCCESS) error = cuda.cuDeviceGetUuid(&uuid, device);
+    if (error != CUDA_SUCCESS) return not_available(host, "a GPU does not answer", error);
+    std::memcpy(registrar->uuids[i], uuid.bytes, sizeof(registrar->uuids[i]));
+  }
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t read_device(Registrar* registrar) {
+  const pinrail_host_t* host = registrar->component->host;
+  pinrail_param_value_t device{};
+  const Status status = host->param(host, "device", &device);
+  if (!status.ok()) return status.code();
+  registrar->device = static_cast<int>(device.i);
+  if (registrar->device < registrar->device_count) return PINRAIL_SUCCESS;
+  char asked[16], there[16];
+  std::snprintf(asked, sizeof(asked), "%d", registrar->device);
+  std::snprintf(there, sizeof(there), "%d", registrar->device_count);
+  const pinrail_help_arg_t args[] = {{"device", asked}, {"count", there}};
+  host->help(host, "no such device", args, 2);
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+void fill_table(Registrar* registrar) {
+  pinrail_registrar_t& table = registrar->limits;
+  table.size = sizeof(table);
+  table.name = "cuda_ipc";
+  table.context = registrar;
+  table.thread_mode = PINRAIL_THREAD_CONCURRENT;  // the driver is thread-safe
+  table.kinds = uint32_t{PINRAIL_KIND_GPU} | uint32_t{PINRAIL_KIND_REMOTE};
+  table.granularity = 1;
+  table.tail_size = sizeof(Tail);
+  table.register_mem = register_mem;
+  table.deregister_mem = deregister_mem;
+  table.device_read = device_read;
+  table.device_write = device_write;
+  table.identify = identify;
+}
+
+pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {
+  std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(static_cast<Component*>(context)));
+  if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  registrar->process = getpid();
+  pinrail_status_t status = find_devices(registrar.get());
+  if (status == PINRAIL_SUCCESS) status = read_device(registrar.get());
+  if (status != PINRAIL_SUCCESS) return status;
+  fill_table(registrar.get());
+  *registrar_out = registrar.release()->limits;
+  return PINRAIL_SUCCESS;
+}
+
+void destroy(void*, pinrail_registrar_t* table) {
+  const std::unique_ptr<Registrar> registrar(static_cast<Registrar*>(table->context));
+  if (getpid() != registrar->process) return;  // I2
+  Guard guard(registrar->mutex);
+  for (int i = 0; i < registrar->device_count; ++i) {
+    if (registrar->contexts[i] != nullptr) registrar->cuda.cuDevicePrimaryCtxRelease(i);
+  }
+}
+
+constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
+
+}  // namespace
+}  // namespace pinrail::cuda_ipc
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_REGISTRAR_ABI,
+    5,
+    "registrar",
+    "cuda_ipc",
+    "1.0.0",
+    "GPU memory across processes, by the CUDA driver, which is loaded at run time.",
+    pinrail::cuda_ipc::kHelp,
+    pinrail::cuda_ipc::kParams,
+    sizeof(pinrail::cuda_ipc::kParams) / sizeof(pinrail::cuda_ipc::kParams[0]),
+    nullptr,
+    pinrail::cuda_ipc::open,
+    pinrail::cuda_ipc::close,
+    &pinrail::cuda_ipc::kOps};

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "components/registrar/cuda_ipc/cuda_library.h"
+
+#include <dlfcn.h>
+
+namespace pinrail::cuda_ipc {
+namespace {
+
+template <typename Function>
+bool load(void* handle, const char* name, Function* function_out) {
+  *function_out = reinterpret_cast<Function>(dlsym(handle, name));
+  return *function_out != nullptr;
+}
+
+}  // namespace
+
+Status Library::open(const char* file, const char** why_out) {
+  void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  bool all = true;
+#define PINRAIL_CUDA_NAME(name) #name
+#define PINRAIL_CUDA_LOAD(name) all = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && all;
+  PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_LOAD)
+#undef PINRAIL_CUDA_LOAD
+#undef PINRAIL_CUDA_NAME
+  dlclose(handle);  // NODELETE: it stays
+  if (all) return success();
+  *why_out = "it lacks a function that is needed; the driver is too old";
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+}  // namespace pinrail::cuda_ipc

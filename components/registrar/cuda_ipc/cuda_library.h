@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cuda_library.h - the CUDA driver library, opened at run time: nothing is linked against it.
+//
+// Threads  open() excludes the rest; the functions are the driver's own, and as thread-safe.
+#ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_LIBRARY_H
+#define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_LIBRARY_H
+
+#include <cuda.h>
+
+#include "base/core/status.h"
+
+// Functions that must be there. cuda.h turns some of these names into those of a later version, here as where they are
+// called.
+#define PINRAIL_CUDA_FUNCTIONS(X) \
+  X(cuInit)                       \
+  X(cuDeviceGetCount)             \
+  X(cuDeviceGet)                  \
+  X(cuDeviceGetUuid)              \
+  X(cuDevicePrimaryCtxRetain)     \
+  X(cuDevicePrimaryCtxRelease)    \
+  X(cuCtxPushCurrent)             \
+  X(cuCtxPopCurrent)              \
+  X(cuPointerGetAttributes)       \
+  X(cuPointerSetAttribute)        \
+  X(cuIpcGetMemHandle)            \
+  X(cuIpcOpenMemHandle)           \
+  X(cuIpcCloseMemHandle)          \
+  X(cuMemcpyDtoH)                 \
+  X(cuMemcpyHtoD)
+
+namespace pinrail::cuda_ipc {
+
+struct Library {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
+#define PINRAIL_CUDA_FIELD(name) decltype(&::name) name = nullptr;
+  PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_FIELD)
+#undef PINRAIL_CUDA_FIELD
+
+  // NOT_AVAILABLE and the reason in words, which lives until the next call of the loader. It is never unmapped again:
+  // the driver has threads of its own.
+  Status open(const char* file, const char** why_out);
+};
+
+}  // namespace pinrail::cuda_ipc
+
+#endif

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// registrar/cuda_ipc over the driver double: blocks of one's own memory, mappings of peers', and what the driver
+// refuses.
+#include <cstring>
+
+#include "framework/registrar/request.h"
+#include "test/conform/registrar_conformance.h"
+#include "test/fake/cuda/cuda_double.h"
+#include "test/support/child.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uint32_t kPeer = 77;
+
+// A registration with its tail, as a pool would lend it.
+struct Slot {
+  explicit Slot(const pinrail_registrar_t& of) : table(of), memory(sizeof(pinrail_registration_t) + of.tail_size + 64) {
+    void* at = memory.data();
+    size_t room = memory.size();
+    reg = static_cast<pinrail_registration_t*>(std::align(64, sizeof(*reg) + of.tail_size, at, room));
+  }
+  Status make(uint32_t kind, uintptr_t addr, size_t length, const pinrail_gpu_handle_t* block = nullptr) {
+    pinrail_register_request_t request{};
+    request.size = sizeof(request);
+    request.kind = kind;
+    request.fd = -1;
+    request.addr = reinterpret_cast<void*>(addr);
+    request.length = length;
+    request.handle = block;
+    request.handle_length = block == nullptr ? 0 : sizeof(*block);
+    reg->base = request.addr;
+    reg->length = length;
+    return table.register_mem(table.context, &request, reg);
+  }
+  Status end() { return table.deregister_mem(table.context, reg, PINRAIL_REASON_RELEASED); }
+  const pinrail_gpu_handle_t& block() const { return *static_cast<const pinrail_gpu_handle_t*>(registrar_tail(reg)); }
+
+  const pinrail_registrar_t& table;
+  std::vector<char> memory;
+  pinrail_registration_t* reg;
+};
+
+class CudaIpc : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    ASSERT_TRUE(ComponentDevice::open("cuda_ipc", {}, nullptr, &device_, &why).ok()) << why;
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+    ASSERT_EQ(cuMemAlloc(&own_, kOwn), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+    peer_ = foreign(0x10000, kBytes);
+    cuda_double_forget();
+  }
+  void TearDown() override {
+    cuda_double_forget();
+    EXPECT_EQ(cuda_double_foreign_free(kPeer, 0x10000), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFree(own_), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_EQ(cuda_double_context_depth(), 0u);
+    auto* device = static_cast<ComponentDevice*>(device_.get());
+    EXPECT_TRUE(device->host().missing_topics().empty());
+    device_.reset();
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT) << "the registrar kept a context";
+  }
+  static pinrail_gpu_handle_t foreign(uint64_t base, size_t bytes) {
+    pinrail_gpu_handle_t block{};
+    CUipcMemHandle handle;
+    EXPECT_EQ(cuda_double_foreign_alloc(kPeer, base, bytes, &handle, &block.buffer_id), CUDA_SUCCESS);
+    block.kind = PINRAIL_GPU_IPC;
+    block.base = base;
+    block.length = bytes;
+    std::memcpy(block.driver, &handle, sizeof(handle));
+    return block;
+  }
+  Status open_peer(Slot* slot, const pinrail_gpu_handle_t& block) const {
+    return slot->make(PINRAIL_KIND_REMOTE, block.base, block.length, &block);
+  }
+  const pinrail_registrar_t& table() const { return device_->table(); }
+
+  static constexpr size_t kOwn = 100000, kBytes = 8192;
+  std::unique_ptr<Device> device_;
+  CUcontext context_ = nullptr;
+  CUdeviceptr own_ = 0;
+  pinrail_gpu_handle_t peer_{};
+};
+
+TEST_F(CudaIpc, an_own_allocation_becomes_a_block_and_no_mapping) {
+  Slot slot(table());
+  ASSERT_TRUE(slot.make(PINRAIL_KIND_GPU, own_, kOwn).ok());
+  EXPECT_EQ(slot.block().kind, uint32_t{PINRAIL_GPU_IPC});
+  EXPECT_EQ(slot.block().base, own_);
+  EXPECT_EQ(slot.block().length, kOwn);
+  EXPECT_NE(slot.block().buffer_id, 0u);
+  EXPECT_TRUE(slot.end().ok());
+  EXPECT_EQ(cuda_double_calls("cuIpcCloseMemHandle"), 0u);
+}
+
+TEST_F(CudaIpc, identify_tells_the_whole_allocation_of_any_pointer_inside) {
+  pinrail_gpu_range_t range{};
+  range.size = sizeof(range);
+  ASSERT_EQ(table().identify(table().context, reinterpret_cast<void*>(own_ + kOwn - 1), &range), PINRAIL_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<CUdeviceptr>(range.base), own_);
+  EXPECT_EQ(range.length, kOwn);
+  EXPECT_EQ(table().identify(table().context, &range, &range), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(CudaIpc, what_is_no_whole_allocation_is_refused) {
+  Slot slot(table());
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, own_ + 1, kOwn - 1).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, own_, kOwn + 1).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, reinterpret_cast<uintptr_t>(&slot), 8).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_HOST, own_, kOwn).is(PINRAIL_ERR_NOT_SUPPORTED));
+}
+
+TEST_F(CudaIpc, a_peers_memory_is_read_and_written_where_it_is_mapped) {
+  Slot slot(table()), again(table());
+  ASSERT_TRUE(open_peer(&slot, peer_).ok());
+  ASSERT_TRUE(open_peer(&again, peer_).ok());
+  EXPECT_EQ(slot.reg->base, again.reg->base);
+  const std::vector<unsigned char> sent = stamped(3, 0, 1000);
+  std::vector<unsigned char> seen(1000);
+  ASSERT_EQ(table().device_write(table().context, slot.reg, 100, sent.data(), 1000), PINRAIL_SUCCESS);
+  ASSERT_EQ(table().device_read(table().context, again.reg, 100, seen.data(), 1000), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen, sent);
+  EXPECT_EQ(table().device_read(table().context, slot.reg, kBytes - 10, seen.data(), 11), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_TRUE(slot.end().ok());
+  EXPECT_TRUE(again.end().ok());
+}
+
+TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {
+  Slot old_one(table()), new_one(table());
+  ASSERT_TRUE(open_peer(&old_one, peer_).ok());
+  ASSERT_EQ(cuda_double_foreign_free(kPeer, 0x10000), CUDA_SUCCESS);
+  const pinrail_gpu_handle_t newer = foreign(0x10000, 2 * kBytes);
+  EXPECT_TRUE(open_peer(&new_one, newer).is(PINRAIL_ERR_WOULD_BLOCK));
+  ASSERT_TRUE(old_one.end().ok());
+  EXPECT_TRUE(open_peer(&old_one, peer_).is(PINRAIL_ERR_NOT_FOUND)) << "its memory is gone";
+  ASSERT_TRUE(open_peer(&new_one, newer).ok());
+  EXPECT_TRUE(new_one.end().ok());
+}
+
+TEST_F(CudaIpc, the_callers_context_is_current_again_and_none_is_needed) {
+  Slot slot(table());
+  ASSERT_TRUE(open_peer(&slot, peer_).ok());
+  EXPECT_EQ(cuda_double_context_depth(), 0u);
+  EXPECT_TRUE(slot.end().ok());
+  EXPECT_EQ(cuda_double_context_depth(), 0u);
+}
+
+TEST_F(CudaIpc, whichever_call_of_the_driver_fails_nothing_stays_open_and_the_context_is_restored) {
+  uint64_t calls = 1;
+  for (uint64_t n = 1; n <= calls; ++n) {
+    cuda_double_forget();
+    cuda_double_fail("*", n, CUDA_ERROR_UNKNOWN, 0);
+    Slot own(table()), peer(table());
+    const Status exported = own.make(PINRAIL_KIND_GPU, own_, kOwn);
+    const Status opened = open_peer(&peer, peer_);
+    if (exported.ok()) {
+      EXPECT_TRUE(own.end().ok()) << n;
+    }
+    if (opened.ok()) {
+      EXPECT_TRUE(peer.end().ok()) << n;
+    }
+    calls = std::max(calls, cuda_double_calls("*"));
+    EXPECT_EQ(cuda_double_open_handles(), 0u) << n;
+    EXPECT_EQ(cuda_double_context_depth(), 0u) << n;
+  }
+  EXPECT_GT(calls, 10u);
+}
+
+TEST_F(CudaIpc, errors_of_the_driver_have_names_of_ours) {
+  const std::pair<CUresult, pinrail_status_t> pairs[] = {{CUDA_ERROR_OUT_OF_MEMORY, PINRAIL_ERR_OUT_OF_RESOURCE},
+                                                         {CUDA_ERROR_TOO_MANY_PEERS, PINRAIL_ERR_OUT_OF_RESOURCE},
+                                                         {CUDA_ERROR_ALREADY_MAPPED, PINRAIL_ERR_WOULD_BLOCK},
+                                                         {CUDA_ERROR_INVALID_CONTEXT, PINRAIL_ERR_NOT_SUPPORTED},
+                                                         {CUDA_ERROR_NOT_PERMITTED, PINRAIL_ERR_PERM},
+                                                         {CUDA_ERROR_UNKNOWN, PINRAIL_ERR_ERROR}};
+  for (const auto& [error, status] : pairs) {
+    cuda_double_fail("cuIpcOpenMemHandle", 1, error, 0);
+    Slot slot(table());
+    EXPECT_EQ(open_peer(&slot, peer_).code(), status) << error;
+  }
+}
+
+TEST_F(CudaIpc, a_damaged_request_is_refused_before_the_driver_is_asked) {
+  Slot slot(table());
+  pinrail_gpu_handle_t strange = peer_;
+  strange.kind = 99;
+  EXPECT_TRUE(open_peer(&slot, strange).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_REMOTE, 0x10000, kBytes).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+}
+
+TEST_F(CudaIpc, a_forked_child_asks_nothing_of_the_driver) {
+  Slot slot(table());
+  ASSERT_TRUE(open_peer(&slot, peer_).ok());
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        cuda_double_forget();
+        Slot other(table());
+        const int64_t refused = open_peer(&other, peer_).code();
+        return ChildAnswer{refused, slot.end().code(), static_cast<int64_t>(cuda_double_calls("*"))};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[2], 0);
+  EXPECT_TRUE(slot.end().ok());
+}
+
+TEST(CudaIpcAbsent, without_a_driver_it_is_not_available_and_says_so_only_to_who_asks) {
+  std::string why;
+  std::unique_ptr<Device> device;
+  const Status status = ComponentDevice::open("cuda_ipc", {{"library", "libcuda.of.nowhere"}}, nullptr, &device, &why);
+  EXPECT_TRUE(status.is(PINRAIL_ERR_NOT_AVAILABLE));
+  EXPECT_NE(why.find("libcuda.of.nowhere"), std::string::npos) << why;
+}
+
+TEST(CudaIpcAbsent, a_device_that_is_not_there_is_named) {
+  std::string why;
+  std::unique_ptr<Device> device;
+  EXPECT_TRUE(
+      ComponentDevice::open("cuda_ipc", {{"device", "3"}}, nullptr, &device, &why).is(PINRAIL_ERR_NOT_AVAILABLE));
+}
+
+}  // namespace
+}  // namespace pinrail::test
