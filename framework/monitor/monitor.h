@@ -39,6 +39,8 @@ bool works(const char** why_out);
 // One that was started sees no longer everything; the first reason is kept. check() asks all that were started to look.
 void blind(const char* why);
 Status check();
+// The same for each miss: looks if nobody did so in the last 40 us (elsewhere than on x86-64: 1 ms).
+void check_on_miss();
 
 }  // namespace pinrail::monitor
 

@@ -18,7 +18,7 @@ namespace pinrail::info {
 namespace {
 
 // Little-endian machines: the lower half of the n-th argument.
-constexpr uint32_t argument(unsigned n) { return static_cast<uint32_t>(offsetof(seccomp_data, args) + n * 8); }
+constexpr uint32_t argument(size_t n) { return static_cast<uint32_t>(offsetof(seccomp_data, args) + n * 8); }
 
 class Filter {
  public:
