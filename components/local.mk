@@ -41,6 +41,15 @@ components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
 components_monitor_patcher_la_LIBADD = $(component_patch_libs)
 components_monitor_patcher_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_patcher)
 
+component_libraries += components/monitor_uffd.la
+components_monitor_uffd_la_SOURCES = \
+	components/monitor/uffd/uffd_component.cc components/monitor/uffd/uffd_watch.cc \
+	components/monitor/uffd/uffd_cover.cc components/monitor/uffd/uffd_probe.cc \
+	components/monitor/uffd/uffd_thread.cc components/monitor/uffd/uffd_reader_hook.cc \
+	components/monitor/uffd/uffd.h
+components_monitor_uffd_la_LDFLAGS = $(component_ldflags)
+components_monitor_uffd_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_uffd)
+
 component_libraries += components/registrar_mlock.la
 components_registrar_mlock_la_SOURCES = \
 	components/registrar/mlock/mlock_component.cc components/registrar/mlock/mlock_register.cc \
@@ -85,6 +94,7 @@ EXTRA_DIST += components/component.map \
 	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
 	components/rcache/vma/README components/monitor/external/README \
 	components/monitor/patcher/README components/monitor/patcher/patcher_help.txt \
+	components/monitor/uffd/README components/monitor/uffd/uffd_help.txt \
 	components/registrar/iouring/README components/registrar/iouring/iouring_help.txt \
 	components/registrar/mlock/README components/registrar/mlock/mlock_help.txt \
 	components/registrar/verbs/README components/registrar/verbs/verbs_help.txt
@@ -97,6 +107,7 @@ component_symbol_mpool_grdma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_grdma_co
 component_symbol_rcache_vma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_rcache_vma_component
 component_symbol_monitor_external = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_external_component
 component_symbol_monitor_patcher = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_patcher_component
+component_symbol_monitor_uffd = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_uffd_component
 component_symbol_registrar_mlock = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_mlock_component
 component_symbol_registrar_iouring = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_iouring_component
 component_symbol_registrar_cuda_ipc = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_cuda_ipc_component

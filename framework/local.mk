@@ -9,6 +9,9 @@ libpinrail_internal_la_SOURCES += \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
+	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc \
+	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/kernel_events.cc \
+	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/mpool.h framework/mpool/mpool.cc \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \

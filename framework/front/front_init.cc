@@ -44,9 +44,17 @@ pinrail_status_t subscribe(const pinrail_host_t*, monitor::Hook hook, void* arg,
 }
 void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
 int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
-void monitor_blind(const pinrail_host_t*, const char* why) {
-  (void)guarded([why] {
-    monitor::blind(why);
+int monitor_covers(const pinrail_host_t*, uintptr_t base, size_t length) {
+  bool covered = false;
+  (void)guarded([&] {
+    covered = monitor::covers(base, length);
+    return success();
+  });
+  return covered ? 1 : 0;
+}
+void monitor_blind(const pinrail_host_t* host, const char* why) {
+  (void)guarded([host, why] {
+    monitor::blind(host, why);
     return success();
   });
 }
@@ -81,6 +89,7 @@ pinrail_host_t services() {
   host.monitor_subscribe = subscribe;
   host.monitor_unsubscribe = unsubscribe;
   host.monitor_works = monitor_works;
+  host.monitor_covers = monitor_covers;
   host.monitor_report_hook = report_hook;
   host.monitor_blind = monitor_blind;
   host.monitor_hold_hook = hold_hook;
@@ -137,12 +146,14 @@ Status furnish(House* house, const pinrail_init_options_t& options) {
   house->loader = std::make_unique<loader::Loader>(house->params, services());
   status = house->loader->discover(frameworks());
   if (!status.ok()) return status;
+  status = monitor::declare(&house->params);
+  if (!status.ok()) return status;
   house->params.finish(shipped());
   for (const loader::Framework& framework : frameworks()) {
     status = house->loader->open(framework.name);
     if (!status.ok()) return status;
   }
-  return monitor::start(*house->loader);
+  return monitor::start(*house->loader, house->params);
 }
 
 // Components are closed before the parameters that they look at are gone.

@@ -14,6 +14,7 @@ constexpr pinrail_stat_info_t kFigures[] = {
     FIGURE(invalidations, "registrations", "registrations that a memory event killed"),
     FIGURE(races, "registrations", "registrations that a memory event overtook while they were made"),
     FIGURE(retries, "calls", "device calls repeated after it was out of resources"),
+    FIGURE(uncovered, "registrations", "not kept, for no monitor sees all that can happen to their memory"),
     FIGURE(indexed, "registrations", "registrations in the index now"),
     FIGURE(dead_bytes, "bytes", "killed and not yet given back"),
     FIGURE(registered_bytes, "bytes", "what the device was told, now; of all pools of the cache"),

@@ -4,13 +4,14 @@
 #include <sched.h>
 
 #include <ctime>
-
+#include <deque>
 #include <new>
-#include <vector>
 
 #include "base/core/lock.h"
 #include "base/core/set_aside.h"
 #include "base/report/report.h"
+#include "framework/monitor/coverage.h"
+#include "framework/monitor/mapping.h"
 #include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
@@ -25,12 +26,26 @@ std::string reason;                // start-up and shut-down only: why there is 
 std::string blind_reason;          // written once per life, before the count falls: why there is none any more
 
 struct Started {
+  Started(const pinrail_monitor_ops_t* its_ops, void* its_context, const pinrail_host_t* its_host)
+      : ops(its_ops), context(its_context), host(its_host) {}
   const pinrail_monitor_ops_t* ops;
   void* context;
+  const pinrail_host_t* host;
+  std::atomic<bool> sees{true};
 };
-std::vector<Started> started;   // start-up and shut-down only
+std::deque<Started> started;    // grows at start-up, is emptied at shut-down
 std::atomic<size_t> seeing{0};  // how many of them still do
 std::atomic<bool> was_blind{false};
+const std::atomic<int64_t>* verbosity = nullptr;  // start-up and shut-down only
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "never", "",
+     "Events that no program here causes, with commas between them: memory is kept registered although no monitor sees "
+     "these. One that happens nevertheless is corrupted data.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "strict", "no",
+     "Whether memory that another process can take pages from (files, shared memory) is never kept registered.",
+     PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr}};
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
@@ -46,6 +61,53 @@ void add_reason(const char* name, Status status) {
   reason += (reason.empty() ? "" : ", ") + std::string(name) + ": " + status_name(status.code());
 }
 
+// Everything that is asked while monitors come or go.
+uint32_t ask(const pinrail_mapping_t& mapping) {
+  uint32_t seen = 0;
+  for (const Started& monitor : started) {
+    if (!monitor.sees.load()) continue;
+    seen |= monitor.ops->sees;
+    if (monitor.ops->cover != nullptr) seen |= monitor.ops->cover(monitor.context, &mapping);
+  }
+  return seen;
+}
+
+// relaxed: a number on its own.
+void say(const std::string& line) {
+  const int most = verbosity == nullptr ? 0 : static_cast<int>(verbosity->load(std::memory_order_relaxed));
+  report::log("monitor", most, PINRAIL_LOG_INFO, line);
+}
+
+// What the monitors that still see are good for.
+void start_coverage(const Policy& policy) {
+  uint32_t everywhere = 0;
+  bool is_all = true;
+  for (const Started& monitor : started) {
+    if (!monitor.sees.load()) continue;
+    everywhere |= monitor.ops->sees;
+    is_all = is_all && monitor.ops->cover == nullptr;
+  }
+  coverage.start(policy, everywhere, is_all);
+}
+
+Policy policy;  // written at start-up
+
+Status read_policy(const param::Registry& params) {
+  uint32_t never = 0;
+  std::string unknown;
+  const char* const list = params.value("monitor_never").s;
+  if (!parse_events(list, &never, &unknown).ok()) {
+    const std::string origin = params.origin("monitor_never"), known = name_events(PINRAIL_EVENTS_ALL);
+    const pinrail_help_arg_t args[] = {
+        {"value", list}, {"source", origin.c_str()}, {"unknown", unknown.c_str()}, {"known", known.c_str()}};
+    report::help("monitor", kHelp, "unknown event", args, 4);
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  policy = {events_of_kernel() & ~never, params.value("monitor_strict").i != 0};
+  verbosity = params.watch("monitor_base_verbose");
+  return success();
+}
+
 void forget() {
   started.clear();
   seeing.store(0);
@@ -55,6 +117,12 @@ void forget() {
 }
 
 }  // namespace
+
+Coverage coverage(find_mapping, ask, say);
+
+Status declare(param::Registry* params) {
+  return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
+}
 
 Status subscribe(Hook hook, void* arg, void** subscription_out) {
   auto* subscription = new (std::nothrow) Subscription{hook, arg, {nullptr}};
@@ -87,14 +155,18 @@ void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
   make_anew(&blind_reason);
   seeing.store(0);
   was_blind.store(false);
+  new (&coverage) Coverage(find_mapping, ask, say);
+  verbosity = nullptr;
 }
 
-Status start(const loader::Loader& loader) {
+Status start(const loader::Loader& loader, const param::Registry& params) {
   forget();
+  const Status read = read_policy(params);
+  if (!read.ok()) return read;
   for (const loader::Opened& opened : loader.opened("monitor")) {
     const Status status = ops_of(opened)->start(opened.context);
     if (status.ok()) {
-      started.push_back({ops_of(opened), opened.context});
+      started.emplace_back(ops_of(opened), opened.context, opened.host);
       seeing.fetch_add(1);
       continue;
     }
@@ -105,6 +177,7 @@ Status start(const loader::Loader& loader) {
     return status;
   }
   if (reason.empty()) reason = "none is selected";
+  start_coverage(policy);
   return success();
 }
 
@@ -112,6 +185,7 @@ void stop(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) ops_of(opened)->stop(opened.context);
   started.clear();
   seeing.store(0);
+  verbosity = nullptr;
 }
 
 bool works(const char** why_out) {
@@ -120,12 +194,25 @@ bool works(const char** why_out) {
   return sees;
 }
 
-void blind(const char* why) {
-  Guard guard(mutex);
-  if (seeing.load() == 0) return;
-  if (!was_blind.load()) blind_reason = why;
-  was_blind.store(true);
-  seeing.fetch_sub(1);
+bool covers(uintptr_t base, size_t length) {
+  return seeing.load() != 0 && fits(base, length) && coverage.covers(Span::of(base, length));
+}
+
+void blind(const pinrail_host_t* host, const char* why) {
+  {
+    Guard guard(mutex);
+    Started* blinded = nullptr;
+    for (Started& monitor : started) blinded = monitor.host == host && monitor.sees.load() ? &monitor : blinded;
+    if (blinded == nullptr) return;
+    blinded->sees.store(false);
+    if (seeing.load() == 1) {
+      blind_reason = why;
+      was_blind.store(true);
+    }
+    seeing.fetch_sub(1);
+    start_coverage(policy);
+  }
+  report_hook(0, UINTPTR_MAX);  // E5
 }
 
 namespace {

@@ -2,7 +2,9 @@
 // monitor.h - how pools learn that memory goes away: subscriptions, and which monitors work.
 //
 // Owns     the list of subscriptions.
-// Threads  subscribe(), unsubscribe(), works(), blind(), check(): any time. start(), stop(): start-up and shut-down.
+// Threads  subscribe(), unsubscribe(), works(), covers(), blind(), check(): any time. declare(), start(), stop():
+// start-up
+//          and shut-down.
 // Hook     report_hook(): also before init, after finalize, and in a forked child: there it goes nowhere.
 //
 // M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
@@ -16,6 +18,7 @@
 
 #include "base/core/status.h"
 #include "base/loader/loader.h"
+#include "base/param/param.h"
 
 namespace pinrail::monitor {
 
@@ -29,15 +32,23 @@ void report_hook(uintptr_t base, size_t length);
 // In a forked child: nobody subscribed, nothing was started, whoever was in the middle of it.
 void leave_parents_life();
 
+// The parameters monitor_never and monitor_strict; before start().
+Status declare(param::Registry* params);
+
 // Starts the opened monitors; one that was named and does not work is an error.
-Status start(const loader::Loader& loader);
+Status start(const loader::Loader& loader, const param::Registry& params);
 void stop(const loader::Loader& loader);
 
 // Whether a monitor was started and seen to work (E5); why_out: if not, why. The text lives until stop().
 bool works(const char** why_out);
 
-// One that was started sees no longer everything; the first reason is kept. check() asks all that were started to look.
-void blind(const char* why);
+// Whether registrations of the range may be kept (coverage.h); makes monitors watch it. No lock may be held.
+bool covers(uintptr_t base, size_t length);
+
+// One that was started sees nothing any more; the last one's reason is kept. Everything cached dies: what the others do
+// not cover must, and the rest is soon there again. host: the monitor's own. check() asks all that were started to
+// look.
+void blind(const pinrail_host_t* host, const char* why);
 Status check();
 // The same for each miss: looks if nobody did so in the last 40 us (elsewhere than on x86-64: 1 ms).
 void check_on_miss();

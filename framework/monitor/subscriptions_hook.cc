@@ -3,6 +3,7 @@
 
 #include "base/core/gate.h"
 #include "base/core/hook_scope.h"
+#include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 
 namespace pinrail::monitor {
@@ -30,6 +31,7 @@ void report_hook(uintptr_t base, size_t length) {
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
   const HookScope scope;
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
+  coverage.forget_hook(Span::of(base, length));  // first: who is told to try again looks at the mapping again
   subscriptions.deliver_hook(base, length);
 }
 

@@ -94,6 +94,7 @@ pinrail_status_t subscribe(const pinrail_host_t*, void (*)(void*, uintptr_t, siz
 }
 void unsubscribe(const pinrail_host_t*, void*) {}
 int monitor_works(const pinrail_host_t*, const char**) { return 1; }
+int monitor_covers(const pinrail_host_t*, uintptr_t, size_t) { return 1; }
 
 // Never destroyed: each test case has its own, and they are small.
 class RealPool {
@@ -115,6 +116,7 @@ class RealPool {
     host_.monitor_subscribe = subscribe;
     host_.monitor_unsubscribe = unsubscribe;
     host_.monitor_works = monitor_works;
+    host_.monitor_covers = monitor_covers;
     limits_.kinds = PINRAIL_KIND_HOST;
     limits_.granularity = 4096;
   }

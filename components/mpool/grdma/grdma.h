@@ -164,6 +164,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status register_uncached(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                           pinrail_registration_t** reg_out);
+  Status register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
+                            pinrail_registration_t** reg_out);
   Status attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
                  bool* raced_out);
 
@@ -241,6 +243,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
            host_->monitor_works(host_, nullptr) != 0;
   }
+  // Asked before the device is told, while the request is pending: an event between the answer and the index is a race.
+  bool is_covered(const Span& span) const { return host_->monitor_covers(host_, span.base, span.length()) != 0; }
   // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
   bool has_dead(const pinrail_thread_t* thread) const {
     const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);
@@ -298,7 +302,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   std::atomic<uint64_t> limbo_undone_{
       kNoLimbo};  // thread->undone before the oldest sum of limbo_; under the cache lock
 
-  std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0};
+  std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
   HitCount hits_[kHitCounts];
 };
 

@@ -107,6 +107,17 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
   return success();
 }
 
+// What can become stale unseen is never in the index, not even while it is held.
+Status Pool::register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
+                                pinrail_registration_t** reg_out) {
+  rcache_.ops->cancel(rcache_.module);
+  const Status status = register_uncached(thread, request, reg_out);
+  if (!status.ok()) return status;
+  uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  leave(own);
+  return status;
+}
+
 // Announced in the index, and entered as pending; on success it is pending no more.
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                               pinrail_registration_t** reg_out) {
@@ -126,6 +137,7 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
                      bool* raced_out) {
   pinrail_registration_t* reg;
   const bool kept = is_kept(request.flags());
+  if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
   const Status status = tell_device(thread, request, own->rights, counting, &reg);
   if (!status.ok()) {

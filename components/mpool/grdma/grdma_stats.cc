@@ -14,6 +14,7 @@ pinrail_mpool_stats_t Pool::happened() const {
   figures.invalidations = invalidations_.load(std::memory_order_relaxed);
   figures.races = races_.load(std::memory_order_relaxed);
   figures.retries = retries_.load(std::memory_order_relaxed);
+  figures.uncovered = uncovered_.load(std::memory_order_relaxed);
   figures.size_limit = cache_->limits().bytes;
   figures.count_limit = cache_->limits().count;
   figures.leave_pinned = settings_.leave_pinned ? 1 : 0;

@@ -243,6 +243,46 @@ typedef struct pinrail_mpool_ops {
 
 /* ---- monitor --------------------------------------------------------------------------------------------------- */
 
+/** What can make registrations stale, by the call that causes it. */
+enum {
+  PINRAIL_EVENT_UNMAP = 0x1u,
+  PINRAIL_EVENT_MAP_OVER = 0x2u,         /**< mmap with MAP_FIXED */
+  PINRAIL_EVENT_REMAP = 0x4u,            /**< mremap: what moves or shrinks */
+  PINRAIL_EVENT_REMAP_ONTO = 0x8u,       /**< mremap with MREMAP_FIXED: what it lands on */
+  PINRAIL_EVENT_DONTNEED = 0x10u,        /**< madvise; DONTNEED_LOCKED too */
+  PINRAIL_EVENT_REMOVE = 0x20u,          /**< madvise */
+  PINRAIL_EVENT_GUARD_INSTALL = 0x40u,   /**< madvise */
+  PINRAIL_EVENT_PROCESS_MADVISE = 0x80u, /**< of the process itself */
+  PINRAIL_EVENT_BRK = 0x100u,            /**< downwards */
+  PINRAIL_EVENT_SHMDT = 0x200u,
+  PINRAIL_EVENT_SHMAT_OVER = 0x400u, /**< shmat with SHM_REMAP */
+  PINRAIL_EVENT_PUNCH_HOLE = 0x800u, /**< fallocate */
+  PINRAIL_EVENT_TRUNCATE = 0x1000u,
+  PINRAIL_EVENT_REMAP_FILE_PAGES = 0x2000u,
+  PINRAIL_EVENTS_ALL = 0x3fffu
+};
+
+/** What kind of memory a mapping is, as far as different events can happen to it. */
+typedef enum pinrail_mapping_kind {
+  PINRAIL_MAPPING_NONE = 0, /**< nothing is mapped there, or it is not known */
+  PINRAIL_MAPPING_ANONYMOUS = 1,
+  PINRAIL_MAPPING_HEAP = 2,
+  PINRAIL_MAPPING_STACK = 3, /**< of the first thread */
+  PINRAIL_MAPPING_SHARED_ANONYMOUS = 4,
+  PINRAIL_MAPPING_SYSV = 5,
+  PINRAIL_MAPPING_PRIVATE_FILE = 6,
+  PINRAIL_MAPPING_SHARED_FILE = 7, /**< memfd, tmpfs and hugetlbfs too */
+  PINRAIL_MAPPING_DEVICE = 8       /**< of a device file, or the kernel's own */
+} pinrail_mapping_kind_t;
+
+/** One line of /proc/self/maps. */
+typedef struct pinrail_mapping {
+  size_t size;
+  uintptr_t base, end;
+  uint64_t offset, device, inode; /**< of the file, if there is one; device as in stat */
+  pinrail_mapping_kind_t kind;
+} pinrail_mapping_t;
+
 typedef struct pinrail_monitor_ops {
   size_t size;
   /** Begins to report, through host->monitor_report_hook, and makes sure with real events that it works. */
@@ -254,6 +294,14 @@ typedef struct pinrail_monitor_ops {
    * ERROR: it is blind, and has said so to host->monitor_blind. NULL: nothing can blind it.
    */
   pinrail_status_t (*check)(void *component);
+  /** PINRAIL_EVENT_*: what it sees wherever it happens. */
+  uint32_t sees;
+  /**
+   * What it sees besides of what happens to this mapping, which it begins to watch if it must; what it says holds until
+   * an event touches the mapping. Called when a registration of it is about to be made that may be kept; any number of
+   * calls may run together, no lock is held. NULL: nothing.
+   */
+  uint32_t (*cover)(void *component, const pinrail_mapping_t *mapping);
 } pinrail_monitor_ops_t;
 
 /** How soon the gc thread shall drain. */
@@ -328,6 +376,11 @@ struct pinrail_host {
   void (*monitor_unsubscribe)(const pinrail_host_t *host, void *subscription);
   /** Whether host memory may be cached: 1 if a monitor was seen to work; why is set to the reason if not. */
   int (*monitor_works)(const pinrail_host_t *host, const char **why_out);
+  /**
+   * Whether all that can make a registration of this range stale is seen: 1 if it may be kept. Makes the monitors watch
+   * the range, so it is asked before the device is told, and after hooks can reach the request. No lock may be held.
+   */
+  int (*monitor_covers)(const pinrail_host_t *host, uintptr_t base, size_t length);
 
   /** For monitors: deliver an event to all subscribers. Hook context. */
   void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);

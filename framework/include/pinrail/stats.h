@@ -19,6 +19,7 @@ typedef struct pinrail_mpool_stats {
   uint64_t invalidations;         /**< registrations that a memory event killed */
   uint64_t races;                 /**< registrations that an event overtook while the registrar ran (R13) */
   uint64_t retries;               /**< registrar calls repeated after OUT_OF_RESOURCE */
+  uint64_t uncovered;             /**< registrations not kept, for no monitor sees all that can happen to their memory */
   uint64_t indexed;               /**< registrations in the index now */
   uint64_t dead_bytes;            /**< left the index, not yet given back */
   uint64_t registered_bytes;      /**< * what the device was told, now: pending and dead included */

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters, open, close; start and stop.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "components/monitor/uffd/uffd.h"
+
+namespace pinrail::uffd {
+namespace {
+
+const char kHelp[] =
+#include "components/monitor/uffd/uffd_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "map_share", "50",
+     "Per cent of vm.max_map_count: while the process has more mappings than that, no further ones are watched. 0: "
+     "none ever. A watched mapping does not merge with its neighbours.",
+     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 90, nullptr}};
+
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  auto* context = new (std::nothrow) Context;
+  if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  context->host = host;
+  *context_out = context;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Context*>(context); }
+
+// F1: a word that the kernel wipes in a forked child.
+Status make_alive_word(Context* context) {
+  void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  context->alive = new (page) std::atomic<uint32_t>(1);
+  return madvise(page, kPage, MADV_WIPEONFORK) == 0 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+Status read_params(Context* context) {
+  pinrail_param_value_t share{};
+  const Status status = context->host->param(context->host, "map_share", &share);
+  context->most_mappings = most_mappings_of_process() * share.u / 100;
+  context->taken.store(count_mappings());
+  context->refused.store(0);
+  context->lost.store(false);
+  return status;
+}
+
+Status begin(Context* context) REQUIRES(context->mutex) {
+  Status status = read_params(context);
+  if (status.ok()) status = make_alive_word(context);
+  if (status.ok()) status = open_watch(context);
+  if (status.ok() && !start_reader(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (status.ok()) status = try_events(context);
+  return status;
+}
+
+void close_descriptor(int* descriptor) {
+  if (*descriptor >= 0) ::close(*descriptor);
+  *descriptor = -1;
+}
+
+// In a forked child the reader is not there, and nothing is watched: the descriptors are closed, and that is all. What
+// is freed here while the reader is there may be watched itself; the reader reads that too.
+void end(Context* context) REQUIRES(context->mutex) {
+  if (is_same_process(*context)) stop_reader(context);
+  context->has_reader = false;
+  close_descriptor(&context->watch);
+  close_descriptor(&context->bell);
+  if (context->alive != nullptr) munmap(context->alive, kPage);
+  context->alive = nullptr;
+}
+
+pinrail_status_t start(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  Guard guard(context->mutex);
+  const Status status = begin(context);
+  if (!status.ok()) end(context);
+  return status.code();
+}
+
+void stop(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  Guard guard(context->mutex);
+  end(context);
+}
+
+pinrail_status_t check(void* context_pointer) {
+  auto* context = static_cast<Context*>(context_pointer);
+  Guard guard(context->mutex);
+  if (!context->lost.load() && is_watch_open(*context) && try_events(context).ok()) return PINRAIL_SUCCESS;
+  context->lost.store(true);
+  context->host->monitor_blind(context->host, "uffd: its descriptor was closed, or events do not arrive any more");
+  return PINRAIL_ERR_ERROR;
+}
+
+uint32_t cover_entry(void* context, const pinrail_mapping_t* mapping) {
+  return cover(static_cast<Context*>(context), *mapping);
+}
+
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, 0, cover_entry};
+
+}  // namespace
+}  // namespace pinrail::uffd
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_MONITOR_ABI,
+    40,
+    "monitor",
+    "uffd",
+    "1.0.0",
+    "Has the kernel report what happens to mappings (userfaultfd): also raw system calls.",
+    pinrail::uffd::kHelp,
+    pinrail::uffd::kParams,
+    sizeof(pinrail::uffd::kParams) / sizeof(pinrail::uffd::kParams[0]),
+    nullptr,
+    pinrail::uffd::open,
+    pinrail::uffd::close,
+    &pinrail::uffd::kOps};

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which mappings are watched. Whole ones, not registrations: these would split mappings, and a process may have so many.
+#include <cerrno>
+#include <string>
+
+#include "base/core/errno_text.h"
+#include "components/monitor/uffd/uffd.h"
+
+namespace pinrail::uffd {
+namespace {
+
+constexpr uint32_t kSeen = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAIL_EVENT_REMAP |
+                           PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_REMOVE |
+                           PINRAIL_EVENT_PROCESS_MADVISE | PINRAIL_EVENT_BRK;
+
+// A watched mapping does not grow together with its neighbours any more, so that in time there is one more. relaxed: an
+// estimate, made true again by counting when it says that there are too many; and not at each call then, for that takes
+// long.
+bool has_room(Context* context) {
+  constexpr uint64_t kRefusals = 256;
+  constexpr auto relaxed = std::memory_order_relaxed;
+  if (context->taken.fetch_add(1, relaxed) < context->most_mappings) return true;
+  if (context->refused.fetch_add(1, relaxed) % kRefusals != 0) return false;
+  const uint64_t count = count_mappings();
+  context->taken.store(count, relaxed);
+  return count < context->most_mappings;
+}
+
+void say_refused(const Context& context, const pinrail_mapping_t& mapping) {
+  if (errno == EINVAL) return;  // of a kind that the kernel does not watch: as the README says
+  const std::string line = std::string("the kernel does not watch a mapping of ") +
+                           NumberText(mapping.end - mapping.base).c_str() + " bytes: " + ErrnoText(errno).c_str();
+  context.host->log(context.host, PINRAIL_LOG_DEBUG, line.c_str());
+}
+
+}  // namespace
+
+uint32_t cover(Context* context, const pinrail_mapping_t& mapping) {
+  const bool may_be = mapping.kind != PINRAIL_MAPPING_NONE && mapping.kind != PINRAIL_MAPPING_DEVICE;
+  if (!may_be || context->lost.load() || !is_same_process(*context) || !has_room(context)) return 0;
+  if (watch_range(*context, {mapping.base, mapping.end})) return kSeen;
+  say_refused(*context, mapping);
+  return 0;
+}
+
+}  // namespace pinrail::uffd

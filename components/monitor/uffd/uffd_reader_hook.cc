@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: events are taken from the kernel, and told to all subscribers.
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "components/monitor/uffd/uffd.h"
+
+namespace pinrail::uffd {
+namespace {
+
+constexpr size_t kBatch = 16;  // events; their bytes lie on the reader's stack
+constexpr int kMostBatches = 8;  // before the gate opens for a moment: threads that unmap all the time close it to all
+
+void tell_hook(const Context& context, const uffd_msg& event) {
+  const pinrail_host_t* host = context.host;
+  switch (event.event) {
+    case UFFD_EVENT_UNMAP:
+    case UFFD_EVENT_REMOVE:
+      host->monitor_report_hook(host, event.arg.remove.start, event.arg.remove.end - event.arg.remove.start);
+      break;
+    // It is watched where it is now; what is known of both places is forgotten.
+    case UFFD_EVENT_REMAP:
+      host->monitor_report_hook(host, event.arg.remap.from, event.arg.remap.len);
+      host->monitor_report_hook(host, event.arg.remap.to, event.arg.remap.len);
+      break;
+    default: break;  // a fault: cannot be, for nothing is protected
+  }
+}
+
+enum class Taken : uint8_t { some, none, lost };
+
+Taken take_batch_hook(const Context& context) {
+  uffd_msg events[kBatch];
+  const ssize_t got = read(context.watch, events, sizeof(events));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Taken::none;
+  if (got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0) return Taken::lost;
+  for (size_t i = 0; i < static_cast<size_t>(got) / sizeof(uffd_msg); ++i) tell_hook(context, events[i]);
+  return static_cast<size_t>(got) == sizeof(events) ? Taken::some : Taken::none;
+}
+
+// U2. Whoever caused an event goes on as soon as it is read, so the gate is held before.
+bool take_events_hook(const Context& context) {
+  const pinrail_host_t* host = context.host;
+  host->monitor_hold_hook(host);
+  Taken taken = Taken::some;
+  for (int i = 0; i < kMostBatches && taken == Taken::some; ++i) taken = take_batch_hook(context);
+  host->monitor_release_hook(host);
+  return taken != Taken::lost;
+}
+
+}  // namespace
+
+// The bell is looked at when no event is there: whoever waits for one to be read goes first.
+bool read_events_hook(Context* context) {
+  pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->bell, POLLIN, 0}};
+  for (;;) {
+    if (poll(ready, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
+    if ((ready[0].revents & ~POLLIN) != 0) return false;
+    if ((ready[0].revents & POLLIN) != 0) {
+      if (!take_events_hook(*context)) return false;
+    } else if (ready[1].revents != 0) {
+      return true;
+    }
+  }
+}
+
+void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
+  auto* context = static_cast<Context*>(context_pointer);
+  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
+  if (inside && length != 0) context->probe_seen.store(true);
+}
+
+}  // namespace pinrail::uffd

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The descriptor, and which ranges it watches.
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "base/core/errno_text.h"
+#include "components/monitor/uffd/uffd.h"
+
+namespace pinrail::uffd {
+namespace {
+
+constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
+constexpr uint64_t kWriteProtect = uint64_t{1} << 0;   // UFFD_FEATURE_PAGEFAULT_FLAG_WP, 5.7
+constexpr uint64_t kSharedMemory = uint64_t{1} << 12;  // UFFD_FEATURE_WP_HUGETLBFS_SHMEM, 5.19
+constexpr int kUserModeOnly = 1;                       // UFFD_USER_MODE_ONLY, 5.11: needs no privilege
+
+bool ask_for(Context* context, uint64_t features) {
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = features;
+  if (ioctl(context->watch, UFFDIO_API, &api) != 0) return false;
+  context->features = features;
+  return true;
+}
+
+Status refused(const Context& context, const char* what) {
+  const std::string why = std::string(what) + ": " + ErrnoText(errno).c_str();
+  context.host->log(context.host, PINRAIL_LOG_INFO, why.c_str());
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
+// The first two numbers of each line of the list, read as it comes: where the reader has given up, nobody who holds a
+// lock of malloc's may be waited for.
+class Lines {
+ public:
+  // True if the character ended a line's range.
+  bool feed(char c) {
+    if (c == '\n') *this = Lines();
+    if (done_ || c == '\n') return false;
+    if (c == '-') {
+      number_ = &span_.end;
+    } else if (c == ' ') {
+      done_ = true;
+    } else {
+      *number_ = *number_ * 16 + static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return done_;
+  }
+  const Span& span() const { return span_; }
+
+  Lines() = default;
+  Lines(const Lines&) = delete;
+  Lines& operator=(const Lines& other) {
+    span_ = other.span_;
+    number_ = &span_.base;
+    done_ = other.done_;
+    return *this;
+  }
+
+ private:
+  Span span_;
+  uintptr_t* number_ = &span_.base;
+  bool done_ = false;
+};
+
+template <typename Visit>
+bool for_each_range(Visit visit) {
+  const int list = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (list < 0) return false;
+  char bytes[4096];
+  Lines lines;
+  ssize_t got;
+  while ((got = read(list, bytes, sizeof(bytes))) > 0) {
+    for (ssize_t i = 0; i < got; ++i) {
+      if (lines.feed(bytes[i])) visit(lines.span());
+    }
+  }
+  close(list);
+  return got == 0;
+}
+
+}  // namespace
+
+// Kernels before 5.19 watch anonymous memory alone.
+Status open_watch(Context* context) {
+  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
+  context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
+  if (context->watch < 0 && errno == EINVAL) context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
+  if (context->watch < 0) return refused(*context, "userfaultfd is refused");
+  const bool granted =
+      ask_for(context, kEvents | kWriteProtect | kSharedMemory) || ask_for(context, kEvents | kWriteProtect);
+  return granted ? success() : refused(*context, "this kernel's userfaultfd has no write-protect mode");
+}
+
+bool watch_range(const Context& context, const Span& span) {
+  uffdio_register range{};
+  range.range = {span.base, span.length()};
+  range.mode = UFFDIO_REGISTER_MODE_WP;
+  return ioctl(context.watch, UFFDIO_REGISTER, &range) == 0;
+}
+
+bool is_watch_open(const Context& context) {
+  char path[40], shown[64];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", context.watch);
+  const ssize_t length = readlink(path, shown, sizeof(shown) - 1);
+  return length > 0 && std::string_view(shown, static_cast<size_t>(length)).find("userfaultfd") != std::string::npos;
+}
+
+// One by one: the kernel refuses a range that holds something of a kind that it cannot watch.
+void unwatch_all(const Context& context) {
+  if (!is_watch_open(context)) return;
+  for_each_range([&](const Span& span) {
+    uffdio_range range{span.base, span.length()};
+    ioctl(context.watch, UFFDIO_UNREGISTER, &range);
+  });
+}
+
+uint64_t count_mappings() {
+  uint64_t count = 0;
+  return for_each_range([&](const Span&) { ++count; }) ? count : UINT64_MAX;
+}
+
+uint64_t most_mappings_of_process() {
+  constexpr uint64_t kUsual = 65530;
+  uint64_t most = kUsual;
+  if (std::FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
+    if (std::fscanf(file, "%" SCNu64, &most) != 1) most = kUsual;  // NOLINT(cert-err34-c): the kernel's
+    std::fclose(file);
+  }
+  return most;
+}
+
+}  // namespace pinrail::uffd

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/monitor/coverage.h"
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "base/param/text.h"
+#include "framework/monitor/mapping.h"
+
+namespace pinrail::monitor {
+namespace {
+
+// What is laid over a mapping, or takes it away: the same for all.
+constexpr uint32_t kAnywhere = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAIL_EVENT_REMAP |
+                               PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_SHMAT_OVER;
+// Pages of the process's own are dropped by these; those of a file stay in the file's cache.
+constexpr uint32_t kOwnPages = PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE;
+constexpr uint32_t kSharedPages = PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE |
+                                  PINRAIL_EVENT_REMAP_FILE_PAGES;
+constexpr uint32_t kFile = PINRAIL_EVENT_PUNCH_HOLE | PINRAIL_EVENT_TRUNCATE;
+
+struct EventName {
+  uint32_t event;
+  const char* name;
+};
+constexpr EventName kEventNames[] = {{PINRAIL_EVENT_UNMAP, "unmap"},
+                                     {PINRAIL_EVENT_MAP_OVER, "map_over"},
+                                     {PINRAIL_EVENT_REMAP, "remap"},
+                                     {PINRAIL_EVENT_REMAP_ONTO, "remap_onto"},
+                                     {PINRAIL_EVENT_DONTNEED, "dontneed"},
+                                     {PINRAIL_EVENT_REMOVE, "remove"},
+                                     {PINRAIL_EVENT_GUARD_INSTALL, "guard_install"},
+                                     {PINRAIL_EVENT_PROCESS_MADVISE, "process_madvise"},
+                                     {PINRAIL_EVENT_BRK, "brk"},
+                                     {PINRAIL_EVENT_SHMDT, "shmdt"},
+                                     {PINRAIL_EVENT_SHMAT_OVER, "shmat_over"},
+                                     {PINRAIL_EVENT_PUNCH_HOLE, "punch_hole"},
+                                     {PINRAIL_EVENT_TRUNCATE, "truncate"},
+                                     {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"}};
+
+// E8: whose pages another process cannot take away.
+bool is_private_memory(pinrail_mapping_kind_t kind) {
+  return kind == PINRAIL_MAPPING_ANONYMOUS || kind == PINRAIL_MAPPING_HEAP || kind == PINRAIL_MAPPING_STACK;
+}
+
+std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
+  char range[64];
+  std::snprintf(range, sizeof(range), "%" PRIxPTR "-%" PRIxPTR " (", mapping.base, mapping.end);
+  return range + std::string(kind_name(mapping.kind)) + ") is not kept registered: " + why;
+}
+
+}  // namespace
+
+uint32_t events_of(pinrail_mapping_kind_t kind) {
+  switch (kind) {
+    case PINRAIL_MAPPING_ANONYMOUS:
+    case PINRAIL_MAPPING_STACK: return kAnywhere | kOwnPages;
+    case PINRAIL_MAPPING_HEAP: return kAnywhere | kOwnPages | PINRAIL_EVENT_BRK;
+    case PINRAIL_MAPPING_SHARED_ANONYMOUS: return kAnywhere | kSharedPages;
+    case PINRAIL_MAPPING_SYSV: return kAnywhere | kSharedPages | PINRAIL_EVENT_SHMDT;
+    case PINRAIL_MAPPING_PRIVATE_FILE: return kAnywhere | kOwnPages | kFile;
+    case PINRAIL_MAPPING_SHARED_FILE: return kAnywhere | kSharedPages | kFile;
+    case PINRAIL_MAPPING_DEVICE: return kAnywhere;
+    case PINRAIL_MAPPING_NONE: break;
+  }
+  return PINRAIL_EVENTS_ALL;
+}
+
+Status parse_events(std::string_view list, uint32_t* events_out, std::string* unknown_out) {
+  uint32_t events = 0;
+  for (const std::string_view word : param::split(list, ",")) {
+    uint32_t event = 0;
+    for (const EventName& named : kEventNames) event = word == named.name ? named.event : event;
+    if (event == 0) {
+      *unknown_out = word;
+      return PINRAIL_ERR_BAD_PARAM;
+    }
+    events |= event;
+  }
+  *events_out = events;
+  return success();
+}
+
+std::string name_events(uint32_t events) {
+  std::string list;
+  for (const EventName& named : kEventNames) {
+    if ((events & named.event) != 0) list += (list.empty() ? "" : ", ") + std::string(named.name);
+  }
+  return list;
+}
+
+void Coverage::start(const Policy& policy, uint32_t everywhere, bool is_all) {
+  possible_.store(policy.possible);
+  is_strict_.store(policy.is_strict);
+  const bool sees_all = (policy.possible & ~everywhere) == 0;
+  covers_everything_.store(is_all && sees_all && !policy.is_strict);
+  known_.forget_hook({0, UINTPTR_MAX});
+}
+
+bool Coverage::judge(const pinrail_mapping_t& mapping) const {
+  const uint32_t seen = ask_(mapping);
+  const uint32_t unseen = events_of(mapping.kind) & possible_.load() & ~seen;
+  const bool refused = is_strict_.load() && !is_private_memory(mapping.kind);
+  if (unseen != 0) {
+    say_(describe(mapping, "no monitor sees " + name_events(unseen)));
+  } else if (refused) {
+    say_(describe(mapping, "another process may cut it, and monitor_strict is set"));
+  }
+  return unseen == 0 && !refused;
+}
+
+// A look is over when it goes out of scope, also by an exception.
+class Look {
+ public:
+  explicit Look(KnownMappings* known) : known_(known), ticket_(known->begin_look()) {}
+  ~Look() { known_->end_look(); }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+  void keep(const Verdict& verdict) { known_->keep(ticket_, verdict); }
+
+ private:
+  KnownMappings* known_;
+  const uint64_t ticket_;
+};
+
+// What is not kept, because an event came between, serves for this once: if it touched the range that is asked for, the
+// pool asks again (R13).
+Verdict Coverage::look(uintptr_t at) {
+  Look look(&known_);
+  pinrail_mapping_t mapping{};
+  if (!find_(at, &mapping)) mapping.base = UINTPTR_MAX;
+  if (mapping.base > at) {
+    const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE};
+    return {{at, hole.end}, judge(hole)};
+  }
+  const Verdict verdict{{mapping.base, mapping.end}, judge(mapping)};
+  look.keep(verdict);
+  return verdict;
+}
+
+bool Coverage::covers(const Span& span) {
+  if (covers_everything_.load(std::memory_order_relaxed)) return true;  // relaxed: a blind monitor kills what it let in
+  for (uintptr_t at = span.base; at < span.end;) {
+    Verdict verdict;
+    if (!known_.find(at, &verdict)) verdict = look(at);
+    if (!verdict.covered) return false;
+    at = verdict.span.end;
+  }
+  return true;
+}
+
+}  // namespace pinrail::monitor

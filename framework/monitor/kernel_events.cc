@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which events this kernel has: those that are younger than others are tried on a page that nobody else knows.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "framework/monitor/coverage.h"
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, 6.13 on
+
+// By system calls of our own, for libc may lack the functions.
+bool has_guard_install(void* page) {
+  if (syscall(SYS_madvise, page, kPage, kGuardInstall) != 0) return false;
+  constexpr int kGuardRemove = 103;
+  syscall(SYS_madvise, page, kPage, kGuardRemove);
+  return true;
+}
+
+bool has_process_madvise(void* page) {
+#if defined(SYS_process_madvise) && defined(SYS_pidfd_open)
+  const long self = syscall(SYS_pidfd_open, getpid(), 0);
+  if (self < 0) return false;
+  iovec list{page, kPage};
+  const long advised = syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L);
+  close(static_cast<int>(self));
+  return advised >= 0;
+#else
+  (void)page;
+  return false;
+#endif
+}
+
+}  // namespace
+
+uint32_t events_of_kernel() {
+  void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return PINRAIL_EVENTS_ALL;
+  uint32_t events = PINRAIL_EVENTS_ALL;
+  if (!has_guard_install(page)) events &= ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
+  if (!has_process_madvise(page)) events &= ~uint32_t{PINRAIL_EVENT_PROCESS_MADVISE};
+  munmap(page, kPage);
+  return events;
+}
+
+}  // namespace pinrail::monitor

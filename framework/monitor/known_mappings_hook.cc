@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/monitor/known_mappings_hook.h"
+
+#include <algorithm>
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr uintptr_t kCovered = 1;
+
+// What readers without the lock see: acquire, so that the second look at the version stays behind it; and release, so
+// that the version is odd before it. Each pairs with the other.
+uintptr_t load(const std::atomic<uintptr_t>& word) { return word.load(std::memory_order_acquire); }
+void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, std::memory_order_release); }
+
+}  // namespace
+
+// The entries change: readers without the lock come again with it.
+class KnownMappings::Change {
+ public:
+  explicit Change(KnownMappings* known) : known_(known), version_(known->version_.load(std::memory_order_relaxed)) {
+    known_->version_.store(version_ + 1, std::memory_order_relaxed);  // relaxed: the stores of entries are releases
+  }
+  ~Change() { known_->version_.store(version_ + 2, std::memory_order_release); }  // release: pairs with read_unlocked()
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  KnownMappings* known_;
+  const uint64_t version_;
+};
+
+// The first entry that ends behind this address.
+size_t KnownMappings::first_behind(uintptr_t at) const {
+  size_t low = 0, high = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if ((load(entries_[middle].end) & ~kCovered) > at) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
+  const size_t place = first_behind(at);
+  if (place >= std::min(count_.load(std::memory_order_acquire), kRoom)) return false;  // acquire: as load()
+  const uintptr_t base = load(entries_[place].base);
+  const uintptr_t end = load(entries_[place].end);
+  if (base > at) return false;
+  *verdict_out = {{base, end & ~kCovered}, (end & kCovered) != 0};
+  return true;
+}
+
+// False if the entries were changing: nothing is known then.
+bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
+  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with ~Change()
+  *found_out = find_at(at, verdict_out);
+  return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
+}
+
+bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
+  bool found;
+  if (read_unlocked(at, verdict_out, &found)) return found;
+  const Guard guard(mutex_);
+  return find_at(at, verdict_out);
+}
+
+// Whether a verdict may be kept on something in there; true also when it cannot be told without the lock.
+bool KnownMappings::touches(const Span& span) const {
+  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with ~Change()
+  const size_t place = first_behind(span.base);
+  const bool apart = place >= std::min(count_.load(std::memory_order_acquire), kRoom) ||  // acquire: as load()
+                     load(entries_[place].base) >= span.end;
+  const bool sure = (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: as above
+  return !sure || !apart;
+}
+
+// seq_cst: an event that does not see this look has happened before the look, so the look sees what it did.
+uint64_t KnownMappings::begin_look() {
+  looking_.fetch_add(1);
+  const Guard guard(mutex_);
+  return events_;
+}
+
+bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
+  const Guard guard(mutex_);
+  if (was_touched(ticket, verdict.span)) return false;
+  const Change change(this);
+  erase(verdict.span);
+  insert(verdict);
+  return true;
+}
+
+bool KnownMappings::was_touched(uint64_t ticket, const Span& span) const {
+  if (events_ - ticket > kEvents) return true;
+  for (uint64_t event = ticket; event != events_; ++event) {
+    if (noted_[event % kEvents].overlaps(span)) return true;
+  }
+  return false;
+}
+
+void KnownMappings::note_event(const Span& span) { noted_[events_++ % kEvents] = span; }
+
+void KnownMappings::put(size_t at, uintptr_t base, uintptr_t end) {
+  store(&entries_[at].base, base);
+  store(&entries_[at].end, end);
+}
+
+void KnownMappings::move(size_t to, size_t from) { put(to, load(entries_[from].base), load(entries_[from].end)); }
+
+void KnownMappings::erase(const Span& span) {
+  const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
+  const size_t first = first_behind(span.base);
+  size_t behind = first;
+  while (behind < count && load(entries_[behind].base) < span.end) ++behind;
+  if (behind == first) return;
+  for (size_t from = behind; from < count; ++from) move(first + (from - behind), from);
+  count_.store(count - (behind - first), std::memory_order_release);  // release: as store()
+}
+
+// Nothing in there overlaps it.
+void KnownMappings::insert(const Verdict& verdict) {
+  const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
+  const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0);
+  size_t place = first_behind(verdict.span.base);
+  if (count == kRoom) {
+    put(std::min(place, kRoom - 1), verdict.span.base, end);
+    return;
+  }
+  for (size_t from = count; from > place; --from) move(from, from - 1);
+  put(place, verdict.span.base, end);
+  count_.store(count + 1, std::memory_order_release);  // release: as store()
+}
+
+// Unrelated events take no lock.
+void KnownMappings::forget_hook(const Span& span) {
+  if (looking_.load() == 0 && !touches(span)) return;
+  const Guard guard(mutex_);
+  note_event(span);
+  const Change change(this);
+  erase(span);
+}
+
+}  // namespace pinrail::monitor

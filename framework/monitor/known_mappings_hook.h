@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// known_mappings_hook.h - verdicts on mappings: kept until a memory event touches them, found without a lock.
+//
+// Owns     1,024 verdicts at most, in place, by rising address; one more takes the place of a neighbour.
+// Threads  all functions may run together.
+// Hook     all of it; keep() too, so that the lock is a leaf.
+//
+// K1  What find() returns was kept, and no event has touched it since.
+// K2  Who looks at a mapping between begin_look() and keep() keeps nothing of it if an event touched it after
+//     begin_look(): the event wins.
+#ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
+#define PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/core/lock.h"
+#include "base/core/span.h"
+
+namespace pinrail::monitor {
+
+struct Verdict {
+  Span span;  // whole pages
+  bool covered = false;
+};
+
+class KnownMappings {
+ public:
+  static constexpr size_t kRoom = 1024;
+  static constexpr size_t kEvents = 64;  // that are remembered while somebody looks
+
+  constexpr KnownMappings() = default;
+
+  // The verdict on the mapping that this address lies in.
+  bool find(uintptr_t at, Verdict* verdict_out) const;
+
+  // Each begin_look() is followed by one end_look(); keep() between them takes what begin_look() returned. False: an
+  // event touched the range, or too many came to tell.
+  uint64_t begin_look();
+  bool keep(uint64_t ticket, const Verdict& verdict);
+  void end_look() { looking_.fetch_sub(1); }
+
+  void forget_hook(const Span& span);
+
+  size_t count() const { return count_.load(std::memory_order_relaxed); }  // relaxed: a figure
+
+ private:
+  // What find() reads without the lock, guarded by the version around it. The lowest bit of end says "covered".
+  struct Entry {
+    std::atomic<uintptr_t> base{0}, end{0};
+  };
+  class Change;
+
+  bool find_at(uintptr_t at, Verdict* verdict_out) const;
+  size_t first_behind(uintptr_t at) const;
+  bool read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
+  bool touches(const Span& span) const;
+  bool was_touched(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
+  void note_event(const Span& span) REQUIRES(mutex_);
+  void erase(const Span& span) REQUIRES(mutex_);
+  void insert(const Verdict& verdict) REQUIRES(mutex_);
+  void put(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
+  void move(size_t to, size_t from) REQUIRES(mutex_);
+
+  mutable Mutex mutex_{LockRank::mappings};
+  std::atomic<uint32_t> looking_{0};
+  std::atomic<uint64_t> version_{0};  // odd while the entries change
+  std::atomic<size_t> count_{0};
+  Entry entries_[kRoom];
+  uint64_t events_ GUARDED_BY(mutex_) = 0;  // noted ever
+  Span noted_[kEvents] GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace pinrail::monitor
+
+#endif
