@@ -247,6 +247,18 @@ endif
 TESTS += test/interpose_test.sh
 EXTRA_DIST += test/interpose_test.sh test/interpose/run
 
+# What the kernel reports, and which mappings are covered.
+if HAVE_GTEST
+check_PROGRAMS += test/conform/uffd test/stress/uffd_stress
+TESTS += test/conform/uffd test/stress/uffd_stress
+test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_house.h \
+	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)
+test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_conform_uffd_SOURCES = test/conform/uffd_test.cc test/conform/uffd_life_test.cc test/conform/uffd_house.h \
+	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)
+test_conform_uffd_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+endif
+
 # References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.
 if HAVE_GTEST
 model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memset,--wrap=syscall

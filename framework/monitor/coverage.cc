@@ -15,8 +15,8 @@ constexpr uint32_t kAnywhere = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PI
                                PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_SHMAT_OVER;
 // Pages of the process's own are dropped by these; those of a file stay in the file's cache.
 constexpr uint32_t kOwnPages = PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE;
-constexpr uint32_t kSharedPages = PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE |
-                                  PINRAIL_EVENT_REMAP_FILE_PAGES;
+constexpr uint32_t kSharedPages =
+    PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE | PINRAIL_EVENT_REMAP_FILE_PAGES;
 constexpr uint32_t kFile = PINRAIL_EVENT_PUNCH_HOLE | PINRAIL_EVENT_TRUNCATE;
 
 struct EventName {

@@ -72,7 +72,12 @@ bool parse_line(const char* line, pinrail_mapping_t* mapping_out) {
   if (fields != 7 || path_at == 0) return false;
   std::string_view path(line + path_at);
   if (!path.empty() && path.back() == '\n') path.remove_suffix(1);
-  *mapping_out = {sizeof(pinrail_mapping_t), base,  end, offset, makedev(device_major, device_minor), inode,
+  *mapping_out = {sizeof(pinrail_mapping_t),
+                  base,
+                  end,
+                  offset,
+                  makedev(device_major, device_minor),
+                  inode,
                   kind_of(path, rights[3] == 's', inode)};
   return true;
 }
@@ -101,7 +106,7 @@ pinrail_mapping_kind_t kind_of(std::string_view path, bool is_shared, uint64_t i
 }
 
 const char* kind_name(pinrail_mapping_kind_t kind) {
-  constexpr const char* kNames[] = {"nothing mapped", "anonymous",  "heap",         "stack",       "shared anonymous",
+  constexpr const char* kNames[] = {"nothing mapped", "anonymous",    "heap",        "stack",      "shared anonymous",
                                     "System V",       "private file", "shared file", "device file"};
   return kNames[kind];
 }

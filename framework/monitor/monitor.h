@@ -2,9 +2,8 @@
 // monitor.h - how pools learn that memory goes away: subscriptions, and which monitors work.
 //
 // Owns     the list of subscriptions.
-// Threads  subscribe(), unsubscribe(), works(), covers(), blind(), check(): any time. declare(), start(), stop():
-// start-up
-//          and shut-down.
+// Threads  subscribe(), unsubscribe(), works(), covers(), blind(), check(): any time. declare(), start(), stop(): at
+//          start-up and shut-down.
 // Hook     report_hook(): also before init, after finalize, and in a forked child: there it goes nowhere.
 //
 // M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.

@@ -13,8 +13,8 @@ void close(void*) {}
 pinrail_status_t start(void*) { return PINRAIL_SUCCESS; }
 void stop(void*) {}
 
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, nullptr, PINRAIL_EVENTS_ALL,
-                                        nullptr};
+constexpr pinrail_monitor_ops_t kOps = {
+    sizeof(pinrail_monitor_ops_t), start, stop, nullptr, PINRAIL_EVENTS_ALL, nullptr};
 
 }  // namespace
 

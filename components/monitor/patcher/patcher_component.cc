@@ -251,8 +251,7 @@ pinrail_status_t check(void*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 #endif
 
 // What leave_out names counts as seen: it is there to show what is then missed.
-constexpr pinrail_monitor_ops_t kOps = {
-    sizeof(pinrail_monitor_ops_t), start, stop, check, PINRAIL_EVENTS_ALL, nullptr};
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, PINRAIL_EVENTS_ALL, nullptr};
 
 }  // namespace
 }  // namespace pinrail::patcher

@@ -45,9 +45,9 @@ struct Context {
   std::atomic<bool> probe_seen{false};
 
   pthread_t reader{};
-  bool has_reader = false;         // start-up and shut-down only
-  std::atomic<bool> lost{false};   // the descriptor does not answer any more
-  std::atomic<uint64_t> taken{0};  // mappings of the process when last counted, and what was watched since
+  bool has_reader = false;           // start-up and shut-down only
+  std::atomic<bool> lost{false};     // the descriptor does not answer any more
+  std::atomic<uint64_t> taken{0};    // mappings of the process when last counted, and what was watched since
   std::atomic<uint64_t> refused{0};  // since then
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which mappings are watched. Whole ones, not registrations: these would split mappings, and a process may have so many.
+// Which mappings are watched. Whole ones, not registrations: these would split mappings, and a process may have so
+// many.
 #include <cerrno>
 #include <string>
 

@@ -72,6 +72,15 @@ class Lines {
   bool done_ = false;
 };
 
+// Where a program that closes everything and opens its own files does not soon come to.
+void move_out_of_the_way(int* descriptor) {
+  constexpr int kOutOfTheWay = 500;
+  const int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  if (moved < 0) return;  // the process may not have so many
+  close(*descriptor);
+  *descriptor = moved;
+}
+
 template <typename Visit>
 bool for_each_range(Visit visit) {
   const int list = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -96,6 +105,7 @@ Status open_watch(Context* context) {
   context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
   if (context->watch < 0 && errno == EINVAL) context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
   if (context->watch < 0) return refused(*context, "userfaultfd is refused");
+  move_out_of_the_way(&context->watch);
   const bool granted =
       ask_for(context, kEvents | kWriteProtect | kSharedMemory) || ask_for(context, kEvents | kWriteProtect);
   return granted ? success() : refused(*context, "this kernel's userfaultfd has no write-protect mode");

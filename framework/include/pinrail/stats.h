@@ -14,16 +14,16 @@ extern "C" {
 typedef struct pinrail_mpool_stats {
   size_t size; /**< in: sizeof(pinrail_mpool_stats_t) */
   uint64_t hits;
-  uint64_t misses;                /**< register calls that no indexed registration could serve */
-  uint64_t evictions;             /**< idle registrations given back to make room */
-  uint64_t invalidations;         /**< registrations that a memory event killed */
-  uint64_t races;                 /**< registrations that an event overtook while the registrar ran (R13) */
-  uint64_t retries;               /**< registrar calls repeated after OUT_OF_RESOURCE */
-  uint64_t uncovered;             /**< registrations not kept, for no monitor sees all that can happen to their memory */
-  uint64_t indexed;               /**< registrations in the index now */
-  uint64_t dead_bytes;            /**< left the index, not yet given back */
-  uint64_t registered_bytes;      /**< * what the device was told, now: pending and dead included */
-  uint64_t registered_count;      /**< * */
+  uint64_t misses;           /**< register calls that no indexed registration could serve */
+  uint64_t evictions;        /**< idle registrations given back to make room */
+  uint64_t invalidations;    /**< registrations that a memory event killed */
+  uint64_t races;            /**< registrations that an event overtook while the registrar ran (R13) */
+  uint64_t retries;          /**< registrar calls repeated after OUT_OF_RESOURCE */
+  uint64_t uncovered;        /**< registrations not kept, for no monitor sees all that can happen to their memory */
+  uint64_t indexed;          /**< registrations in the index now */
+  uint64_t dead_bytes;       /**< left the index, not yet given back */
+  uint64_t registered_bytes; /**< * what the device was told, now: pending and dead included */
+  uint64_t registered_count; /**< * */
   uint64_t peak_registered_bytes; /**< * */
   uint64_t pinned_bytes;          /**< * unique pages of registered_bytes, times their size */
   uint64_t size_limit;            /**< * bytes; UINT64_MAX: none */

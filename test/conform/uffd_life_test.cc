@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor/uffd where things go wrong, or where it is not alone: no permission, forked children, a descriptor that the
+// program closes, and the patcher beside it.
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "base/patch/system_call.h"
+#include "test/conform/uffd_house.h"
+#include "test/support/child.h"
+
+namespace pinrail::test {
+namespace {
+
+// A child's answer, or all -1: it crashed, or waited for ever.
+ChildAnswer answer_of(const std::function<ChildAnswer()>& function) {
+  ChildAnswer answer;
+  answer.fill(-1);
+  in_child(function, &answer);
+  return answer;
+}
+ChildAnswer all_true(int64_t count) {
+  ChildAnswer answer{};
+  for (int64_t i = 0; i < count; ++i) answer[static_cast<size_t>(i)] = 1;
+  return answer;
+}
+
+bool may_keep() {
+  fake::FakeRegistrar fake;
+  return Pool(fake).status == PINRAIL_SUCCESS;
+}
+
+// The library's own, as a program finds it that closes all that it did not open.
+int descriptor_of_the_monitor() {
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    char shown[64] = "";
+    const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+    const ssize_t length = readlink(path.c_str(), shown, sizeof(shown) - 1);
+    if (length > 0 && std::string(shown).find("userfaultfd") != std::string::npos) return descriptor;
+  }
+  return -1;
+}
+
+TEST(UffdLife, where_a_filter_refuses_userfaultfd_it_is_not_available) {
+  const ChildAnswer answer = answer_of([] {
+    refuse_system_call(SYS_userfaultfd, EPERM);
+    const House house(uffd_alone());
+    return ChildAnswer{house.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(1));
+}
+
+TEST(UffdLife, where_it_is_not_available_and_not_named_others_do_without_it) {
+  const ChildAnswer answer = answer_of([] {
+    refuse_system_call(SYS_userfaultfd, ENOSYS);
+    const House house(Settings{{"monitor", ""}});
+    const bool kept = may_keep();
+    return ChildAnswer{house.status == PINRAIL_SUCCESS ? 1 : 0, kept == (PINRAIL_CAN_PATCH != 0) ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(2));
+}
+
+TEST(UffdLife, where_the_kernel_cannot_watch_it_is_not_available) {
+  const ChildAnswer answer = answer_of([] {
+    refuse_system_call(SYS_ioctl, EINVAL);
+    const House house(uffd_alone());
+    return ChildAnswer{house.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(1));
+}
+
+TEST(UffdLife, it_comes_and_goes_and_leaves_no_descriptor) {
+  NEED_UFFD();
+  for (int i = 0; i < 20; ++i) {
+    Watched watched;
+    ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS) << i;
+    raw_unmap(watched.cached(2), 2);
+  }
+  EXPECT_EQ(descriptor_of_the_monitor(), -1);
+}
+
+TEST(UffdLife, a_forked_child_unmaps_what_its_parent_watches_and_the_parent_knows_nothing_of_it) {
+  NEED_UFFD();
+  Watched watched;
+  const uintptr_t base = watched.cached(4);
+  EXPECT_EQ(answer_of([&] {
+              const bool dropped = raw_advise(base + kPage, 1, MADV_DONTNEED);
+              return ChildAnswer{dropped ? 1 : 0, raw_unmap(base, 4) ? 1 : 0};
+            }),
+            all_true(2));
+  EXPECT_TRUE(watched.has(base, 4));
+  raw_unmap(base, 4);
+  EXPECT_FALSE(watched.has(base, 4));
+}
+
+// The child refers to the descriptor too, so that closing it ends nothing.
+TEST(UffdLife, when_it_goes_nobody_waits_though_a_child_holds_the_descriptor) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    pid_t child;
+    uintptr_t base;
+    {
+      Watched watched;
+      base = watched.cached(4);
+      child = fork();
+      if (child == 0) {
+        pause();
+        _exit(0);
+      }
+    }
+    const bool dropped = raw_advise(base, 1, MADV_DONTNEED), unmapped = raw_unmap(base, 4);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return ChildAnswer{dropped ? 1 : 0, unmapped ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(2));
+}
+
+TEST(UffdLife, when_the_program_closes_its_descriptor_everything_is_given_up_and_nobody_waits) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    Watched watched;
+    const uintptr_t base = watched.cached(4), other = watched.cached(2);
+    const bool found = close(descriptor_of_the_monitor()) == 0;
+    raw_unmap(base, 4);
+    bool keeps = true;
+    for (int i = 0; i < 1000 && keeps; ++i) {
+      keeps = may_keep();
+      usleep(1000);
+    }
+    watched.pool.use(raw_map(1), kPage);
+    return ChildAnswer{found ? 1 : 0, watched.has(base, 4) || watched.has(other, 2) ? 0 : 1, keeps ? 0 : 1,
+                       watched.fake.live_count() == 0 ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(4));
+}
+
+TEST(UffdLife, nobody_who_names_a_wrong_event_or_share_gets_a_library) {
+  EXPECT_EQ(House(uffd_alone("guard_install,rain")).status, PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(House(Settings{{"monitor", "uffd"}, {"monitor_uffd_map_share", "91"}}).status, PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(House(Settings{{"monitor_strict", "perhaps"}}).status, PINRAIL_ERR_BAD_PARAM);
+}
+
+#define NEED_BOTH() \
+  NEED_UFFD();      \
+  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux with glibc, without ThreadSanitizer"
+
+const Settings kBoth = {{"monitor", ""}};
+
+TEST(UffdBesideThePatcher, is_the_default_and_raw_system_calls_are_seen) {
+  NEED_BOTH();
+  Watched watched{kBoth};
+  const uintptr_t base = watched.cached(4);
+  raw_unmap(base, 4);
+  EXPECT_FALSE(watched.has(base, 4));
+  const uintptr_t other = watched.cached(4);
+  munmap(at(other), 4 * kPage);
+  EXPECT_FALSE(watched.has(other, 4));
+}
+
+TEST(UffdBesideThePatcher, files_and_segments_are_kept_for_the_patcher_sees_what_happens_to_them) {
+  NEED_BOTH();
+  Watched watched{kBoth};
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const uintptr_t base = watched.cached(1, MAP_PRIVATE, file);
+  munmap(at(base), kPage);
+  EXPECT_FALSE(watched.has(base));
+  close(file);
+}
+
+TEST(UffdBesideThePatcher, where_no_further_mapping_may_be_watched_the_patcher_is_enough) {
+  NEED_BOTH();
+  Settings settings = kBoth;
+  settings.emplace_back("monitor_uffd_map_share", "0");
+  Watched watched{settings};
+  const uintptr_t base = watched.cached(1);
+  munmap(at(base), kPage);
+  EXPECT_FALSE(watched.has(base));
+}
+
+TEST(UffdBesideThePatcher, when_it_goes_blind_everything_dies_and_the_patcher_goes_on) {
+  NEED_BOTH();
+  const ChildAnswer answer = answer_of([] {
+    Watched watched{kBoth};
+    const uintptr_t base = watched.cached(4), other = watched.cached(4);
+    close(descriptor_of_the_monitor());
+    raw_unmap(base, 4);
+    for (int i = 0; i < 1000 && watched.pool.stats().invalidations < 2; ++i) usleep(1000);
+    const bool died = !watched.has(other, 4);
+    usleep(50000);
+    watched.pool.use(other, 4 * kPage);
+    return ChildAnswer{died ? 1 : 0, may_keep() ? 1 : 0, watched.has(other, 4) ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(3));
+}
+
+TEST(UffdBesideThePatcher, strict_keeps_only_what_no_other_process_can_take_pages_from) {
+  NEED_BOTH();
+  Settings settings = kBoth;
+  settings.emplace_back("monitor_strict", "1");
+  Watched watched{settings};
+  watched.cached(1);
+  const uintptr_t shared = raw_map(1, 0, MAP_SHARED | MAP_ANONYMOUS);
+  watched.pool.use(shared, kPage);
+  EXPECT_FALSE(watched.has(shared));
+  EXPECT_EQ(watched.pool.stats().uncovered, 1u);
+}
+
+TEST(Coverage, external_answers_for_everything_that_is_not_strict) {
+  fake::FakeRegistrar fake;
+  for (const char* strict : {"0", "1"}) {
+    const House house(Settings{{"monitor_strict", strict}});
+    const Pool pool(fake);
+    const uintptr_t shared = raw_map(1, 0, MAP_SHARED | MAP_ANONYMOUS);
+    pool.use(shared, kPage);
+    EXPECT_EQ(pool.has(shared, kPage), *strict == '0');
+  }
+}
+
+}  // namespace
+}  // namespace pinrail::test

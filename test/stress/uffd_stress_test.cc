@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor/uffd under load: nothing stale where one thread unmaps and another maps again, and nobody waits for ever
+// where the reader could be what it waits for. PINRAIL_TEST_ROUNDS: unmappings of the first test (20000).
+#include <malloc.h>
+#include <sched.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "test/conform/uffd_house.h"
+#include "test/support/child.h"
+
+namespace pinrail::test {
+namespace {
+
+int rounds() {
+  const char* const asked = std::getenv("PINRAIL_TEST_ROUNDS");  // NOLINT(concurrency-mt-unsafe): no thread runs yet
+  return asked == nullptr ? 20000 : std::atoi(asked);
+}
+
+void wait_for(const std::atomic<int>& turn, int value) {
+  while (turn.load() != value) sched_yield();
+}
+
+// FACTS of the kernel: munmap() returns once its event was read, which is before anything was done about it.
+TEST(UffdStress, what_one_thread_unmapped_is_never_a_hit_of_another_that_maps_it_again) {
+  NEED_UFFD();
+  Watched watched{uffd_alone()};
+  ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS);
+  constexpr size_t kPages = 4;
+  const uintptr_t base = raw_map(kPages);
+  raw_unmap(base, kPages);
+  std::atomic<int> turn{0};
+  int stale = 0, misplaced = 0;
+  const int all = rounds();
+  std::thread user([&] {
+    for (int i = 0; i < all; ++i) {
+      wait_for(turn, 2 * i + 1);
+      if (raw_map(kPages, base) != base) ++misplaced;
+      if (watched.has(base, kPages)) ++stale;
+      raw_unmap(base, kPages);
+      turn.store(2 * i + 2);
+    }
+  });
+  for (int i = 0; i < all; ++i) {
+    wait_for(turn, 2 * i);
+    if (raw_map(kPages, base) != base) ++misplaced;
+    watched.pool.use(base, kPages * kPage);
+    raw_unmap(base, kPages);
+    turn.store(2 * i + 1);
+  }
+  user.join();
+  EXPECT_EQ(stale, 0);
+  EXPECT_EQ(misplaced, 0);
+  EXPECT_EQ(watched.pool.stats().uncovered, 0u);
+  EXPECT_EQ(watched.pool.stats().invalidations, static_cast<uint64_t>(all));
+}
+
+// In a child, which is killed when it takes too long. True if it came back, with 1.
+bool ends(const std::function<bool()>& body) {
+  ChildAnswer answer{};
+  const bool came = in_child([&] { return ChildAnswer{body() ? 1 : 0}; }, &answer);
+  return came && answer[0] == 1;
+}
+
+void run_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(UffdStress, a_heap_that_is_watched_is_trimmed_while_threads_allocate) {
+  NEED_UFFD();
+  EXPECT_TRUE(ends([] {
+    Watched watched{uffd_alone()};
+    std::atomic<bool> is_over{false};
+    std::thread trimmer([&] {
+      while (!is_over) malloc_trim(0);
+    });
+    run_threads(4, [&](int seed) {
+      auto random = static_cast<unsigned>(seed);
+      for (int round = 0; round < 100; ++round) {
+        std::vector<void*> held;
+        for (int i = 0; i < 64; ++i) {
+          random = random * 1103515245 + 12345;
+          held.push_back(std::malloc(1 + (random >> 8) % (size_t{200} << 10)));
+          watched.pool.use(reinterpret_cast<uintptr_t>(held.back()), 1);
+        }
+        for (void* piece : held) std::free(piece);
+      }
+    });
+    is_over = true;
+    trimmer.join();
+    return watched.pool.stats().invalidations != 0 && watched.pool.invariants_hold();
+  }));
+}
+
+TEST(UffdStress, a_registrar_unmaps_what_is_watched_inside_its_calls) {
+  NEED_UFFD();
+  EXPECT_TRUE(ends([] {
+    Watched watched{uffd_alone()};
+    watched.fake.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      const uintptr_t own = raw_map(2);
+      raw_unmap(own, 1);
+      raw_unmap(own + kPage, 1);
+      std::free(std::malloc(size_t{300} << 10));
+    });
+    watched.fake.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+      raw_advise(reinterpret_cast<uintptr_t>(reg->base), 1, MADV_DONTNEED);
+    });
+    run_threads(4, [&](int) {
+      for (int i = 0; i < 300; ++i) {
+        const uintptr_t base = raw_map(4);
+        watched.pool.use(base, 4 * kPage);
+        watched.pool.use(base + kPage, kPage, 2);
+        raw_unmap(base, 4);
+      }
+    });
+    return watched.pool.invariants_hold();
+  }));
+}
+
+TEST(UffdStress, many_events_at_a_time_are_all_told) {
+  NEED_UFFD();
+  Watched watched{uffd_alone()};
+  ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS);
+  std::atomic<int> stale{0};
+  run_threads(40, [&](int) {
+    for (int i = 0; i < 25; ++i) {
+      const uintptr_t base = raw_map(3);
+      watched.pool.use(base, 3 * kPage);
+      raw_unmap(base + kPage, 1);
+      if (watched.has(base, 3)) ++stale;
+      raw_unmap(base, 3);
+    }
+  });
+  EXPECT_EQ(stale.load(), 0);
+  EXPECT_TRUE(watched.pool.invariants_hold());
+}
+
+TEST(UffdStress, the_library_goes_while_threads_unmap_what_it_watched) {
+  NEED_UFFD();
+  EXPECT_TRUE(ends([] {
+    for (int life = 0; life < 20; ++life) {
+      std::atomic<bool> is_over{false};
+      std::vector<uintptr_t> bases(2000);
+      std::thread unmapper;
+      {
+        Watched watched{uffd_alone()};
+        for (uintptr_t& base : bases) {
+          base = raw_map(2);
+          watched.pool.use(base, 2 * kPage);
+        }
+        unmapper = std::thread([&] {
+          for (const uintptr_t base : bases) raw_unmap(base, 2);
+        });
+        usleep(1000);
+      }
+      unmapper.join();
+    }
+    return true;
+  }));
+}
+
+}  // namespace
+}  // namespace pinrail::test
