@@ -249,8 +249,10 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
-check_PROGRAMS += test/conform/uffd test/stress/uffd_stress
-TESTS += test/conform/uffd test/stress/uffd_stress
+check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
+TESTS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
+test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/known_mappings_test.cc
+test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_house.h \
 	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)
 test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)

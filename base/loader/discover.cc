@@ -82,7 +82,7 @@ Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
     const pinrail_param_t selection =
         declaration("", "",
                     "Components to use: names with commas between them; ^ before the list leaves these out; empty: "
-                    "all that work here.",
+                    "all that work here; none: none.",
                     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, 0);
     const pinrail_param_t verbose =
         declaration("verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",

@@ -54,7 +54,7 @@ struct Listed {
   bool selected = false;            // the selection allows it
 };
 
-// A selection list: "grdma,rgpusm", "^rgpusm" or "" (everything). "^" must come first and excludes the whole list.
+// A selection list: "grdma,rgpusm", "^rgpusm", "none" or "" (everything). "^" must come first and excludes the whole list.
 // White space around names and empty or repeated names mean nothing.
 struct Selection {
   bool exclude = false;
@@ -63,6 +63,7 @@ struct Selection {
   static Status parse(std::string_view text, Selection* selection_out, std::string* why_out);
   bool allows(std::string_view name, int priority) const;  // priority < 0 must be named
   bool names_it(std::string_view name) const;
+  bool is_none() const;
 };
 
 class Loader {

@@ -77,7 +77,7 @@ Status Loader::Impl::report_unusable(const Component& component) {
 // Whoever asks for a component by name gets it, or an error.
 Status Loader::Impl::require_named(const Chosen& chosen) {
   Status result = success();
-  if (chosen.selection.exclude) return result;
+  if (chosen.selection.exclude || chosen.selection.is_none()) return result;
   for (const std::string& name : chosen.selection.names) {
     const Component* found = component(chosen.framework.name, name);
     if (found != nullptr && found->opened) continue;

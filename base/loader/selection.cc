@@ -7,6 +7,8 @@
 namespace pinrail::loader {
 namespace {
 
+constexpr char kNone[] = "none";  // no component is called so
+
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -30,6 +32,10 @@ Status Selection::parse(std::string_view text, Selection* selection_out, std::st
     *why_out = "^ leaves out nothing";
     return PINRAIL_ERR_BAD_PARAM;
   }
+  if (contains(selection.names, kNone) && (selection.exclude || selection.names.size() != 1)) {
+    *why_out = "none stands alone";
+    return PINRAIL_ERR_BAD_PARAM;
+  }
   *selection_out = std::move(selection);
   return success();
 }
@@ -39,6 +45,8 @@ bool Selection::allows(std::string_view name, int priority) const {
   const bool all_but_names = exclude || names.empty();
   return all_but_names && priority >= 0 && !contains(names, name);
 }
+
+bool Selection::is_none() const { return !exclude && contains(names, kNone); }
 
 bool Selection::names_it(std::string_view name) const { return !exclude && contains(names, name); }
 

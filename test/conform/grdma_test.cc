@@ -478,7 +478,7 @@ TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
 }
 
 TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
-  House house(Settings{{"monitor", "^patcher"}});
+  House house(Settings{{"monitor", "none"}});
   ASSERT_EQ(house.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake, {PINRAIL_UNSET});

@@ -29,6 +29,14 @@ TEST(Selection, an_empty_list_allows_everything_that_need_not_be_named) {
   }
 }
 
+TEST(Selection, none_allows_nothing_and_stands_alone) {
+  EXPECT_TRUE(parsed(" none ").is_none());
+  EXPECT_FALSE(parsed("none").allows("grdma", 50));
+  EXPECT_FALSE(parsed("").is_none() || parsed("grdma").is_none());
+  EXPECT_EQ(refusal("none,grdma"), "none stands alone");
+  EXPECT_EQ(refusal("^none"), "none stands alone");
+}
+
 TEST(Selection, a_list_allows_what_it_names_at_any_priority) {
   const Selection selection = parsed("grdma,rgpusm");
   EXPECT_TRUE(selection.allows("grdma", -1));

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// coverage_test.cc - a range is covered if every event that can happen to its mappings is seen.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "framework/monitor/coverage.h"
+#include "framework/monitor/mapping.h"
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+
+// A world of a test's own: what is mapped, and what is seen there.
+struct World {
+  std::vector<pinrail_mapping_t> mappings;
+  uint32_t seen = PINRAIL_EVENTS_ALL;
+  int looks = 0;
+  std::string said;
+  Coverage* event_comes_to = nullptr;  // while somebody looks
+};
+World world;
+
+bool find_in_world(uintptr_t at, pinrail_mapping_t* mapping_out) {
+  ++world.looks;
+  for (const pinrail_mapping_t& mapping : world.mappings) {
+    if (mapping.end <= at) continue;
+    *mapping_out = mapping;
+    return true;
+  }
+  return false;
+}
+uint32_t ask_world(const pinrail_mapping_t& mapping) {
+  if (world.event_comes_to != nullptr) world.event_comes_to->forget_hook({mapping.base, mapping.base + kPage});
+  return world.seen;
+}
+void hear(const std::string& line) { world.said += line; }
+
+class CoverageTest : public testing::Test {
+ protected:
+  CoverageTest() {
+    world = {};
+    map(10, 10, PINRAIL_MAPPING_ANONYMOUS);
+    map(20, 10, PINRAIL_MAPPING_SHARED_FILE);
+    map(40, 10, PINRAIL_MAPPING_ANONYMOUS);
+    coverage.start({}, 0, false);
+  }
+  static void map(uintptr_t first, uintptr_t count, pinrail_mapping_kind_t kind) {
+    world.mappings.push_back({sizeof(pinrail_mapping_t), first * kPage, (first + count) * kPage, 0, 0, 0, kind});
+  }
+  bool covers(uintptr_t first, uintptr_t count = 1) {
+    return coverage.covers({first * kPage, (first + count) * kPage});
+  }
+
+  Coverage coverage{find_in_world, ask_world, hear};
+};
+
+TEST_F(CoverageTest, a_mapping_is_looked_at_once) {
+  EXPECT_TRUE(covers(12, 3) && covers(10, 10) && covers(19));
+  EXPECT_EQ(world.looks, 1);
+}
+
+TEST_F(CoverageTest, and_again_after_an_event_in_it_only) {
+  EXPECT_TRUE(covers(12) && covers(45));
+  coverage.forget_hook({49 * kPage, 60 * kPage});
+  EXPECT_TRUE(covers(12));
+  EXPECT_EQ(world.looks, 2);
+  EXPECT_TRUE(covers(45));
+  EXPECT_EQ(world.looks, 3);
+}
+
+TEST_F(CoverageTest, a_refusal_is_remembered_too) {
+  world.seen = 0;
+  EXPECT_FALSE(covers(12) || covers(13));
+  EXPECT_EQ(world.looks, 1);
+}
+
+TEST_F(CoverageTest, each_event_that_can_happen_must_be_seen) {
+  for (const pinrail_mapping_kind_t kind : {PINRAIL_MAPPING_ANONYMOUS, PINRAIL_MAPPING_SHARED_FILE}) {
+    const uintptr_t page = kind == PINRAIL_MAPPING_ANONYMOUS ? 10 : 20;
+    for (uint32_t event = 1; event < PINRAIL_EVENTS_ALL; event <<= 1) {
+      world.seen = PINRAIL_EVENTS_ALL & ~event;
+      coverage.start({}, 0, false);
+      EXPECT_EQ(covers(page), (events_of(kind) & event) == 0) << kind << " " << name_events(event);
+    }
+  }
+}
+
+TEST_F(CoverageTest, memory_of_a_process_alone_cannot_be_cut_and_a_file_can) {
+  EXPECT_EQ(events_of(PINRAIL_MAPPING_ANONYMOUS) & (PINRAIL_EVENT_TRUNCATE | PINRAIL_EVENT_PUNCH_HOLE), 0u);
+  EXPECT_NE(events_of(PINRAIL_MAPPING_PRIVATE_FILE) & PINRAIL_EVENT_TRUNCATE, 0u);
+  EXPECT_NE(events_of(PINRAIL_MAPPING_HEAP) & PINRAIL_EVENT_BRK, 0u);
+  EXPECT_NE(events_of(PINRAIL_MAPPING_SYSV) & PINRAIL_EVENT_SHMDT, 0u);
+}
+
+TEST_F(CoverageTest, what_the_kernel_lacks_or_nobody_does_need_not_be_seen) {
+  world.seen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
+  EXPECT_FALSE(covers(12));
+  EXPECT_NE(world.said.find("guard_install"), std::string::npos) << world.said;
+  coverage.start({PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL}, false}, 0, false);
+  EXPECT_TRUE(covers(12));
+}
+
+TEST_F(CoverageTest, all_mappings_of_a_range_must_be_covered) {
+  world.seen = events_of(PINRAIL_MAPPING_ANONYMOUS);
+  EXPECT_TRUE(covers(10, 10));
+  EXPECT_FALSE(covers(10, 11));
+  EXPECT_FALSE(covers(19, 30)) << "a hole lies in it too";
+}
+
+TEST_F(CoverageTest, a_hole_is_covered_only_by_who_sees_everything_and_is_never_known) {
+  EXPECT_TRUE(covers(32) && covers(100));
+  world.seen = events_of(PINRAIL_MAPPING_ANONYMOUS);
+  EXPECT_FALSE(covers(32) || covers(100));
+}
+
+TEST_F(CoverageTest, an_event_during_a_look_is_not_forgotten) {
+  world.event_comes_to = &coverage;
+  EXPECT_TRUE(covers(12));
+  world.event_comes_to = nullptr;
+  EXPECT_TRUE(covers(12));
+  EXPECT_EQ(world.looks, 2);
+}
+
+TEST_F(CoverageTest, strict_refuses_what_another_process_can_cut) {
+  coverage.start({PINRAIL_EVENTS_ALL, true}, PINRAIL_EVENTS_ALL, true);
+  EXPECT_TRUE(covers(12));
+  EXPECT_FALSE(covers(22));
+}
+
+TEST_F(CoverageTest, nothing_is_looked_at_where_everything_is_seen_everywhere) {
+  coverage.start({}, PINRAIL_EVENTS_ALL, true);
+  EXPECT_TRUE(covers(12) && covers(22) && covers(100));
+  EXPECT_EQ(world.looks, 0);
+}
+
+TEST(Events, have_names_that_lead_back) {
+  uint32_t events = 0;
+  std::string unknown;
+  const std::string all = name_events(PINRAIL_EVENTS_ALL);
+  EXPECT_TRUE(parse_events(all, &events, &unknown).ok());
+  EXPECT_EQ(events, uint32_t{PINRAIL_EVENTS_ALL});
+  EXPECT_TRUE(parse_events("", &events, &unknown).ok());
+  EXPECT_EQ(events, 0u);
+  EXPECT_TRUE(parse_events("unmap,rain", &events, &unknown).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_EQ(unknown, "rain");
+}
+
+// Both ways to ask the kernel.
+void expect_mapping(const void* base, size_t length, pinrail_mapping_kind_t kind, const char* what) {
+  const auto at = reinterpret_cast<uintptr_t>(base);
+  for (bool (*find)(uintptr_t, pinrail_mapping_t*) : {find_mapping, find_mapping_in_list}) {
+    pinrail_mapping_t mapping{};
+    ASSERT_TRUE(find(at, &mapping)) << what;
+    EXPECT_LE(mapping.base, at) << what;
+    EXPECT_GE(mapping.end, at + length) << what;
+    EXPECT_EQ(mapping.kind, kind) << what;
+  }
+}
+
+TEST(Mapping, kinds_are_told_apart_as_the_kernel_shows_them) {
+  const auto mapped = [](int flags, int file) { return mmap(nullptr, kPage, PROT_READ, flags, file, 0); };
+  const int memory = memfd_create("pinrail-test", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(memory, kPage), 0);
+  char local = 0;
+  expect_mapping(&local, 1, PINRAIL_MAPPING_STACK, "a variable");
+  expect_mapping(mapped(MAP_PRIVATE | MAP_ANONYMOUS, -1), kPage, PINRAIL_MAPPING_ANONYMOUS, "anonymous");
+  expect_mapping(mapped(MAP_SHARED | MAP_ANONYMOUS, -1), kPage, PINRAIL_MAPPING_SHARED_ANONYMOUS, "shared");
+  expect_mapping(mapped(MAP_SHARED, memory), kPage, PINRAIL_MAPPING_SHARED_FILE, "memfd");
+  expect_mapping(mapped(MAP_PRIVATE, memory), kPage, PINRAIL_MAPPING_PRIVATE_FILE, "memfd, private");
+  expect_mapping("text", 1, PINRAIL_MAPPING_PRIVATE_FILE, "a constant of the program");
+  const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | 0600);
+  void* const segment = shmat(id, nullptr, 0);
+  shmctl(id, IPC_RMID, nullptr);
+  expect_mapping(segment, kPage, PINRAIL_MAPPING_SYSV, "a segment");
+  shmdt(segment);
+  close(memory);
+}
+
+TEST(Mapping, what_is_no_memory_of_the_program_is_a_device) {
+  EXPECT_EQ(kind_of("[vdso]", false, 0), PINRAIL_MAPPING_DEVICE);
+  EXPECT_EQ(kind_of("/dev/infiniband/uverbs0", true, 5), PINRAIL_MAPPING_DEVICE);
+  EXPECT_EQ(kind_of("/dev/shm/x", true, 5), PINRAIL_MAPPING_SHARED_FILE);
+  EXPECT_EQ(kind_of("[heap]", false, 0), PINRAIL_MAPPING_HEAP);
+  EXPECT_EQ(kind_of("[anon:arena]", false, 0), PINRAIL_MAPPING_ANONYMOUS);
+  EXPECT_EQ(kind_of("/anon_hugepage (deleted)", false, 9), PINRAIL_MAPPING_ANONYMOUS);
+}
+
+// As the list has it, at all its places.
+TEST(Mapping, the_kernels_answer_is_what_the_list_says) {
+  std::ifstream list("/proc/self/maps");
+  std::vector<uintptr_t> bases;
+  for (std::string line; std::getline(list, line);) bases.push_back(std::stoul(line, nullptr, 16));
+  size_t equal = 0;
+  for (const uintptr_t base : bases) {
+    pinrail_mapping_t asked{}, listed{};
+    if (!find_mapping(base, &asked) || !find_mapping_in_list(base, &listed)) continue;
+    const bool same = asked.base == listed.base && asked.kind == listed.kind && asked.inode == listed.inode &&
+                      asked.device == listed.device && asked.offset == listed.offset;
+    equal += same ? 1 : 0;
+  }
+  EXPECT_GE(equal + 3, bases.size()) << "but for what moved meanwhile, and [vsyscall]";
+  EXPECT_GT(equal, 10u);
+}
+
+}  // namespace
+}  // namespace pinrail::monitor

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// known_mappings_test.cc - verdicts are found until an event touches them, and the event wins.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "framework/monitor/known_mappings_hook.h"
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr uintptr_t kPage = 4096;
+Span pages(uintptr_t first, uintptr_t count) { return {first * kPage, (first + count) * kPage}; }
+
+bool keep(KnownMappings* known, const Span& span, bool covered = true) {
+  const uint64_t ticket = known->begin_look();
+  const bool kept = known->keep(ticket, {span, covered});
+  known->end_look();
+  return kept;
+}
+
+bool knows(const KnownMappings& known, uintptr_t page) {
+  Verdict verdict;
+  return known.find(page * kPage, &verdict);
+}
+
+TEST(KnownMappings, finds_what_an_address_lies_in_and_nothing_beside_it) {
+  KnownMappings known;
+  keep(&known, pages(10, 4));
+  keep(&known, pages(20, 1), false);
+  Verdict verdict;
+  ASSERT_TRUE(known.find(10 * kPage, &verdict));
+  EXPECT_TRUE(verdict.covered);
+  EXPECT_EQ(verdict.span.base, 10 * kPage);
+  EXPECT_EQ(verdict.span.end, 14 * kPage);
+  ASSERT_TRUE(known.find(21 * kPage - 1, &verdict));
+  EXPECT_FALSE(verdict.covered);
+  for (const uintptr_t page : {0, 9, 14, 19, 21}) EXPECT_FALSE(knows(known, page)) << page;
+}
+
+TEST(KnownMappings, an_event_forgets_what_it_touches_and_nothing_else) {
+  KnownMappings known;
+  for (uintptr_t i = 0; i < 5; ++i) keep(&known, pages(10 * i, 5));
+  known.forget_hook(pages(14, 17));
+  EXPECT_TRUE(knows(known, 0) && knows(known, 40));
+  for (const uintptr_t page : {10, 20, 30}) EXPECT_FALSE(knows(known, page)) << page;
+  known.forget_hook(pages(5, 35));
+  EXPECT_TRUE(knows(known, 0) && knows(known, 40)) << "it ends where they begin";
+}
+
+TEST(KnownMappings, what_is_kept_takes_the_place_of_what_it_overlaps) {
+  KnownMappings known;
+  keep(&known, pages(10, 4));
+  keep(&known, pages(16, 4));
+  keep(&known, pages(12, 6), false);
+  Verdict verdict;
+  ASSERT_TRUE(known.find(15 * kPage, &verdict));
+  EXPECT_EQ(verdict.span.base, 12 * kPage);
+  EXPECT_EQ(known.count(), 1u);
+}
+
+TEST(KnownMappings, an_event_between_the_look_and_its_keeping_wins) {
+  KnownMappings known;
+  const uint64_t ticket = known.begin_look();
+  known.forget_hook(pages(13, 1));
+  EXPECT_FALSE(known.keep(ticket, {pages(10, 4), true}));
+  EXPECT_TRUE(known.keep(ticket, {pages(20, 4), true})) << "that one was not touched";
+  known.end_look();
+  EXPECT_FALSE(knows(known, 10));
+}
+
+TEST(KnownMappings, more_events_than_are_remembered_win_too) {
+  KnownMappings known;
+  const uint64_t ticket = known.begin_look();
+  known.forget_hook(pages(10, 1));
+  for (size_t i = 0; i < KnownMappings::kEvents; ++i) known.forget_hook(pages(1000 + i, 1));
+  EXPECT_FALSE(known.keep(ticket, {pages(10, 4), true}));
+  known.end_look();
+}
+
+TEST(KnownMappings, one_too_many_takes_a_neighbours_place_and_order_stays) {
+  KnownMappings known;
+  for (uintptr_t i = 0; i < KnownMappings::kRoom; ++i) ASSERT_TRUE(keep(&known, pages(4 * i, 2)));
+  const uintptr_t last = KnownMappings::kRoom * 4;
+  for (const uintptr_t page : {uintptr_t{2}, uintptr_t{402}, last}) {
+    ASSERT_TRUE(keep(&known, pages(page, 2))) << page;
+    EXPECT_TRUE(knows(known, page)) << page;
+  }
+  EXPECT_EQ(known.count(), KnownMappings::kRoom);
+  uintptr_t found = 0;
+  for (uintptr_t page = 0; page < last + 4; ++page) found += knows(known, page) ? 1 : 0;
+  EXPECT_EQ(found, 2 * KnownMappings::kRoom);
+}
+
+// Against a map of pages, at random.
+TEST(KnownMappings, does_what_a_list_of_pages_does) {
+  constexpr uintptr_t kPages = 600;
+  auto known = std::make_unique<KnownMappings>();
+  std::vector<int> owner(kPages, 0);  // 0: unknown; else which verdict
+  std::mt19937 random(7);
+  for (int step = 1; step < 20000; ++step) {
+    const uintptr_t first = random() % (kPages - 20), count = 1 + random() % 20;
+    const bool is_event = random() % 3 == 0;
+    for (uintptr_t page = first; page < first + count; ++page) {
+      if (owner[page] == 0) continue;
+      for (int& other : owner) other = &other != &owner[page] && other == owner[page] ? 0 : other;
+      owner[page] = 0;
+    }
+    if (is_event) {
+      known->forget_hook(pages(first, count));
+    } else {
+      ASSERT_TRUE(keep(known.get(), pages(first, count)));
+      for (uintptr_t page = first; page < first + count; ++page) owner[page] = step;
+    }
+    const uintptr_t page = random() % kPages;
+    ASSERT_EQ(knows(*known, page), owner[page] != 0) << step;
+  }
+}
+
+// What is found must be what one writer kept: spans that begin at 64 k and are as long as k says.
+TEST(KnownMappings, readers_without_the_lock_see_whole_verdicts) {
+  KnownMappings known;
+  std::atomic<bool> is_over{false};
+  std::atomic<int> wrong{0}, found{0};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&, i] {
+      std::mt19937 random(static_cast<unsigned>(i));
+      while (!is_over) {
+        Verdict verdict;
+        const uintptr_t at = random() % (64 * 64) * kPage;
+        if (!known.find(at, &verdict)) continue;
+        const uintptr_t first = verdict.span.base / kPage;
+        const bool right = first % 64 == 0 && verdict.span.length() / kPage == 1 + first / 64 % 60 &&
+                           verdict.span.base <= at && at < verdict.span.end && verdict.covered == (first / 64 % 2 == 0);
+        if (!right) ++wrong;
+        ++found;
+      }
+    });
+  }
+  std::mt19937 random(99);
+  for (int step = 0; step < 50000 || found.load() < 100; ++step) {
+    const uintptr_t number = random() % 64;
+    const Span span = pages(64 * number, 1 + number % 60);
+    if (random() % 2 == 0) {
+      keep(&known, span, number % 2 == 0);
+    } else {
+      known.forget_hook(span);
+    }
+  }
+  is_over = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+}  // namespace
+}  // namespace pinrail::monitor
