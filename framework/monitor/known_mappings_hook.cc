@@ -15,20 +15,15 @@ void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, s
 
 }  // namespace
 
-// The entries change: readers without the lock come again with it.
-class KnownMappings::Change {
- public:
-  explicit Change(KnownMappings* known) : known_(known), version_(known->version_.load(std::memory_order_relaxed)) {
-    known_->version_.store(version_ + 1, std::memory_order_relaxed);  // relaxed: the stores of entries are releases
-  }
-  ~Change() { known_->version_.store(version_ + 2, std::memory_order_release); }  // release: pairs with read_unlocked()
-  Change(const Change&) = delete;
-  Change& operator=(const Change&) = delete;
-
- private:
-  KnownMappings* known_;
-  const uint64_t version_;
-};
+// Between the two the entries change: readers without the lock come again with it. relaxed: the stores of entries are
+// releases.
+void KnownMappings::begin_change() {
+  version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+// release: pairs with read_unlocked(). relaxed: only who holds the lock writes it.
+void KnownMappings::end_change() {
+  version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
 
 // The first entry that ends behind this address.
 size_t KnownMappings::first_behind(uintptr_t at) const {
@@ -56,7 +51,7 @@ bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
 
 // False if the entries were changing: nothing is known then.
 bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
-  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with ~Change()
+  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change()
   *found_out = find_at(at, verdict_out);
   return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
 }
@@ -70,7 +65,7 @@ bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
 
 // Whether a verdict may be kept on something in there; true also when it cannot be told without the lock.
 bool KnownMappings::touches(const Span& span) const {
-  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with ~Change()
+  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change()
   const size_t place = first_behind(span.base);
   const bool apart = place >= std::min(count_.load(std::memory_order_acquire), kRoom) ||  // acquire: as load()
                      load(entries_[place].base) >= span.end;
@@ -88,9 +83,10 @@ uint64_t KnownMappings::begin_look() {
 bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
   if (was_touched(ticket, verdict.span)) return false;
-  const Change change(this);
+  begin_change();
   erase(verdict.span);
   insert(verdict);
+  end_change();
   return true;
 }
 
@@ -140,8 +136,9 @@ void KnownMappings::forget_hook(const Span& span) {
   if (looking_.load() == 0 && !touches(span)) return;
   const Guard guard(mutex_);
   note_event(span);
-  const Change change(this);
+  begin_change();
   erase(span);
+  end_change();
 }
 
 }  // namespace pinrail::monitor

@@ -50,13 +50,14 @@ class KnownMappings {
   struct Entry {
     std::atomic<uintptr_t> base{0}, end{0};
   };
-  class Change;
 
   bool find_at(uintptr_t at, Verdict* verdict_out) const;
   size_t first_behind(uintptr_t at) const;
   bool read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
   bool touches(const Span& span) const;
   bool was_touched(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
+  void begin_change() REQUIRES(mutex_);
+  void end_change() REQUIRES(mutex_);
   void note_event(const Span& span) REQUIRES(mutex_);
   void erase(const Span& span) REQUIRES(mutex_);
   void insert(const Verdict& verdict) REQUIRES(mutex_);
