@@ -44,7 +44,7 @@ class Lines {
  public:
   // True if the character ended a line's range.
   bool feed(char c) {
-    if (c == '\n') *this = Lines();
+    if (c == '\n') begin();
     if (done_ || c == '\n') return false;
     if (c == '-') {
       number_ = &span_.end;
@@ -59,14 +59,15 @@ class Lines {
 
   Lines() = default;
   Lines(const Lines&) = delete;
-  Lines& operator=(const Lines& other) {
-    span_ = other.span_;
-    number_ = &span_.base;
-    done_ = other.done_;
-    return *this;
-  }
+  Lines& operator=(const Lines&) = delete;
 
  private:
+  void begin() {
+    span_ = {};
+    number_ = &span_.base;
+    done_ = false;
+  }
+
   Span span_;
   uintptr_t* number_ = &span_.base;
   bool done_ = false;
