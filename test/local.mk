@@ -351,6 +351,13 @@ test_integrity_iouring_flat_SOURCES = test/integrity/iouring_flat_test.cc test/s
 	test/support/skip_main.cc
 test_integrity_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
+# Not a part of make check, for it needs an RDMA device: contrib/rdma-vm -- test/verbs/rdma_fork
+if HAVE_VERBS
+check_PROGRAMS += test/verbs/rdma_fork
+test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
+test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
+test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+endif
 check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress
 TESTS += test/conform/gc_thread test/stress/gc_thread_stress
 test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/house.h test/support/tasks.h \

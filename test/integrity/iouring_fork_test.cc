@@ -17,6 +17,12 @@ namespace {
 constexpr size_t kLength = size_t{1} << 20;
 constexpr unsigned kPatienceSeconds = 60;
 
+// test/verbs/rdma_fork is the same over an RDMA device.
+#ifndef PINRAIL_TEST_REGISTRARS
+#define PINRAIL_TEST_DEVICE "iouring"
+#define PINRAIL_TEST_REGISTRARS "iouring", "mlock"
+#endif
+
 #define STEP(number, condition) \
   if (!(condition)) return number
 
@@ -103,7 +109,7 @@ int live_again(const char* registrar, size_t* pinned_after) {
   memory.fill(1);
   const pinrail_handle_t handle = take(pool, memory);
   *pinned_after = vm_pin_bytes() + vm_lck_bytes();
-  if (std::strcmp(registrar, "iouring") == 0) {
+  if (std::strcmp(registrar, PINRAIL_TEST_DEVICE) == 0) {
     const int wrong = agrees(handle, memory, 71);
     STEP(wrong, wrong == 0);
   }
@@ -138,7 +144,7 @@ class RealFork : public ::testing::TestWithParam<const char*> {
     if (!has_device()) return;
     EXPECT_EQ(agrees(handle_, memory_, seed), 0);
   }
-  static bool has_device() { return std::strcmp(GetParam(), "iouring") == 0; }
+  static bool has_device() { return std::strcmp(GetParam(), PINRAIL_TEST_DEVICE) == 0; }
 
   const Mapping memory_{kLength};
   pinrail_mpool_t* pool_ = nullptr;
@@ -179,8 +185,8 @@ TEST_P(RealFork, the_child_begins_anew_with_pins_of_its_own) {
   EXPECT_EQ(child.end(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Real, DeviceFork, ::testing::Values("iouring"));
-INSTANTIATE_TEST_SUITE_P(Real, RealFork, ::testing::Values("iouring", "mlock"),
+INSTANTIATE_TEST_SUITE_P(Real, DeviceFork, ::testing::Values(PINRAIL_TEST_DEVICE));
+INSTANTIATE_TEST_SUITE_P(Real, RealFork, ::testing::Values(PINRAIL_TEST_REGISTRARS),
                          [](const auto& each) { return std::string(each.param); });
 
 }  // namespace
