@@ -174,6 +174,14 @@ test_oracle_oracle_mutants_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_ORACLE_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
 test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEmm
 test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
+TESTS += test/oracle_test.sh
+# As for bench_test.sh below.
+oracle_test_log = test/oracle_test.sh.log
+$(oracle_test_log): test/oracle/oracle test/oracle/oracle_mutants
+EXTRA_DIST += test/oracle_test.sh test/oracle/README contrib/oracle
+.PHONY: oracle-mutants
+oracle-mutants: all
+	$(srcdir)/contrib/oracle --build . --mutant all
 
 # The machine's shape.
 if HAVE_GTEST

@@ -103,6 +103,9 @@ part_guest() {
     sh -c 'test/verbs/rdma_integrity --no-reports --seconds 10; [ $? -eq 1 ]'
   beside_device perf_within_a_limit -- env PINRAIL_MCA_mpool_grdma_size_limit=8M \
     contrib/tools/pinrail_perf --registrar verbs --size 1M --regions 64 --iterations 200
+  beside_device oracle -- test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds 30
+  beside_device oracle_can_fail -- \
+    sh -c 'test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ $? -eq 1 ]'
   beside_device rdma_pingpong -- test/verbs/rdma_pingpong --seconds 10
   beside_device rdma_pingpong_can_fail -- \
     sh -c 'test/verbs/rdma_pingpong --no-reports --seconds 1; [ $? -eq 1 ]'

@@ -77,8 +77,9 @@ Kind* Choice::most_behind() const {
 }
 
 bool Choice::is_behind() const {
+  constexpr double kAhead = 1.25;  // of time, so that little is left for the end
   const auto happened = static_cast<double>(most_behind()->again.load(std::memory_order_relaxed));
-  return happened < static_cast<double>(wanted_) * share_.load(std::memory_order_relaxed);
+  return happened < static_cast<double>(wanted_) * std::min(1.0, kAhead * share_.load(std::memory_order_relaxed));
 }
 
 Kind* Choice::next(Random* random) const {

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# oracle_test.sh - a short run of the oracle: no difference with Pinrail's own monitors, some without any, one mutant
+# that must be caught, and words that are no options. Runs in the build tree. Exit status 77: memory cannot be pinned
+# here, or a sanitizer keeps monitors from patching.
+set -u
+oracle=test/oracle/oracle
+mutants=test/oracle/oracle_mutants
+[ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: sanitizers and code patching do not go together"; exit 77; }
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# fails WHAT: and what was printed.
+fails() {
+  echo "FAIL: $1"
+  tail -n 60 "$work/out"
+  failed=1
+}
+
+# try STATUS PROGRAM ARGUMENT...
+try() {
+  wanted=$1
+  shift
+  timeout 120 "$@" >"$work/out" 2>&1
+  status=$?
+  [ "$status" -eq 77 ] && [ "$wanted" -ne 77 ] && { grep SKIP "$work/out"; exit 77; }
+  [ "$status" -eq "$wanted" ] || fails "$*: exit status $status, not $wanted"
+}
+
+last() { tail -n 1 "$work/out"; }
+
+try 0 $oracle --seconds 5
+last | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 differences$' || fails "the last line: $(last)"
+grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fails "munmap is not counted, or was answered from the cache"
+
+# The proof that it can fail: without reports, and with one event that nobody tells of.
+try 1 $oracle --seconds 2 --monitor none
+last | grep -Eq ', [1-9][0-9]* differences$' || fails "without a monitor no difference was found"
+grep -q 'DIFFERENCE: buffer .* the device' "$work/out" || fails "a difference is not explained"
+try 0 $mutants --seconds 3 --events munmap,mmap-over
+try 1 $mutants --seconds 30 --mutant munmap-reuse
+last | grep -Eq ', [1-9][0-9]* differences$' || fails "the mutant was not caught"
+
+try 0 $mutants --mutant list
+grep -q '^munmap ' "$work/out" || fails "munmap is not listed"
+grep -q '^mprotect ' "$work/out" && fails "mprotect is listed, after which registrations are good"
+try 2 $mutants --mutant munmapp
+try 2 $mutants --mutant fork
+try 2 $oracle --mutant munmap
+try 2 $oracle --seconds 0
+try 2 $oracle --seconds
+try 2 $oracle --threads 65
+try 2 $oracle --events munmap,nothing
+try 2 $oracle --nonsense
+try 2 $oracle munmap
+try 2 $oracle --monitor nosuch --seconds 1
+try 0 $oracle --help
+grep -q -e --mutant "$work/out" || fails "--help does not tell of --mutant"
+exit $failed
