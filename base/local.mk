@@ -3,7 +3,7 @@ libpinrail_internal_la_SOURCES += \
 	base/core/status.h base/core/status.cc base/core/span.h base/core/lock.h base/core/lock_rank.h \
 	base/core/thread_safety.h base/core/registration.h base/core/registration_arena.h \
 	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
-	base/core/references.h base/core/recent.h base/core/starts.h base/core/guarded.h \
+	base/core/references.h base/core/recent.h base/core/starts.h base/core/lru_list.h base/core/guarded.h \
 	base/core/page_counts.h base/core/errno_text.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
 	base/core/hook_scope.h base/core/hook_scope.cc
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
@@ -41,6 +41,15 @@ if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la
 else
 component_patch_libs = base/libpatch.la
+endif
+
+# Validity of memory that other processes have open: for the components of GPU memory, who take it in.
+noinst_LTLIBRARIES += base/libslots.la
+base_libslots_la_SOURCES = \
+	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc base/slots/exporter.cc \
+	base/slots/importer.cc
+if STATIC_COMPONENTS
+libpinrail_internal_la_LIBADD += base/libslots.la
 endif
 
 # The machine's shape.

@@ -11,7 +11,7 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_cache.cc \
 	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
 	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
-	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_cache.h components/mpool/grdma/grdma_lru.h
+	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_cache.h
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
 
@@ -79,6 +79,22 @@ components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
 endif
 
+# The pools of GPU memory need no CUDA themselves: a registrar may be lent.
+component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
+components_mpool_gpusm_la_SOURCES = \
+	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
+	components/mpool/gpusm/gpusm_free_hook.cc components/mpool/gpusm/gpusm.h
+components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
+components_mpool_gpusm_la_LIBADD = $(component_exact_libs)
+components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)
+components_mpool_rgpusm_la_SOURCES = \
+	components/mpool/rgpusm/rgpusm_component.cc components/mpool/rgpusm/rgpusm_register.cc \
+	components/mpool/rgpusm/rgpusm_peers.cc components/mpool/rgpusm/rgpusm_invalidate_hook.cc \
+	components/mpool/rgpusm/rgpusm.h
+components_mpool_rgpusm_la_LDFLAGS = $(component_ldflags)
+components_mpool_rgpusm_la_LIBADD = $(component_exact_libs)
+components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rgpusm)
+
 if HAVE_CUDA
 component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = \
@@ -89,6 +105,8 @@ components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)
 endif
 
+EXTRA_DIST += components/mpool/gpusm/README components/mpool/gpusm/gpusm_help.txt \
+	components/mpool/rgpusm/README components/mpool/rgpusm/rgpusm_help.txt
 EXTRA_DIST += components/registrar/cuda_ipc/README components/registrar/cuda_ipc/cuda_ipc_help.txt
 EXTRA_DIST += components/component.map \
 	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
@@ -104,6 +122,8 @@ noinst_LTLIBRARIES += $(component_libraries)
 libpinrail_internal_la_LIBADD += $(component_libraries)
 component_ldflags = $(AM_LDFLAGS) -module
 component_symbol_mpool_grdma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_grdma_component
+component_symbol_mpool_gpusm = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_gpusm_component
+component_symbol_mpool_rgpusm = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_rgpusm_component
 component_symbol_rcache_vma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_rcache_vma_component
 component_symbol_monitor_external = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_external_component
 component_symbol_monitor_patcher = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_patcher_component

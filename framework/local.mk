@@ -30,3 +30,16 @@ libpinrail_internal_la_SOURCES += framework/front/front_machine.cc
 # GPU memory across processes.
 pkginclude_HEADERS += framework/include/pinrail/gpu.h
 libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc
+
+# The cache of whole allocations: for the pools of GPU memory, who take it in.
+noinst_LTLIBRARIES += framework/libexact.la
+framework_libexact_la_SOURCES = \
+	framework/mpool/block.h framework/mpool/exact_table.h framework/mpool/exact_cache.h \
+	framework/mpool/exact_pool.h framework/mpool/exact_component.h framework/mpool/exact_settings.h \
+	framework/mpool/exact_settings.cc framework/mpool/exact_register.cc framework/mpool/exact_evict.cc \
+	framework/mpool/exact_destroy.cc
+if STATIC_COMPONENTS
+libpinrail_internal_la_LIBADD += framework/libexact.la
+else
+component_exact_libs = framework/libexact.la base/libslots.la
+endif

@@ -133,7 +133,8 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
 
 # Which components are built, and the table of those that are linked in.
 AC_DEFUN([PINRAIL_COMPONENTS], [
-  pinrail_components="mpool_grdma rcache_vma registrar_mlock monitor_external monitor_patcher monitor_uffd"
+  pinrail_components="mpool_grdma mpool_gpusm mpool_rgpusm rcache_vma registrar_mlock"
+  pinrail_components="$pinrail_components monitor_external monitor_patcher monitor_uffd"
   AS_IF([test "x$pinrail_have_uring" = xyes], [pinrail_components="$pinrail_components registrar_iouring"])
   AS_IF([test "x$pinrail_have_verbs" = xyes], [pinrail_components="$pinrail_components registrar_verbs"])
   AS_IF([test "x$pinrail_have_cuda" = xyes], [pinrail_components="$pinrail_components registrar_cuda_ipc"])

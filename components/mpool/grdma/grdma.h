@@ -26,10 +26,10 @@
 #include <new>
 
 #include "base/core/guarded.h"
+#include "base/core/lru_list.h"
 #include "base/core/recent.h"
 #include "base/core/registration_arena.h"
 #include "components/mpool/grdma/grdma_cache.h"
-#include "components/mpool/grdma/grdma_lru.h"
 
 namespace pinrail::grdma {
 

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_lru.h - the LRU list of one pool: which idle registration was used longest ago?
+// lru_list.h - the LRU list of a cache: which idle registration was used longest ago?
 //
 // A heap by the epoch of the last use *as the list knows it*. Hits do not touch the list, they only write the epoch
-// into the registration; the list catches up when an entry comes to the top. Exact to an epoch, O(log n).
+// into the registration; the list catches up when an entry comes to the top. Exact to an epoch,
+// O(log n); where each use has an epoch of its own, exact.
 //
 // Owns     places. Not the registrations.
-// Threads  one at a time (the cache lock).
+// Threads  one at a time (the lock of the cache).
 //
 // U1  The epoch that the list knows of an entry is never later than its true one, so the top, once caught up, is the
 //     least recently used.
 // U2  place_of(reg) is where the entry stands, plus 1; 0: not listed.
-#ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GRDMA_LRU_H
-#define PINRAIL_COMPONENTS_MPOOL_GRDMA_GRDMA_LRU_H
+#ifndef PINRAIL_BASE_CORE_LRU_LIST_H
+#define PINRAIL_BASE_CORE_LRU_LIST_H
 
 #include <pinrail/types.h>
 
 #include <utility>
 #include <vector>
 
-namespace pinrail::grdma {
+namespace pinrail {
 
 // PlaceOf(reg) gives a size_t& in which the list keeps the entry's place.
 template <typename PlaceOf>
@@ -99,6 +100,6 @@ class LruList {
   std::vector<Entry> heap_;
 };
 
-}  // namespace pinrail::grdma
+}  // namespace pinrail
 
 #endif

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// slots.h - validity slots: does the memory that a peer exported still live? A word each, in shared memory.
+//
+// The exporter has a segment (a file in /dev/shm, its own user's alone) with a word for each exported allocation. When
+// the memory goes it changes the word; a peer's hit loads it and compares. One 64-bit word:
+//   bits  0-15  how many importers have the memory open
+//   bit   16    dead: the memory is gone
+//   bits 17-63  generation: rises when the slot serves another allocation
+//
+// Owns     Exporter: the segment, until it is destroyed. Importer: a mapping of another's.
+// Threads  all functions may run together; create, open and the destructors exclude the rest.
+// Hook     what ends in _hook.
+//
+// V1  A word is never again what it was for an allocation that died: generations only rise.
+// V2  The segment's name holds the exporter's pid, its start and a random number: no later process of that pid, and no
+//     later segment of this one, is taken for it.
+// V3  A crash leaves at most a file that the next one who looks removes; a count of importers that crashed holds
+//     nothing up for longer than the waiting side's time limit.
+#ifndef PINRAIL_BASE_SLOTS_SLOTS_H
+#define PINRAIL_BASE_SLOTS_SLOTS_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/core/lock.h"
+#include "base/slots/process.h"
+
+namespace pinrail::slots {
+
+constexpr uint64_t kImporters = 0xffff;
+constexpr uint64_t kDead = uint64_t{1} << 16;
+constexpr unsigned kGenerationShift = 17;
+constexpr uint64_t kLife = ~kImporters;  // what a hit compares
+
+using Word = std::atomic<uint64_t>;
+
+struct Header;
+
+class Exporter {
+ public:
+  Exporter() = default;
+  ~Exporter();
+  Exporter(const Exporter&) = delete;
+  Exporter& operator=(const Exporter&) = delete;
+
+  // NOT_SUPPORTED: no shared memory here; OUT_OF_RESOURCE.
+  Status create(const Process& self, uint32_t slots);
+  uint64_t segment() const { return segment_; }  // the random number; 0: create() did not succeed
+  uint32_t count() const { return count_; }
+
+  // A free slot; word_out: what it holds as long as the memory lives. OUT_OF_RESOURCE: all are taken.
+  Status take(uint32_t* slot_out, uint64_t* word_out) EXCLUDES(mutex_);
+  // The memory is gone; and the slot may be taken again.
+  void kill_hook(uint32_t slot);
+  void give_back(uint32_t slot) EXCLUDES(mutex_);
+
+  Word* word(uint32_t slot) const { return &words_[slot]; }
+  const std::atomic<uint64_t>* deaths() const;  // rises with each
+  uint64_t importers_hook(uint32_t slot) const { return words_[slot].load() & kImporters; }
+
+  // In a forked child: the segment is the parent's, nothing of it is touched any more.
+  void disown();
+
+ private:
+  Header* header_ = nullptr;
+  Word* words_ = nullptr;
+  size_t bytes_ = 0;
+  uint64_t segment_ = 0;
+  uint32_t count_ = 0;
+  char name_[96] = {};
+  Mutex mutex_{LockRank::slots};
+  uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // none below is free
+  uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // 1 a slot
+};
+
+class Importer {
+ public:
+  Importer() = default;
+  ~Importer();
+  Importer(const Importer&) = delete;
+  Importer& operator=(const Importer&) = delete;
+
+  // NOT_FOUND: the exporter, or that segment of his, is gone; PERM: it is another user's; ERROR: it is none of ours.
+  Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
+  uint32_t count() const { return count_; }
+
+  Word* word(uint32_t slot) const { return &words_[slot]; }
+  const std::atomic<uint64_t>* deaths() const;  // rises with each in the segment
+
+ private:
+  Header* header_ = nullptr;
+  Word* words_ = nullptr;
+  size_t bytes_ = 0;
+  uint32_t count_ = 0;
+};
+
+// Counts an importer in, if the word is still of that life; false: the memory is gone.
+bool enter(Word* word, uint64_t life);
+void leave(Word* word, uint64_t life);
+inline bool is_alive(const Word* word, uint64_t life) {
+  // acquire: what comes after sees no older memory than the word says; pairs with kill_hook().
+  return (word->load(std::memory_order_acquire) & kLife) == life;
+}
+
+// Removes the files of this user's processes that are dead. Returns how many.
+size_t remove_stale(uint32_t user);
+
+}  // namespace pinrail::slots
+
+#endif

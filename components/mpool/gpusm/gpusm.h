@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpusm.h - the owner's side: a block for each allocation of local GPU memory, found again by what the driver says that
+// it is now.
+//
+// Owns     the segment of validity slots, and which allocation each slot is for.
+// Threads  as exact::Pool.
+// Hook     free_hook().
+//
+// O1  A slot's word changes before the memory that it was for can be anybody else's, where the free was reported; where
+//     it was not, when its address is exported again.
+// O2  A block leaves the pool only if its memory was seen alive after the hook could see its range.
+#ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
+#define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
+
+#include "framework/mpool/block.h"
+#include "framework/mpool/exact_component.h"
+
+namespace pinrail::gpusm {
+
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  exact::Caches caches;
+};
+
+// What a free of exported memory does.
+enum class Free : uint8_t { notify, defer };
+
+// The ranges behind the slots, for the hook: no lock, no memory.
+struct Exports {
+  struct Range {
+    std::atomic<uintptr_t> base{0};
+    std::atomic<uintptr_t> end{0};  // 0: none
+  };
+  std::unique_ptr<Range[]> ranges;
+  std::atomic<uint32_t> used{0};                           // slots from here on never were
+  std::atomic<uintptr_t> lowest{UINTPTR_MAX}, highest{0};  // of all that ever were: most events are elsewhere
+
+  Status create(uint32_t count);
+  void put(uint32_t slot, uintptr_t base, size_t length);
+  void clear(uint32_t slot);
+};
+
+class Pool final : public exact::Pool {
+ public:
+  static Status create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out);
+  Status acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+                       pinrail_registration_t** reg_out);
+  Status find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out);
+  Status export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_handle_t* block_out,
+                      size_t* offset_out);
+  // gpusm_free_hook.cc: memory goes away.
+  void free_hook(uintptr_t base, size_t length);
+  static void report_hook(void* pool, uintptr_t base, size_t length);
+
+ private:
+  using exact::Pool::Pool;
+  ~Pool() override;
+  Status connect();
+  Status identify(uintptr_t addr, size_t length, exact::Key* key_out);
+  Status made(const exact::Request& request, pinrail_registration_t* reg) override;
+  void left(pinrail_registration_t* reg) override;
+  bool wait_for_importers_hook(uint32_t slot) const;
+
+  slots::Process self_;
+  exact::Peer* own_ = nullptr;
+  slots::Exporter exporter_;
+  Exports exports_;
+  Free free_ = Free::notify;
+  uint64_t free_timeout_ms_ = 0;
+  void* subscription_ = nullptr;
+};
+
+}  // namespace pinrail::gpusm
+
+#endif

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptor, parameters and table of mpool/gpusm: forwards to Pool.
+#include <new>
+
+#include "components/mpool/gpusm/gpusm.h"
+
+namespace pinrail::gpusm {
+namespace {
+
+constexpr char kHelp[] =
+#include "components/mpool/gpusm/gpusm_help.txt"
+    ;
+
+constexpr pinrail_enum_value_t kFree[] = {{0, "notify"}, {1, "defer"}, {0, nullptr}};
+
+constexpr pinrail_param_t kParams[] = {
+    exact::leave_pinned_param("Whether a block stays known when nobody has its allocation registered. no: a block is "
+                              "good only while it is registered, and pinrail_mpool_export() is not supported."),
+    exact::size_limit_param("Most bytes of GPU memory whose blocks are known to the pools of one cache. 0: no limit. "
+                            "Too low: blocks that peers still use die, and are made anew.",
+                            nullptr),
+    exact::kCountLimit,
+    exact::kEmptyCache,
+    exact::kPrintStats,
+    exact::kGcInterval,
+    exact::kMaxRegSize,
+    exact::param("max_exports", "65536",
+                 "Most allocations of one pool that are exported at a time; each takes 8 bytes of shared memory.",
+                 PINRAIL_TYPE_UNSIGNED, 6, nullptr, 1, 1 << 24),
+    exact::param(
+        "free", "notify",
+        "What a free of exported memory does. notify: peers are told, and it is freed at once. defer: it waits, "
+        "at most free_timeout, until they have closed it, as CUDA asks of its users.",
+        PINRAIL_TYPE_ENUM, 4, nullptr, 0, 0, kFree),
+    exact::param("free_timeout", "1000", "Milliseconds that a deferred free waits at most for one allocation.",
+                 PINRAIL_TYPE_UNSIGNED, 5, nullptr, 0, 3600000)};
+
+constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
+
+Pool* own(void* module) { return static_cast<Pool*>(exact::pool_of(module)); }
+
+pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  auto* component = new (std::nothrow) Component(host);
+  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *context_out = component;
+  return PINRAIL_SUCCESS;
+}
+
+void close(void* context) { delete static_cast<Component*>(context); }
+
+pinrail_status_t create(void* component, const pinrail_mpool_config_t* config, void** module_out) {
+  return guarded([&] {
+    exact::Pool* pool = nullptr;
+    const Status status = Pool::create(static_cast<Component*>(component), *config, &pool);
+    if (status.ok()) *module_out = pool;
+    return status;
+  });
+}
+
+pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+                              pinrail_handle_t* handle_out) {
+  return guarded([&] {
+    pinrail_registration_t* reg = nullptr;
+    const Status status = own(module)->acquire_local(thread, addr, length, how, &reg);
+    if (status.ok()) *handle_out = exact::handle_of(reg);
+    return status;
+  });
+}
+
+pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t,
+                      pinrail_handle_t* handle_out) {
+  return guarded([&] {
+    pinrail_registration_t* reg = nullptr;
+    const Status status = own(module)->find_key(thread, addr, length, &reg);
+    if (status.ok()) *handle_out = exact::handle_of(reg);
+    return status;
+  });
+}
+
+void invalidate_range(void* module, uintptr_t base, size_t length) { own(module)->free_hook(base, length); }
+
+pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                              pinrail_gpu_handle_t* block_out, size_t* offset_out) {
+  return guarded([&] { return own(module)->export_range(thread, addr, length, block_out, offset_out); });
+}
+
+constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
+                                      create,
+                                      exact::no_shortcut,
+                                      exact::destroy,
+                                      exact::referenced,
+                                      register_mem,
+                                      find,
+                                      exact::deregister,
+                                      exact::dropped_dead,
+                                      invalidate_range,
+                                      exact::evict,
+                                      exact::progress,
+                                      exact::stats,
+                                      exact::max_reg_size,
+                                      exact::check,
+                                      PINRAIL_KIND_GPU,
+                                      export_range,
+                                      nullptr};
+
+}  // namespace
+}  // namespace pinrail::gpusm
+
+extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
+    sizeof(pinrail_component_t),
+    PINRAIL_MPOOL_ABI,
+    30,
+    "mpool",
+    "gpusm",
+    "1.0.0",
+    "GPU memory across processes, owner's side: blocks by which peers open local GPU memory.",
+    pinrail::gpusm::kHelp,
+    pinrail::gpusm::kParams,
+    sizeof(pinrail::gpusm::kParams) / sizeof(pinrail::gpusm::kParams[0]),
+    pinrail::gpusm::kSynonymPrefixes,
+    pinrail::gpusm::open,
+    pinrail::gpusm::close,
+    &pinrail::gpusm::kOps};

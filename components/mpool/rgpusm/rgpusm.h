@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// rgpusm.h - the peer's side: other processes' GPU memory, opened once and found again.
+//
+// Owns     a mapping of each exporter's segment of validity slots.
+// Threads  as exact::Pool.
+// Hook     invalidate_range_hook().
+//
+// P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never answers.
+// P2  Whoever has memory open is counted in its slot, from before the driver is asked until after it was closed.
+#ifndef PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
+#define PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
+
+#include "framework/mpool/block.h"
+#include "framework/mpool/exact_component.h"
+
+namespace pinrail::rgpusm {
+
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  exact::Caches caches;
+};
+
+class Pool final : public exact::Pool {
+ public:
+  static Status create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out);
+  Status register_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, size_t offset, size_t length,
+                         uint64_t how, pinrail_registration_t** reg_out);
+  // Nothing is done yet: the next call kills what overlaps.
+  void invalidate_range_hook(uintptr_t base, size_t length);
+
+ private:
+  using exact::Pool::Pool;
+  Status check(const pinrail_gpu_handle_t& block) const;
+  Status register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, exact::Request* request,
+                         pinrail_registration_t** reg_out);
+  Status begin(const exact::Request& request, pinrail_registration_t* reg) override;
+  void left(pinrail_registration_t* reg) override;
+  void look_around(pinrail_thread_t* thread) override;
+
+  // rgpusm_peers.cc
+  Status take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) EXCLUDES(peers_mutex_);
+  Status open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) REQUIRES(peers_mutex_);
+  void release_peer(exact::Peer* peer);
+  void bury(pinrail_thread_t* thread, exact::Peer* peer);
+  void drain_invalidated(pinrail_thread_t* thread);
+
+  slots::Process self_;
+  Mutex peers_mutex_{LockRank::caches};  // who opens an exporter's segment
+  exact::Peer* looked_at_ = nullptr;     // by look_around(), which one thread at a time runs
+  std::atomic<bool> looking_{false};
+  std::atomic<uintptr_t> gone_base_{UINTPTR_MAX}, gone_end_{0};
+  std::atomic<bool> anything_gone_{false};
+};
+
+}  // namespace pinrail::rgpusm
+
+#endif

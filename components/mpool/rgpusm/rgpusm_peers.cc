@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Exporters: their segments are opened once, and closed when they are dead and nothing of theirs is left.
+#include "components/mpool/rgpusm/rgpusm.h"
+
+namespace pinrail::rgpusm {
+namespace {
+
+constexpr int kLooks = 16;  // exporters that one round asks the kernel about
+
+bool is_peer(const exact::Peer& peer, const pinrail_gpu_handle_t& block) {
+  return peer.pid == block.pid && peer.start == block.start && peer.segment == block.segment;
+}
+
+}  // namespace
+
+Status Pool::take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) {
+  Guard opening(peers_mutex_);
+  {
+    Guard guard(cache_->mutex);
+    exact::Peer* known = find_peer([&](const exact::Peer& peer) { return is_peer(peer, block); });
+    if (known != nullptr) {
+      ++known->users;
+      *peer_out = known;
+      return success();
+    }
+  }
+  return open_peer(block, peer_out);
+}
+
+// A place that a dead exporter left is used again.
+Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) {
+  std::unique_ptr<slots::Importer> segment;
+  if (block.segment != 0) {
+    segment = std::make_unique<slots::Importer>();
+    const Status opened = segment->open(block.user, block.pid, block.start, block.segment);
+    if (!opened.ok()) return opened;
+  }
+  auto fresh = std::make_unique<exact::Peer>();
+  exact::Peer* peer = nullptr;
+  {
+    Guard guard(cache_->mutex);
+    peer = find_peer([](const exact::Peer& each) { return each.pid == 0; });
+    if (peer == nullptr) peer = fresh.get();
+    peer->pid = block.pid;
+    peer->start = block.start;
+    peer->segment = block.segment;
+    peer->deaths = segment != nullptr ? segment->deaths() : nullptr;
+    peer->deaths_seen = segment != nullptr ? segment->deaths()->load() : 0;
+    peer->slots = std::move(segment);
+    peer->users = 1;
+  }
+  if (peer == fresh.get()) add_peer(fresh.release());
+  *peer_out = peer;
+  return success();
+}
+
+void Pool::release_peer(exact::Peer* peer) {
+  Guard guard(cache_->mutex);
+  --peer->users;
+}
+
+// What is idle of a dead exporter's is closed; what is held goes when it is dropped, and the place with it, later.
+void Pool::bury(pinrail_thread_t* thread, exact::Peer* peer) {
+  sweep(thread, peer, true);
+  std::unique_ptr<slots::Importer> segment;
+  Guard guard(cache_->mutex);
+  if (peer->regs != nullptr || peer->users != 0) return;
+  segment = std::move(peer->slots);
+  peer->deaths = nullptr;
+  peer->pid = 0;
+}
+
+// A few exporters a round: are they alive? The others in later rounds.
+void Pool::look_around(pinrail_thread_t* thread) {
+  bool nobody = false;
+  if (!looking_.compare_exchange_strong(nobody, true)) return;
+  drain_invalidated(thread);
+  for (int i = 0; i < kLooks; ++i) {
+    uint32_t pid = 0;
+    uint64_t start = 0;
+    {
+      Guard guard(cache_->mutex);
+      looked_at_ = looked_at_ == nullptr ? first_peer() : looked_at_->next;
+      if (looked_at_ == nullptr) break;
+      pid = looked_at_->pid;
+      start = looked_at_->start;
+    }
+    if (pid != 0 && !slots::is_alive(pid, start)) bury(thread, looked_at_);
+  }
+  looking_.store(false);
+}
+
+void Pool::drain_invalidated(pinrail_thread_t* thread) {
+  if (!anything_gone_.exchange(false)) return;
+  const uintptr_t base = gone_base_.exchange(UINTPTR_MAX), end = gone_end_.exchange(0);
+  if (base < end) kill_local(thread, base, end - base);
+}
+
+}  // namespace pinrail::rgpusm

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The way in: is the block what it says, is its memory known, and if not, open it.
+#include <unistd.h>
+
+#include "components/mpool/rgpusm/rgpusm.h"
+
+namespace pinrail::rgpusm {
+namespace {
+
+exact::Key key_of(const pinrail_gpu_handle_t& block) {
+  exact::Key key;
+  key.pid = block.pid;
+  key.start = block.start;
+  key.segment = block.segment;
+  key.base = block.base;
+  key.length = block.length;
+  key.id = block.buffer_id;
+  key.life = block.slot_word;
+  return key;
+}
+
+}  // namespace
+
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out) {
+  const pinrail_registrar_t& registrar = *config.limits;
+  if ((registrar.kinds & PINRAIL_KIND_REMOTE) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  exact::Settings settings;
+  Status status = exact::read_settings(component->host, config, "mpool_rgpusm_", &settings);
+  if (!status.ok()) return status;
+  std::unique_ptr<Pool, void (*)(Pool*)> pool(new Pool(component->host, config, settings, &component->caches),
+                                              [](Pool* unused) { delete unused; });
+  status = slots::this_process(&pool->self_);
+  if (status.ok()) status = pool->join(config.cache_name);
+  if (status.ok()) *pool_out = pool.release();
+  return status;
+}
+
+// A hit needs the first line of the block and nothing of the rest: who it is of, which memory, which life. Equal to
+// what was checked when it was opened.
+Status Pool::register_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, size_t offset, size_t length,
+                             uint64_t how, pinrail_registration_t** reg_out) {
+  const Status head = check_head(block);
+  if (!head.ok()) return head;
+  if (offset > block.length || length > block.length - offset) return PINRAIL_ERR_BAD_PARAM;
+  if (anything_gone_.load(std::memory_order_acquire)) drain_invalidated(thread);  // acquire: pairs with the hook
+  exact::Request request;
+  request.how = how;
+  request.key = key_of(block);
+  const bool bypass = (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0;
+  const bool plain = !bypass && (how & PINRAIL_TRAITS_MASK) == 0;
+  if (plain && find(request.key, reg_out).ok()) return success();
+  return register_slowly(thread, block, &request, reg_out);
+}
+
+// Everything that the block says, before anything is done with it.
+Status Pool::check(const pinrail_gpu_handle_t& block) const {
+  if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
+  for (const uint8_t byte : block.zero) {
+    if (byte != 0) return PINRAIL_ERR_VERSION;
+  }
+  if (block.user != geteuid()) return PINRAIL_ERR_PERM;
+  if (block.machine != self_.machine) return PINRAIL_ERR_NOT_SUPPORTED;
+  const bool is_own = self_.is(block.pid, block.start);
+  return is_own ? Status(PINRAIL_ERR_NOT_SUPPORTED) : success();
+}
+
+Status Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, exact::Request* request,
+                             pinrail_registration_t** reg_out) {
+  if (in_child()) return PINRAIL_ERR_NOT_SUPPORTED;
+  const pinrail_gpu_handle_t copy = block;  // the caller's may change while we look
+  Status status = check(copy);
+  if (!status.ok()) return status;
+  exact::Peer* peer = nullptr;
+  status = take_peer(copy, &peer);
+  if (!status.ok()) return status;
+  request->key = key_of(copy);
+  request->key.peer = peer;
+  request->block = &copy;
+  if (peer->slots != nullptr) {
+    status = copy.slot < peer->slots->count() ? success() : Status(PINRAIL_ERR_BAD_PARAM);
+    if (status.ok()) request->key.slot = peer->slots->word(copy.slot);
+  }
+  if (status.ok()) status = acquire(thread, *request, reg_out);
+  release_peer(peer);
+  return status;
+}
+
+// Counted in before the driver is asked: who waits for us to close sees that we are there.
+Status Pool::begin(const exact::Request& request, pinrail_registration_t* reg) {
+  exact::Area& area = exact::area_of(reg);
+  if (request.key.slot == nullptr) return success();
+  if (!slots::enter(request.key.slot, request.key.life)) return PINRAIL_ERR_NOT_FOUND;
+  area.slot = request.key.slot;
+  area.life = request.key.life;
+  return success();
+}
+
+void Pool::left(pinrail_registration_t* reg) {
+  exact::Area& area = exact::area_of(reg);
+  if (area.slot == nullptr) return;
+  slots::leave(area.slot, area.life);
+  area.slot = nullptr;
+}
+
+}  // namespace pinrail::rgpusm

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// block.h - the bytes that travel (pinrail/gpu.h): sealed by their owner, checked by the peer.
+//
+// Threads  all functions may run together. Any context.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_BLOCK_H
+#define PINRAIL_FRAMEWORK_MPOOL_BLOCK_H
+
+#include <pinrail/gpu.h>
+
+#include <cstddef>
+
+#include "base/core/span.h"
+#include "base/core/status.h"
+
+namespace pinrail {
+
+static_assert(sizeof(pinrail_gpu_handle_t) == PINRAIL_GPU_HANDLE_BYTES, "the block is what the header promises");
+static_assert(offsetof(pinrail_gpu_handle_t, slot) == 64, "a hit reads one line");
+
+// Any change of one or two words is noticed; whoever wants to lie may compute it.
+inline uint64_t checksum_of(const pinrail_gpu_handle_t& block) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&block);
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < offsetof(pinrail_gpu_handle_t, checksum); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  return hash;
+}
+
+inline void seal_block(pinrail_gpu_handle_t* block) {
+  block->magic = PINRAIL_GPU_HANDLE_MAGIC;
+  block->version = PINRAIL_GPU_HANDLE_VERSION;
+  block->size = PINRAIL_GPU_HANDLE_BYTES;
+  block->checksum = checksum_of(*block);
+}
+
+// The first line alone: BAD_PARAM, VERSION.
+inline Status check_head(const pinrail_gpu_handle_t& block) {
+  if (block.magic != PINRAIL_GPU_HANDLE_MAGIC) return PINRAIL_ERR_BAD_PARAM;
+  if (block.version != PINRAIL_GPU_HANDLE_VERSION || block.size != PINRAIL_GPU_HANDLE_BYTES) return PINRAIL_ERR_VERSION;
+  const bool is_range = block.base != 0 && block.length != 0 && fits(block.base, block.length);
+  return is_range ? success() : Status(PINRAIL_ERR_BAD_PARAM);
+}
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A pool's cache and thread, its end (R10), and its figures.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include "base/core/span.h"
+#include "framework/mpool/exact_pool.h"
+
+namespace pinrail::exact {
+namespace {
+
+constexpr size_t kNamed = 4;  // how many referenced registrations a refusal lists
+
+std::string describe(const pinrail_registration_t* reg) {
+  char line[96];
+  std::snprintf(line, sizeof(line), "[%p, +%zu) with %llu reference(s)", reg->base, reg->length,
+                static_cast<unsigned long long>(state::references(state::load(reg))));
+  return line;
+}
+
+}  // namespace
+
+bool Pool::in_child() const { return getpid() != process_; }
+
+// R11: the first pool of a name makes the budget; later ones may not name another.
+Status Pool::join(const char* cache_name) {
+  process_ = getpid();
+  limits_of_registrar_ = *config_.limits;
+  {
+    Guard guard(caches_->mutex);
+    std::unique_ptr<Cache>& cache = caches_->by_name[cache_name];
+    if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits);
+    const bool differs = (settings_.explicit_bytes && settings_.limits.bytes != cache->limits.bytes) ||
+                         (settings_.explicit_count && settings_.limits.count != cache->limits.count);
+    if (differs) {
+      const pinrail_help_arg_t args[] = {{"cache", cache_name}};
+      host_->help(host_, "limits differ", args, 1);
+      return PINRAIL_ERR_BAD_PARAM;
+    }
+    cache_ = cache.get();
+    Guard inner(cache_->mutex);
+    ++cache_->pools;
+  }
+  const bool may_have_thread = config_.limits->thread_mode != PINRAIL_THREAD_CALLER;
+  if (settings_.gc_interval_ms == 0 || !may_have_thread) return success();
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    leave_cache();
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  return success();
+}
+
+void Pool::leave_cache() {
+  Guard guard(caches_->mutex);
+  {
+    Guard inner(cache_->mutex);
+    if (--cache_->pools != 0) return;
+  }
+  auto& all = caches_->by_name;
+  const auto mine = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.second.get() == cache_; });
+  if (mine != all.end()) all.erase(mine);
+}
+
+void Pool::add_peer(Peer* peer) {
+  peer->pool = this;
+  Guard guard(cache_->mutex);
+  peer->next = peers_.load();
+  peers_.store(peer, std::memory_order_release);  // release: pairs with find_peer()
+}
+
+Status Pool::progress(pinrail_thread_t* thread) {
+  if (in_child()) return success();
+  look_around(thread);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer, false);
+  return success();
+}
+
+// The thread is known to the registrar framework by a pinrail_thread_t of its own.
+void Pool::run() {
+  pinrail_thread_t self{};
+  uint64_t undone = 0;
+  self.size = sizeof(self);
+  self.index = UINT32_MAX;
+  self.undone = &undone;
+  for (;;) {
+    {
+      Guard guard(cache_->mutex);
+      if (!stopping_) wake_.wait_for(cache_->mutex, std::chrono::milliseconds(settings_.gc_interval_ms));
+      if (stopping_) return;
+    }
+    progress(&self).ignore();
+  }
+}
+
+void Pool::stop_thread() {
+  if (!thread_.joinable()) return;
+  if (in_child()) {
+    // It does not run here, and must not be waited for.
+    new (&thread_) std::thread;
+    return;
+  }
+  {
+    Guard guard(cache_->mutex);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  thread_.join();
+}
+
+// list_out: the first few, in words.
+size_t Pool::count_referenced_locked(std::string* list_out) {
+  size_t referenced = 0;
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      if (state::references(state::load(reg)) == 0) continue;
+      if (++referenced <= kNamed && list_out != nullptr) *list_out += (list_out->empty() ? "" : ", ") + describe(reg);
+    }
+  }
+  return referenced;
+}
+
+size_t Pool::referenced() {
+  if (in_child()) return 0;
+  Guard guard(cache_->mutex);
+  return count_referenced_locked(nullptr);
+}
+
+Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
+  if (in_child()) {
+    // F1: the parent's locks may be held by threads that are not here. Nothing is touched, nothing given back.
+    stop_thread();
+    return success();
+  }
+  std::string list;
+  size_t referenced = 0;
+  {
+    Guard guard(cache_->mutex);
+    if ((flags & PINRAIL_DESTROY_FORCE) == 0) referenced = count_referenced_locked(&list);
+  }
+  if (referenced != 0) {
+    const std::string count = std::to_string(referenced);
+    const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
+    host_->help(host_, "pool is busy", args, 2);
+    return PINRAIL_ERR_BUSY;
+  }
+  stop_thread();
+  // Other pools of the cache may be closing what they evicted here.
+  while (wait_for_closing(thread)) {
+  }
+  release_all(thread);
+  if (settings_.print_stats) say_stats();
+  leave_cache();
+  for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
+    next = peer->next;
+    delete peer;
+  }
+  delete this;
+  return success();
+}
+
+// A referenced one is made an orphan: its handles may still be deregistered.
+void Pool::release_all(pinrail_thread_t* thread) {
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (;;) {
+      pinrail_registration_t* reg;
+      bool held = false;
+      {
+        Guard guard(cache_->mutex);
+        reg = peer->regs;
+        if (reg == nullptr) break;
+        uint64_t word = state::load(reg);
+        if ((word & state::kIndexed) != 0) {
+          unindex_locked(reg);
+          kill(reg, &word);
+        }
+        held = state::references(state::load(reg)) != 0;
+        ++cache_->closing;
+      }
+      if (!held) {
+        close_one(thread, reg, PINRAIL_REASON_FINALIZED);
+        continue;
+      }
+      Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
+      left(reg);
+      Guard guard(cache_->mutex);
+      --cache_->closing;
+      dismiss_locked(reg);
+      state::set(reg, state::kDead | state::kOrphan);
+    }
+  }
+}
+
+void Pool::stats(pinrail_mpool_stats_t* stats_out) {
+  pinrail_mpool_stats_t figures{};
+  figures.size = stats_out->size;
+  // relaxed throughout: figures, each right by itself.
+  figures.hits = hits_.load(std::memory_order_relaxed);
+  figures.misses = misses_.load(std::memory_order_relaxed);
+  figures.evictions = evictions_.load(std::memory_order_relaxed);
+  figures.invalidations = invalidations_.load(std::memory_order_relaxed);
+  figures.retries = retries_.load(std::memory_order_relaxed);
+  std::vector<Span> spans;
+  Guard guard(cache_->mutex);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      if ((state::load(reg) & state::kDead) != 0) figures.dead_bytes += reg->length;
+      spans.push_back(span_of(reg));
+    }
+  }
+  figures.indexed = table_.count();
+  figures.registered_bytes = cache_->usage.bytes;
+  figures.registered_count = cache_->usage.count;
+  figures.peak_registered_bytes = cache_->usage.peak_bytes;
+  figures.pinned_bytes = union_length(&spans);
+  figures.size_limit = cache_->limits.bytes;
+  figures.count_limit = cache_->limits.count;
+  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
+  *stats_out = figures;
+}
+
+void Pool::say_stats() {
+  pinrail_mpool_stats_t figures{};
+  stats(&figures);
+  char line[256];
+  std::snprintf(line, sizeof(line),
+                "stats: %llu hits, %llu misses, %llu evictions, %llu invalidations, peak %llu bytes registered",
+                static_cast<unsigned long long>(figures.hits), static_cast<unsigned long long>(figures.misses),
+                static_cast<unsigned long long>(figures.evictions),
+                static_cast<unsigned long long>(figures.invalidations),
+                static_cast<unsigned long long>(figures.peak_registered_bytes));
+  host_->log(host_, PINRAIL_LOG_WARN, line);
+}
+
+// X2, B1 and B2, as far as the lock holds them still.
+const char* Pool::check() {
+  Guard guard(cache_->mutex);
+  size_t linked = 0, indexed = 0;
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      ++linked;
+      const uint64_t word = state::load(reg);
+      if ((word & state::kIndexed) != 0) ++indexed;
+      if (area_of(reg).peer != peer) return "a registration is in another peer's list";
+      if ((word & state::kIndexed) == 0 && cache_->lru_list.holds(reg)) return "the LRU list has what is not indexed";
+    }
+  }
+  if (!cache_->lru_list.in_order()) return "the LRU list is out of order";
+  if (indexed != table_.count()) return "the table has others than the indexed ones";
+  if (cache_->usage.bytes > cache_->limits.bytes || cache_->usage.count > cache_->limits.count) return "over a limit";
+  return linked == linked_ ? nullptr : "the count of registrations is wrong";
+}
+
+}  // namespace pinrail::exact

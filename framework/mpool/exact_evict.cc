@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Making room and making way: idle ones are closed, oldest first. Nothing that is referenced is (R9).
+#include "framework/mpool/exact_pool.h"
+
+namespace pinrail::exact {
+namespace {
+
+Span remote_span(const pinrail_registration_t* reg) { return Span::of(area_of(reg).base, reg->length); }
+
+constexpr size_t kSmall = 4;  // bytes: of whatever lies at that base
+
+bool is_stale(const pinrail_registration_t* reg) {
+  const Area& area = area_of(reg);
+  return area.slot != nullptr && !slots::is_alive(area.slot, area.life);
+}
+
+}  // namespace
+
+void Pool::link_locked(pinrail_registration_t* reg) {
+  Area& area = area_of(reg);
+  area.next = area.peer->regs;
+  if (area.next != nullptr) area_of(area.next).previous = reg;
+  area.peer->regs = reg;
+  ++linked_;
+}
+
+// The registrar has forgotten it.
+void Pool::dismiss_locked(pinrail_registration_t* reg) {
+  Area& area = area_of(reg);
+  if (area.next != nullptr) area_of(area.next).previous = area.previous;
+  (area.previous != nullptr ? area_of(area.previous).next : area.peer->regs) = area.next;
+  --linked_;
+  cache_->usage.bytes -= reg->length;
+  cache_->usage.count -= 1;
+  cache_->changed.notify_all();
+}
+
+void Pool::unindex_locked(pinrail_registration_t* reg) {
+  const Area& area = area_of(reg);
+  table_.remove(hash_of(*area.peer, area.base), reg);
+  if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
+}
+
+// An idle indexed one becomes the caller's to close.
+bool Pool::claim_idle_locked(pinrail_registration_t* reg) {
+  const uint64_t word = state::load(reg);
+  if ((word & state::kIndexed) == 0 || state::references(word) != 0 || !claim(reg, word)) return false;
+  unindex_locked(reg);
+  ++cache_->closing;
+  return true;
+}
+
+// The least recently used idle one. One that is held counts as used now, for its release will come later; one that may
+// not be closed from here, likewise.
+pinrail_registration_t* Pool::claim_oldest_locked() {
+  LruList<LruPlaceOf>& list = cache_->lru_list;
+  const uint64_t now = cache_->tick();
+  while (!list.empty() && list.top().epoch < now) {
+    pinrail_registration_t* reg = list.top().reg;
+    const uint64_t used = last_use(reg);
+    const Pool& owner = *area_of(reg).peer->pool;
+    const bool out_of_reach = &owner != this && owner.limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
+    if (used > list.top().epoch) {
+      list.catch_up(used);
+    } else if (!out_of_reach && claim_idle_locked(reg)) {
+      return reg;
+    } else {
+      list.catch_up(now);
+    }
+  }
+  return nullptr;
+}
+
+bool Pool::evict_oldest(pinrail_thread_t* thread) {
+  pinrail_registration_t* victim;
+  {
+    Guard guard(cache_->mutex);
+    victim = claim_oldest_locked();
+  }
+  if (victim == nullptr) return false;
+  Pool* owner = area_of(victim).peer->pool;
+  owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  owner->close_one(thread, victim, PINRAIL_REASON_EVICTED);
+  return true;
+}
+
+// Somebody else is closing something: afterwards there may be room. Not for who is inside a registrar call himself.
+bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
+  if (thread->in_registrar != 0) return false;
+  Guard guard(cache_->mutex);
+  if (cache_->closing == 0) return false;
+  cache_->changed.wait_for(cache_->mutex, std::chrono::microseconds(1000));
+  return true;
+}
+
+bool Pool::make_room(pinrail_thread_t* thread) {
+  if (!evict_oldest(thread)) return wait_for_closing(thread);
+  while (settings_.empty_cache && evict_oldest(thread)) {
+  }
+  return true;
+}
+
+Status Pool::nothing_idle(const pinrail_registration_t* own) {
+  Guard guard(cache_->mutex);
+  const uint64_t others = cache_->usage.count - (own != nullptr ? 1 : 0);
+  return others != 0 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
+// Closes what of the exporter overlaps and is idle; held_out: whether something overlaps that is not.
+size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out) {
+  const Span span = Span::of(base, length);
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    for (Peer* each = peers_.load(); each != nullptr; each = each->next) {
+      if (!each->is_process(peer)) continue;
+      for (pinrail_registration_t *reg = each->regs, *next; reg != nullptr && !victims.full(); reg = next) {
+        next = area_of(reg).next;
+        if (!remote_span(reg).overlaps(span)) continue;
+        if (claim_idle_locked(reg)) {
+          victims.add(reg);
+        } else if (state::references(state::load(reg)) != 0) {
+          *held_out = true;
+        }
+      }
+    }
+  }
+  evictions_.fetch_add(victims.count(), std::memory_order_relaxed);  // relaxed: a figure
+  close(thread, victims, PINRAIL_REASON_EVICTED);
+  return victims.count();
+}
+
+// Of one exporter's: these are few, and looked through.
+bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
+  pinrail_registration_t* oldest = nullptr;
+  {
+    Guard guard(cache_->mutex);
+    for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
+      if (!each->is_process(peer)) continue;
+      for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
+        const uint64_t word = state::load(reg);
+        const bool idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
+        if (idle && (oldest == nullptr || last_use(reg) < last_use(oldest))) oldest = reg;
+      }
+    }
+    if (oldest == nullptr || !claim_idle_locked(oldest)) return false;
+  }
+  evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  close_one(thread, oldest, PINRAIL_REASON_EVICTED);
+  return true;
+}
+
+// The driver says that something stale is in the way. First what lies at that base, however small; then what overlaps;
+// then whatever is idle of that exporter, one by one. One step a call; the caller asks the driver after each.
+Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* stage) {
+  if (request.block == nullptr) return Way::blocked;
+  const Key& key = request.key;
+  bool held = false;
+  for (; *stage < 2;) {
+    const size_t length = *stage == 0 ? kSmall : key.length;
+    *stage += 1;
+    if (close_idle_of(thread, *key.peer, key.base, length, &held) != 0) return Way::made;
+    if (held) return Way::blocked;
+  }
+  if (close_oldest_of(thread, *key.peer) || wait_for_closing(thread)) return Way::made;
+  return Way::blocked;
+}
+
+void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  if (is_stale(reg)) reason = PINRAIL_REASON_INVALIDATED;  // R12
+  const pinrail_host_t* const host = host_;  // once it is dismissed the pool may go, if another one's call got here
+  Status(host->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();  // reported by the framework
+  left(reg);
+  {
+    Guard guard(cache_->mutex);
+    --cache_->closing;
+    dismiss_locked(reg);
+  }
+  host->registration_free(host, reg);
+}
+
+void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason) {
+  for (pinrail_registration_t* reg : victims) close_one(thread, reg, reason);
+}
+
+Status Pool::evict(pinrail_thread_t* thread) {
+  if (in_child() || !evict_oldest(thread)) return PINRAIL_ERR_NOT_FOUND;
+  return success();
+}
+
+// Batches, for the lock is not held while they are closed.
+template <typename Is>
+size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
+  size_t closed = 0;
+  for (;;) {
+    Victims victims;
+    {
+      Guard guard(cache_->mutex);
+      for (pinrail_registration_t *reg = peer->regs, *next; reg != nullptr && !victims.full(); reg = next) {
+        next = area_of(reg).next;
+        uint64_t word = 0;
+        if ((state::load(reg) & state::kIndexed) == 0 || !is(reg) || !kill(reg, &word)) continue;
+        unindex_locked(reg);
+        invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+        if (state::references(word) != 0) continue;
+        ++cache_->closing;
+        victims.add(reg);
+      }
+    }
+    close(thread, victims, PINRAIL_REASON_INVALIDATED);
+    closed += victims.count();
+    if (!victims.full()) return closed;
+  }
+}
+
+size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
+  if (!everything) {
+    Guard guard(cache_->mutex);
+    if (peer->deaths == nullptr) return 0;
+    const uint64_t deaths = peer->deaths->load();  // before the words are looked at
+    if (deaths == peer->deaths_seen) return 0;
+    peer->deaths_seen = deaths;
+  }
+  return kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return everything || is_stale(reg); });
+}
+
+void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id) {
+  const Span span = Span::of(base, length);
+  kill_where(thread, peer, [&](const pinrail_registration_t* reg) {
+    return area_of(reg).id != but_id && remote_span(reg).overlaps(span);
+  });
+}
+
+void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
+  const Span span = Span::of(base, length);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return span_of(reg).overlaps(span); });
+  }
+}
+
+}  // namespace pinrail::exact

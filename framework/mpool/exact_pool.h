@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// exact_pool.h - a pool of whole allocations of GPU memory, local or peers', found by whose they are and by their very
+// range: what gpusm and rgpusm have in common.
+//
+// Owns     its registrations, its peers, its thread that closes what died.
+// Threads  all functions may run together, but create() and destroy() exclude every other on the same pool.
+// Hook     none: what a hook has to say it says by a validity slot, or by note_dead_hook().
+//
+// X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a hit makes
+// sure
+//     of all four, and of the validity slot.
+// X2  A registration is pending, indexed or dead by its state word, and counted in it: "dead and unreferenced" is seen
+// by
+//     exactly one, who closes it.
+// X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced stays as
+// it
+//     is, and the caller gets WOULD_BLOCK.
+// X4  No lock is held across a call of the registrar.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
+#define PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
+
+#include <pinrail/component.h>
+#include <pinrail/pinrail.h>
+
+#include <thread>
+#include <vector>
+
+#include "base/core/registration.h"
+#include "base/core/status.h"
+#include "base/slots/slots.h"
+#include "framework/mpool/exact_cache.h"
+#include "framework/mpool/exact_settings.h"
+#include "framework/mpool/exact_table.h"
+
+namespace pinrail::exact {
+
+// Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
+// All but `pool` and `next`, which are written once, under the cache lock; it may serve another exporter later.
+struct Peer {
+  class Pool* pool = nullptr;
+  Peer* next = nullptr;
+  uint32_t pid = 0;
+  uint64_t start = 0;
+  uint64_t segment = 0;
+  uint32_t users = 0;  // requests under way that name it
+  pinrail_registration_t* regs = nullptr;
+  const std::atomic<uint64_t>* deaths = nullptr;  // of its segment; NULL: it has none
+  uint64_t deaths_seen = 0;
+  std::unique_ptr<slots::Importer> slots;
+
+  bool is_process(const Peer& other) const { return pid == other.pid && start == other.start; }
+};
+
+// One allocation as a request names it. The peer is needed only where it is not in the index.
+struct Key {
+  uint32_t pid = 0;
+  uint64_t start = 0;
+  uint64_t segment = 0;
+  uintptr_t base = 0;
+  size_t length = 0;
+  uint64_t id = 0;
+  uint64_t life = 0;  // of the slot's word; 0: not known, or no slot
+  Peer* peer = nullptr;
+  std::atomic<uint64_t>* slot = nullptr;
+};
+
+struct Request {
+  Key key;
+  uint64_t how = 0;                             // access below, flags above
+  const pinrail_gpu_handle_t* block = nullptr;  // of a peer's; NULL: it is our own memory
+  uint32_t flags() const { return static_cast<uint32_t>(how >> PINRAIL_HOW_FLAGS_SHIFT); }
+};
+
+uint64_t hash_of(uint32_t pid, uint64_t start, uint64_t segment, uintptr_t base);
+inline uint64_t hash_of(const Key& key) { return hash_of(key.pid, key.start, key.segment, key.base); }
+inline uint64_t hash_of(const Peer& peer, uintptr_t base) { return hash_of(peer.pid, peer.start, peer.segment, base); }
+
+// What is to be closed: dead, unreferenced, out of the index.
+class Victims {
+ public:
+  static constexpr size_t kRoom = 64;
+  bool full() const { return count_ == kRoom; }
+  void add(pinrail_registration_t* reg) { regs_[count_++] = reg; }
+  size_t count() const { return count_; }
+  pinrail_registration_t* const* begin() const { return regs_; }
+  pinrail_registration_t* const* end() const { return regs_ + count_; }
+
+ private:
+  pinrail_registration_t* regs_[kRoom];
+  size_t count_ = 0;
+};
+
+class Pool {
+ public:
+  virtual ~Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // From the index, or by the registrar. Outputs on success only.
+  Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  // From the index alone: NOT_FOUND. By what it is, or by where it is mapped here.
+  Status find(const Key& key, pinrail_registration_t** reg_out);
+  Status find_local(uintptr_t base, size_t length, pinrail_registration_t** reg_out);
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status evict(pinrail_thread_t* thread);
+  Status progress(pinrail_thread_t* thread);
+  Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
+  void stats(pinrail_mpool_stats_t* stats_out);
+  size_t referenced();
+  const char* check();
+  const Settings& settings() const { return settings_; }
+  void count_hit() { hits_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: a figure
+
+ protected:
+  Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches)
+      : host_(host), config_(config), settings_(settings), caches_(caches) {}
+  // The cache of that name, and the thread if one is due. On failure nothing is left of it.
+  Status join(const char* cache_name);
+
+  // Before the registrar is asked for it; an error is the request's. After the registrar made it, and before others can
+  // find it; an error gives it back. After the registrar forgot it, or never made it.
+  virtual Status begin(const Request&, pinrail_registration_t*) { return success(); }
+  virtual Status made(const Request&, pinrail_registration_t*) { return success(); }
+  virtual void left(pinrail_registration_t* reg) = 0;
+  // Once in each round of the thread, and in progress().
+  virtual void look_around(pinrail_thread_t*) {}
+
+  // A peer of the pool, for its life; NULL if there is none. Under the cache lock.
+  template <typename Is>
+  Peer* find_peer(Is&& is) const {
+    Peer* at = peers_.load(std::memory_order_acquire);  // acquire: pairs with add_peer()
+    while (at != nullptr && !is(*at)) at = at->next;
+    return at;
+  }
+  void add_peer(Peer* peer);
+  Peer* first_peer() const { return peers_.load(); }
+  bool has_peers() const { return peers_.load() != nullptr; }
+  // Kills what of the peer is stale (everything: all of it), and closes what of that is idle. How many were closed.
+  size_t sweep(pinrail_thread_t* thread, Peer* peer, bool everything);
+  void kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id);
+  void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
+
+  const pinrail_host_t* const host_;
+  const pinrail_mpool_config_t config_;
+  const Settings settings_;
+  Cache* cache_ = nullptr;
+  std::atomic<uint64_t> invalidations_{0};
+  bool in_child() const;
+
+ private:
+  struct Pending {
+    Key key;
+    Pending* next = nullptr;
+  };
+  enum class Looked : uint8_t { hit, ours, gone };
+
+  // exact_register.cc
+  Looked look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
+              pinrail_registration_t** reg_out);
+  Status open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out);
+  Status call_registrar(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  Status make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  void publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  void settle(Pending* own);
+  pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
+  bool take_locked(pinrail_registration_t* reg, pinrail_registration_t** reg_out);
+  void say_limit(const pinrail_registration_t* reg);
+
+  // exact_evict.cc
+  enum class Way : uint8_t { made, blocked };
+  Way make_way(pinrail_thread_t* thread, const Request& request, int* stage);
+  size_t close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out);
+  bool close_oldest_of(pinrail_thread_t* thread, const Peer& peer);
+  bool wait_for_closing(const pinrail_thread_t* thread);
+  bool evict_oldest(pinrail_thread_t* thread);
+  bool make_room(pinrail_thread_t* thread);
+  pinrail_registration_t* claim_oldest_locked();
+  bool claim_idle_locked(pinrail_registration_t* reg);
+  void unindex_locked(pinrail_registration_t* reg);
+  Status nothing_idle(const pinrail_registration_t* own);
+  void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
+  void close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void link_locked(pinrail_registration_t* reg);
+  void dismiss_locked(pinrail_registration_t* reg);
+  template <typename Is>
+  size_t kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is);
+
+  // exact_destroy.cc
+  void run();
+  void stop_thread();
+  void leave_cache();
+  size_t count_referenced_locked(std::string* list_out);
+  void release_all(pinrail_thread_t* thread);
+  void say_stats();
+
+  Caches* const caches_;
+  pinrail_registrar_t limits_of_registrar_{};
+  pid_t process_ = 0;
+  std::atomic<Peer*> peers_{nullptr};
+  // Under cache_->mutex.
+  Table table_;
+  Pending* pending_ = nullptr;
+  size_t linked_ = 0;
+  bool stopping_ = false;
+  Condition wake_;
+  std::thread thread_;
+  std::atomic<uint64_t> hits_{0}, misses_{0}, evictions_{0}, retries_{0};
+};
+
+}  // namespace pinrail::exact
+
+#endif
