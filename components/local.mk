@@ -96,6 +96,12 @@ components_mpool_rgpusm_la_LIBADD = $(component_exact_libs)
 components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rgpusm)
 
 if HAVE_CUDA
+component_libraries += components/monitor_cuda.la
+components_monitor_cuda_la_SOURCES = components/monitor/cuda/cuda_component.cc \
+	components/monitor/cuda/cuda_free_hook.cc components/monitor/cuda/cuda.h
+components_monitor_cuda_la_LDFLAGS = $(component_ldflags)
+components_monitor_cuda_la_LIBADD = $(component_patch_libs)
+components_monitor_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_cuda)
 component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
@@ -105,6 +111,7 @@ components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)
 endif
 
+EXTRA_DIST += components/monitor/cuda/README components/monitor/cuda/cuda_help.txt
 EXTRA_DIST += components/mpool/gpusm/README components/mpool/gpusm/gpusm_help.txt \
 	components/mpool/rgpusm/README components/mpool/rgpusm/rgpusm_help.txt
 EXTRA_DIST += components/registrar/cuda_ipc/README components/registrar/cuda_ipc/cuda_ipc_help.txt
@@ -130,6 +137,7 @@ component_symbol_monitor_patcher = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_pa
 component_symbol_monitor_uffd = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_uffd_component
 component_symbol_registrar_mlock = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_mlock_component
 component_symbol_registrar_iouring = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_iouring_component
+component_symbol_monitor_cuda = -DPINRAIL_COMPONENT_SYMBOL=pinrail_monitor_cuda_component
 component_symbol_registrar_cuda_ipc = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_cuda_ipc_component
 component_symbol_registrar_verbs = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_verbs_component
 else

@@ -137,7 +137,7 @@ AC_DEFUN([PINRAIL_COMPONENTS], [
   pinrail_components="$pinrail_components monitor_external monitor_patcher monitor_uffd"
   AS_IF([test "x$pinrail_have_uring" = xyes], [pinrail_components="$pinrail_components registrar_iouring"])
   AS_IF([test "x$pinrail_have_verbs" = xyes], [pinrail_components="$pinrail_components registrar_verbs"])
-  AS_IF([test "x$pinrail_have_cuda" = xyes], [pinrail_components="$pinrail_components registrar_cuda_ipc"])
+  AS_IF([test "x$pinrail_have_cuda" = xyes], [pinrail_components="$pinrail_components registrar_cuda_ipc monitor_cuda"])
   pinrail_component_kind=DSO
   PINRAIL_STATIC_LIST=""
   AS_IF([test "x$enable_static_components" = xyes], [

@@ -166,6 +166,8 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
     const Status status = ops_of(opened)->start(opened.context);
     if (status.ok()) {
+      const uint32_t kinds = ops_of(opened)->kinds;
+      if (kinds != 0 && (kinds & PINRAIL_KIND_HOST) == 0) continue;  // it says nothing about host memory (E5)
       started.emplace_back(ops_of(opened), opened.context, opened.host);
       seeing.fetch_add(1);
       continue;

@@ -175,14 +175,14 @@ class Pool {
   bool wait_for_closing(const pinrail_thread_t* thread);
   bool evict_oldest(pinrail_thread_t* thread);
   bool make_room(pinrail_thread_t* thread);
-  pinrail_registration_t* claim_oldest_locked();
-  bool claim_idle_locked(pinrail_registration_t* reg);
-  void unindex_locked(pinrail_registration_t* reg);
+  pinrail_registration_t* claim_oldest_locked() REQUIRES(cache_->mutex);
+  bool claim_idle_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   Status nothing_idle(const pinrail_registration_t* own);
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
   void close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
-  void link_locked(pinrail_registration_t* reg);
-  void dismiss_locked(pinrail_registration_t* reg);
+  void link_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void dismiss_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   template <typename Is>
   size_t kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is);
 
@@ -190,7 +190,7 @@ class Pool {
   void run();
   void stop_thread();
   void leave_cache();
-  size_t count_referenced_locked(std::string* list_out);
+  size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
   void release_all(pinrail_thread_t* thread);
   void say_stats();
 

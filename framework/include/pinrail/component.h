@@ -302,6 +302,9 @@ typedef struct pinrail_monitor_ops {
    * calls may run together, no lock is held. NULL: nothing.
    */
   uint32_t (*cover)(void *component, const pinrail_mapping_t *mapping);
+  /** PINRAIL_KIND_* bits of the memory that it watches. 0: host memory; without that bit host memory is not cached
+   *  because of it. */
+  uint32_t kinds;
 } pinrail_monitor_ops_t;
 
 /** How soon the gc thread shall drain. */

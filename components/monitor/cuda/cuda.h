@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cuda.h - monitor/cuda: sees frees of GPU memory by patching the CUDA driver library. A static CUDA runtime finds the
+// driver's functions by address, so symbols that are laid over them would miss its frees.
+//
+// Owns     its patches, which stay until the process ends.
+// Threads  start and stop: start-up and shut-down; hooks on any thread.
+//
+// K1  Whoever listens is told before the driver is.
+// K2  It says nothing about host memory, and does not count as a monitor for that.
+#ifndef PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
+#define PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
+
+#include <pinrail/component.h>
+#include <sys/types.h>
+
+#include <atomic>
+
+#include "base/patch/patch.h"
+
+namespace pinrail::cuda_monitor {
+
+// What a function frees: its first argument alone, or with the second as length.
+enum class Frees : uint8_t { address, range };
+
+struct Function {
+  const char* name;
+  Frees frees;
+  bool may_lack;
+};
+
+struct Site {
+  const Function* function = nullptr;
+  patch::Patch patch;
+  // The function as it was, for the hook.
+  std::atomic<uintptr_t> original{0};
+  bool stands = false;
+};
+
+// One copy of Pinrail that listens.
+struct Listener {
+  std::atomic<const pinrail_host_t*> host{nullptr};
+  std::atomic<pid_t> process{0};
+};
+
+constexpr size_t kListeners = 8;
+
+// Of the process, as the patches are.
+struct Shared {
+  Listener listeners[kListeners];
+  std::atomic<uint64_t> in_flight{0};
+  std::atomic<uint64_t> probes{0};  // frees of nothing, by which start() tries whether it sees
+};
+extern Shared shared;
+
+long free_hook(void* site, const long* args);
+
+}  // namespace pinrail::cuda_monitor
+
+#endif

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What stands in the place of the driver's frees.
+#include <unistd.h>
+
+#include "components/monitor/cuda/cuda.h"
+
+namespace pinrail::cuda_monitor {
+
+Shared shared;
+
+namespace {
+
+// In a forked child nobody is told: what listens there is the parent's.
+void tell_hook(uintptr_t base, size_t length) {
+  for (Listener& listener : shared.listeners) {
+    shared.in_flight.fetch_add(1);
+    const pinrail_host_t* host = listener.host.load();
+    if (host != nullptr && listener.process.load() == getpid()) host->monitor_report_hook(host, base, length);
+    shared.in_flight.fetch_sub(1);
+  }
+}
+
+}  // namespace
+
+// The address alone is told where the driver knows the length: whatever holds it overlaps it.
+long free_hook(void* site_pointer, const long* args) {
+  const Site& site = *static_cast<const Site*>(site_pointer);
+  const auto base = static_cast<uintptr_t>(args[0]);
+  const size_t length = site.function->frees == Frees::range ? static_cast<size_t>(args[1]) : 1;
+  if (base == 0) {
+    shared.probes.fetch_add(1);
+  } else {
+    tell_hook(base, length);
+  }
+  using Original = long (*)(long, long, long, long, long, long);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+  const auto original = reinterpret_cast<Original>(site.original.load(std::memory_order_acquire));
+  return original(args[0], args[1], args[2], args[3], args[4], args[5]);
+}
+
+}  // namespace pinrail::cuda_monitor

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpu_house.h - an initialised library over the driver double, and memory of peers that are made up.
+#ifndef PINRAIL_TEST_CONFORM_GPU_HOUSE_H
+#define PINRAIL_TEST_CONFORM_GPU_HOUSE_H
+
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/slots/slots.h"
+#include "framework/mpool/block.h"
+#include "test/fake/cuda/cuda_double.h"
+#include "test/support/house.h"
+
+namespace pinrail::test {
+
+// Memory of a peer of that pid, and its block, as gpusm would make it, but without a validity slot.
+class PeerMemory {
+ public:
+  PeerMemory(uint32_t pid, uint64_t base, size_t bytes) : pid_(pid), base_(base) { allocate(bytes); }
+  ~PeerMemory() { free(); }
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // The owner frees it, and has other memory there.
+  void replace(size_t bytes) {
+    free();
+    allocate(bytes);
+  }
+  void free() {
+    if (live_) {
+      EXPECT_EQ(cuda_double_foreign_free(pid_, base_), CUDA_SUCCESS);
+    }
+    live_ = false;
+  }
+
+  pinrail_gpu_handle_t block{};
+
+ private:
+  void allocate(size_t bytes) {
+    slots::Process self;
+    EXPECT_TRUE(slots::this_process(&self).ok());
+    CUipcMemHandle handle;
+    block = {};
+    EXPECT_EQ(cuda_double_foreign_alloc(pid_, base_, bytes, &handle, &block.buffer_id), CUDA_SUCCESS);
+    block.kind = PINRAIL_GPU_IPC;
+    block.pid = pid_;
+    block.user = self.user;
+    block.start = self.start;
+    block.machine = self.machine;
+    block.base = base_;
+    block.length = bytes;
+    std::memcpy(block.driver, &handle, sizeof(handle));
+    seal_block(&block);
+    live_ = true;
+  }
+  const uint32_t pid_;
+  const uint64_t base_;
+  bool live_ = false;
+};
+
+struct GpuPoolOptions {
+  int64_t leave_pinned = 1;
+  int64_t size_limit = 0;
+  int64_t count_limit = 0;
+};
+
+class GpuPool {
+ public:
+  explicit GpuPool(const char* mpool, const GpuPoolOptions& wanted = {}) {
+    pinrail_registrar_choice_t registrar{};
+    registrar.name = "cuda_ipc";
+    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+    options.leave_pinned = wanted.leave_pinned;
+    options.size_limit = wanted.size_limit;
+    options.count_limit = wanted.count_limit;
+    status = pinrail_mpool_create(mpool, &registrar, nullptr, &options, &pool_);
+  }
+  ~GpuPool() { EXPECT_EQ(close(), PINRAIL_SUCCESS); }
+  GpuPool(const GpuPool&) = delete;
+  GpuPool& operator=(const GpuPool&) = delete;
+
+  pinrail_status_t close(uint32_t flags = 0) {
+    if (pool_ == nullptr) return PINRAIL_SUCCESS;
+    const pinrail_status_t closed = pinrail_mpool_destroy(pool_, flags);
+    if (closed == PINRAIL_SUCCESS) pool_ = nullptr;
+    return closed;
+  }
+  pinrail_mpool_t* get() const { return pool_; }
+
+  pinrail_status_t open(const pinrail_gpu_handle_t& block, pinrail_handle_t* handle_out, uint32_t flags = 0) const {
+    return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, flags, handle_out);
+  }
+  pinrail_handle_t must(const pinrail_gpu_handle_t& block) const {
+    pinrail_handle_t handle{};
+    EXPECT_EQ(open(block, &handle), PINRAIL_SUCCESS);
+    return handle;
+  }
+  void use(const pinrail_gpu_handle_t& block) const {
+    EXPECT_EQ(pinrail_mpool_deregister(must(block)), PINRAIL_SUCCESS);
+  }
+  pinrail_mpool_stats_t stats() const {
+    pinrail_mpool_stats_t figures{};
+    figures.size = sizeof(figures);
+    EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
+    return figures;
+  }
+  bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
+
+  pinrail_status_t status;
+
+ private:
+  pinrail_mpool_t* pool_ = nullptr;
+};
+
+// What it writes to stderr.
+template <typename Body>
+std::string said_by(Body&& body) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
+}
+
+// A library whose pools have no thread that looks around, so that calls of the driver can be counted.
+inline Settings without_threads() { return {{"mpool_gpusm_gc_interval", "0"}, {"mpool_rgpusm_gc_interval", "0"}}; }
+
+}  // namespace pinrail::test
+
+#endif

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/gpusm over the driver double, and monitor/cuda: blocks of memory that lives, and of none that was freed.
+#include <chrono>
+#include <thread>
+
+#include "test/conform/gpu_house.h"
+
+namespace pinrail::test {
+namespace {
+
+void* pointer_of(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+class Gpusm : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+  }
+  void TearDown() override {
+    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_double_used(), 0u);
+  }
+  static CUdeviceptr alloc(size_t bytes) {
+    CUdeviceptr at = 0;
+    EXPECT_EQ(cuMemAlloc(&at, bytes), CUDA_SUCCESS);
+    cuda_double_forget();
+    return at;
+  }
+  static pinrail_gpu_handle_t must_export(const GpuPool& pool, CUdeviceptr at, size_t length) {
+    pinrail_gpu_handle_t block{};
+    size_t offset = 0;
+    EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), length, &block, &offset), PINRAIL_SUCCESS);
+    return block;
+  }
+  // Whether a peer that holds the block may use it.
+  static bool is_alive(const pinrail_gpu_handle_t& block) {
+    slots::Importer importer;
+    if (!importer.open(block.user, block.pid, block.start, block.segment).ok()) return false;
+    return slots::is_alive(importer.word(block.slot), block.slot_word);
+  }
+  CUcontext context_ = nullptr;
+};
+
+TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_no_handle) {
+  House house(without_threads());
+  GpuPool pool("gpusm");
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  const CUdeviceptr at = alloc(10000);
+  const pinrail_gpu_handle_t whole = must_export(pool, at, 10000);
+  pinrail_gpu_handle_t inside{};
+  size_t offset = 0;
+  ASSERT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at + 777), 100, &inside, &offset), PINRAIL_SUCCESS);
+  EXPECT_EQ(offset, 777u);
+  EXPECT_EQ(std::memcmp(&whole, &inside, sizeof(whole)), 0);
+  EXPECT_EQ(whole.base, at);
+  EXPECT_EQ(whole.length, 10000u);
+  EXPECT_EQ(whole.checksum, checksum_of(whole));
+  EXPECT_TRUE(is_alive(whole));
+  EXPECT_EQ(cuda_double_calls("cuIpcGetMemHandle"), 1u);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, memory_that_was_freed_and_allocated_again_unseen_has_another_block) {
+  House house(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192);
+  const pinrail_gpu_handle_t old_one = must_export(pool, at, 8192);
+  ASSERT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  ASSERT_EQ(alloc(8192), at);
+  const pinrail_gpu_handle_t new_one = must_export(pool, at, 8192);
+  EXPECT_NE(new_one.buffer_id, old_one.buffer_id);
+  EXPECT_TRUE(is_alive(new_one));
+  EXPECT_FALSE(is_alive(old_one));
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, what_overlaps_a_new_allocation_is_dead_whatever_its_base) {
+  House house(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr pad = alloc(4096), at = alloc(8192);
+  const pinrail_gpu_handle_t old_one = must_export(pool, at, 8192);
+  ASSERT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemFree(pad), CUDA_SUCCESS);
+  ASSERT_EQ(alloc(12288), pad);
+  must_export(pool, pad, 12288);
+  EXPECT_FALSE(is_alive(old_one));
+  EXPECT_EQ(cuMemFree(pad), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, a_reported_free_kills_at_once) {
+  House house(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192), other = alloc(8192);
+  const pinrail_gpu_handle_t block = must_export(pool, at, 8192), lives = must_export(pool, other, 8192);
+  pinrail_monitor_report(pointer_of(at), 1);
+  EXPECT_FALSE(is_alive(block));
+  EXPECT_TRUE(is_alive(lives));
+  EXPECT_TRUE(is_alive(must_export(pool, at, 8192))) << "exported again, as it was not freed in fact";
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(other), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, the_monitor_sees_frees_and_says_nothing_about_host_memory) {
+#if defined(__x86_64__)
+  Settings settings = without_threads();
+  settings.emplace_back("monitor", "cuda");
+  House house(settings);
+  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192);
+  const pinrail_gpu_handle_t block = must_export(pool, at, 8192);
+  EXPECT_TRUE(is_alive(block));
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  EXPECT_FALSE(is_alive(block));
+  fake::FakeRegistrar registrar;
+  PoolOptions keep;
+  keep.leave_pinned = 1;
+  EXPECT_EQ(test::Pool(registrar, keep).status, PINRAIL_ERR_NOT_SUPPORTED) << "no monitor of host memory works";
+#else
+  GTEST_SKIP() << "code is patched on x86-64 only";
+#endif
+}
+
+TEST_F(Gpusm, a_deferred_free_waits_for_importers_and_not_for_ever) {
+  Settings settings = without_threads();
+  settings.emplace_back("mpool_gpusm_free", "defer");
+  settings.emplace_back("mpool_gpusm_free_timeout", "60");
+  House house(settings);
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192);
+  const pinrail_gpu_handle_t block = must_export(pool, at, 8192);
+  slots::Importer importer;
+  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
+  const auto before = std::chrono::steady_clock::now();
+  pinrail_monitor_report(pointer_of(at), 1);
+  EXPECT_GE(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(60));
+  slots::leave(importer.word(block.slot), block.slot_word);
+  const pinrail_gpu_handle_t again = must_export(pool, at, 8192);
+  ASSERT_TRUE(slots::enter(importer.word(again.slot), again.slot_word));
+  std::atomic<bool> left{false};
+  std::thread closer([&] {
+    while (slots::is_alive(importer.word(again.slot), again.slot_word)) std::this_thread::yield();
+    left.store(true);
+    slots::leave(importer.word(again.slot), again.slot_word);
+  });
+  pinrail_monitor_report(pointer_of(at), 1);
+  EXPECT_TRUE(left.load());
+  closer.join();
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, what_is_no_gpu_memory_or_not_within_one_allocation_is_refused) {
+  House house(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(4096);
+  pinrail_gpu_handle_t block{};
+  size_t offset = 0;
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), &block, 8, &block, &offset), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 4097, &block, &offset), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 0, &block, &offset), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_export(nullptr, pointer_of(at), 1, &block, &offset), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, nullptr, &offset), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(block.magic, 0u);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, a_driver_without_ipc_is_not_supported) {
+  House house(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(4096);
+  cuda_double_fail("cuIpcGetMemHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 0);
+  pinrail_gpu_handle_t block{};
+  size_t offset = 0;
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
+  House house(without_threads());
+  GpuPoolOptions options;
+  options.count_limit = 2;
+  GpuPool pool("gpusm", options);
+  const CUdeviceptr a = alloc(4096), b = alloc(4096), c = alloc(4096);
+  const pinrail_gpu_handle_t of_a = must_export(pool, a, 1), of_b = must_export(pool, b, 1);
+  must_export(pool, a, 1);
+  const pinrail_gpu_handle_t of_c = must_export(pool, c, 1);
+  EXPECT_EQ(pool.stats().registered_count, 2u);
+  EXPECT_TRUE(is_alive(of_a));
+  EXPECT_FALSE(is_alive(of_b));
+  EXPECT_TRUE(is_alive(of_c));
+  for (const CUdeviceptr at : {a, b, c}) EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, without_leave_pinned_a_block_lives_as_long_as_its_registration) {
+  House house(without_threads());
+  GpuPoolOptions options;
+  options.leave_pinned = 0;
+  GpuPool pool("gpusm", options);
+  const CUdeviceptr at = alloc(4096);
+  pinrail_gpu_handle_t block{};
+  size_t offset = 0;
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool.get(), pointer_of(at), 1, 0, 0, &handle), PINRAIL_SUCCESS);
+  std::memcpy(&block, pinrail_registration_tail(handle.reg), sizeof(block));
+  EXPECT_TRUE(is_alive(block));
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_FALSE(is_alive(block));
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test

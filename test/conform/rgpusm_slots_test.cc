@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/rgpusm and validity slots: one load decides a hit, what died is closed within a bound, and crashes hold
+// nothing.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <thread>
+
+#include "test/conform/gpu_house.h"
+
+namespace pinrail::test {
+namespace {
+
+// A process that lives and does nothing, so that blocks can be of it.
+class Bystander {
+ public:
+  Bystander() {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    child_ = fork();
+    if (child_ == 0) {
+      slots::Process own;
+      const bool known = slots::this_process(&own).ok();
+      const bool told = known && write(ends[1], &own, sizeof(own)) == ssize_t{sizeof(own)};
+      if (told) pause();
+      _exit(1);
+    }
+    EXPECT_EQ(read(ends[0], &process, sizeof(process)), ssize_t{sizeof(process)});
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~Bystander() { end(); }
+  Bystander(const Bystander&) = delete;
+  Bystander& operator=(const Bystander&) = delete;
+  void end() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+  slots::Process process;
+
+ private:
+  pid_t child_ = -1;
+};
+
+class RgpusmSlots : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    cuda_double_forget();
+    ASSERT_TRUE(exporter_->create(bystander_.process, 16).ok());
+  }
+  void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
+  // The memory's block with a slot of the exporter's.
+  pinrail_gpu_handle_t with_slot(const PeerMemory& memory) {
+    pinrail_gpu_handle_t block = memory.block;
+    block.start = bystander_.process.start;
+    block.segment = exporter_->segment();
+    EXPECT_TRUE(exporter_->take(&block.slot, &block.slot_word).ok());
+    block.checksum = checksum_of(block);
+    return block;
+  }
+  template <typename Is>
+  static bool within(std::chrono::milliseconds time, Is&& is) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    while (!is() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return is();
+  }
+
+  Bystander bystander_;
+  std::unique_ptr<slots::Exporter> exporter_ = std::make_unique<slots::Exporter>();
+};
+
+TEST_F(RgpusmSlots, a_block_whose_memory_died_is_not_found_although_it_is_in_the_cache) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory);
+  pool.use(block);
+  pool.use(block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 1u);
+  exporter_->kill_hook(block.slot);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+}
+
+TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory);
+  const pinrail_handle_t handle = pool.must(block);
+  EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
+  exporter_->kill_hook(block.slot);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(exporter_->importers_hook(block.slot), 1u) << "it is held";
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+}
+
+TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_UNKNOWN, 0);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+}
+
+TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
+  House house({{"mpool_rgpusm_gc_interval", "10"}});
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), other(bystander_.process.pid, 0x20000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory), lives = with_slot(other);
+  pool.use(block);
+  pool.use(lives);
+  exporter_->kill_hook(block.slot);
+  EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 1; }));
+  EXPECT_EQ(exporter_->importers_hook(lives.slot), 1u);
+}
+
+TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
+  House house({{"mpool_rgpusm_gc_interval", "10"}});
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory);
+  pool.use(block);
+  bystander_.end();
+  EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
+  EXPECT_GE(slots::remove_stale(geteuid()), 1u) << "and its segment is nobody's";
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  pool.use(with_slot(memory));
+  slots::Exporter anew;  // the same pid, the same address, another segment
+  ASSERT_TRUE(anew.create(bystander_.process, 16).ok());
+  memory.replace(4096);
+  pinrail_gpu_handle_t block = with_slot(memory);
+  block.segment = anew.segment();
+  ASSERT_TRUE(anew.take(&block.slot, &block.slot_word).ok());
+  block.checksum = checksum_of(block);
+  const pinrail_handle_t handle = pool.must(block);
+  EXPECT_EQ(anew.importers_hook(block.slot), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+TEST_F(RgpusmSlots, a_slot_beyond_the_segment_is_refused) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  pinrail_gpu_handle_t block = with_slot(memory);
+  block.slot = 16;
+  block.checksum = checksum_of(block);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/rgpusm over the driver double: the four modes, row by row, and what a block may not say.
+#include "test/conform/gpu_house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uint32_t kA = 1000001, kB = 1000002;  // pids that no process has
+constexpr uint64_t kBase = 0x10000;
+constexpr size_t kSmall = 32 << 10, kLarge = 64 << 10;
+
+// leave_pinned x size limit, as the mode's number says: 1 no, none; 2 no, limited; 3 yes, none; 4 yes, limited.
+class FourModes : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { cuda_double_forget(); }
+  void TearDown() override {
+    EXPECT_TRUE(pool_->invariants_hold());
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    cuda_double_forget();
+  }
+  void make(size_t limit) {
+    GpuPoolOptions options;
+    options.leave_pinned = keeps() ? 1 : 0;
+    options.size_limit = is_limited() ? static_cast<int64_t>(limit) : 0;
+    pool_ = std::make_unique<GpuPool>("rgpusm", options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  bool keeps() const { return GetParam() >= 3; }
+  bool is_limited() const { return GetParam() % 2 == 0; }
+  static uint64_t opens() { return cuda_double_calls("cuIpcOpenMemHandle"); }
+  static uint64_t closes() { return cuda_double_calls("cuIpcCloseMemHandle"); }
+  uint64_t bytes() const { return pool_->stats().registered_bytes; }
+
+  House house_{without_threads()};
+  std::unique_ptr<GpuPool> pool_;
+};
+
+TEST_P(FourModes, a_miss_opens_once_and_a_release_closes_only_without_leave_pinned) {
+  make(kSmall);
+  const PeerMemory memory(kA, kBase, kSmall);
+  const pinrail_handle_t handle = pool_->must(memory.block);
+  EXPECT_EQ(handle.reg->length, kSmall);
+  EXPECT_EQ(opens(), 1u);
+  EXPECT_EQ(bytes(), kSmall);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(closes(), keeps() ? 0u : 1u);
+  EXPECT_EQ(bytes(), keeps() ? kSmall : 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST_P(FourModes, a_hit_asks_nothing_of_the_driver) {
+  make(kSmall);
+  const PeerMemory memory(kA, kBase, kSmall);
+  const pinrail_handle_t first = pool_->must(memory.block), second = pool_->must(memory.block);
+  EXPECT_EQ(first.reg, second.reg);
+  EXPECT_EQ(opens(), 1u);
+  EXPECT_EQ(bytes(), kSmall);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(closes(), 0u) << "it is held";
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  pool_->use(memory.block);
+  EXPECT_EQ(opens(), keeps() ? 1u : 2u);
+  EXPECT_EQ(pool_->stats().hits, keeps() ? 2u : 1u);
+}
+
+TEST_P(FourModes, a_mismatch_evicts_the_old_one_before_the_driver_is_asked) {
+  make(kSmall);
+  PeerMemory memory(kA, kBase, kSmall);
+  pool_->use(memory.block);
+  memory.replace(kSmall);
+  const pinrail_handle_t handle = pool_->must(memory.block);
+  EXPECT_EQ(opens(), 2u);
+  EXPECT_EQ(closes(), 1u);
+  EXPECT_EQ(bytes(), kSmall);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_P(FourModes, a_stale_idle_one_in_the_way_is_evicted_and_the_open_repeated) {
+  make(kSmall + kLarge);
+  PeerMemory memory(kA, kBase, kSmall);
+  const PeerMemory bystander(kA, kBase + (1 << 20), 4096);
+  pool_->use(memory.block);
+  memory.replace(kLarge);  // larger: no entry is found, and the driver says that something is mapped
+  const pinrail_handle_t handle = pool_->must(memory.block);
+  EXPECT_EQ(opens(), keeps() ? 3u : 2u);
+  EXPECT_EQ(closes(), 1u);
+  EXPECT_EQ(bytes(), kLarge);
+  EXPECT_EQ(pool_->stats().retries, keeps() ? 1u : 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_P(FourModes, a_stale_one_in_use_in_the_way_would_block_and_stays_intact) {
+  make(2 * (kSmall + kLarge));
+  PeerMemory memory(kA, kBase, kSmall);
+  const PeerMemory bystander(kA, kBase + (1 << 20), 4096);
+  pool_->use(bystander.block);
+  const pinrail_handle_t old_one = pool_->must(memory.block);
+  const uint64_t before = bytes();
+  for (const size_t size : {kLarge, kSmall}) {  // another size, and a mismatch of the same
+    memory.replace(size);
+    pinrail_handle_t handle{};
+    EXPECT_EQ(pool_->open(memory.block, &handle), PINRAIL_ERR_WOULD_BLOCK);
+    EXPECT_EQ(handle.reg, nullptr);
+    EXPECT_EQ(bytes(), before);
+  }
+  char byte = 0;
+  EXPECT_EQ(pinrail_mpool_device_read(old_one, kSmall - 1, &byte, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(closes(), keeps() ? 0u : 1u) << "the bystander is none of it";
+  EXPECT_EQ(pinrail_mpool_deregister(old_one), PINRAIL_SUCCESS);
+  pool_->use(memory.block);
+}
+
+TEST_P(FourModes, over_the_limit_held_ones_make_it_an_error_and_idle_ones_go) {
+  make(2 * kSmall);
+  const PeerMemory a(kA, kBase, kSmall), b(kB, kBase, kSmall), c(kB, kBase + (1 << 20), kSmall);
+  const pinrail_handle_t first = pool_->must(a.block), second = pool_->must(b.block);
+  pinrail_handle_t third{};
+  const pinrail_status_t status = pool_->open(c.block, &third);
+  EXPECT_EQ(status, is_limited() ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_SUCCESS);
+  EXPECT_EQ(opens(), is_limited() ? 2u : 3u);
+  EXPECT_EQ(bytes(), is_limited() ? 2 * kSmall : 3 * kSmall);
+  if (status == PINRAIL_SUCCESS) pinrail_mpool_deregister(third);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  pool_->use(c.block);
+  EXPECT_EQ(closes(), GetParam() == 4 ? 1u : GetParam() == 3 ? 0u : GetParam() == 2 ? 2u : 3u);
+  EXPECT_LE(pool_->stats().peak_registered_bytes, is_limited() ? 2 * kSmall : 3 * kSmall);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+}
+
+TEST_P(FourModes, what_is_larger_than_the_limit_is_refused_without_the_driver) {
+  make(kSmall);
+  const PeerMemory large(kA, kBase, kLarge), small(kB, kBase, kSmall);
+  pool_->use(small.block);
+  const uint64_t before = opens();
+  pinrail_handle_t handle{};
+  const std::string said = said_by([&] {
+    EXPECT_EQ(pool_->open(large.block, &handle), is_limited() ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS);
+  });
+  EXPECT_EQ(opens() - before, is_limited() ? 0u : 1u);
+  if (is_limited()) {
+    EXPECT_NE(said.find("mpool_rgpusm_size_limit"), std::string::npos) << said;
+    EXPECT_EQ(bytes(), keeps() ? kSmall : 0u) << "the other one was not evicted for nothing";
+  } else {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+}
+
+TEST_P(FourModes, whichever_call_of_the_driver_fails_nothing_is_held_or_left_open) {
+  make(2 * kLarge);
+  uint64_t calls = 1, errors = 0;
+  for (uint64_t n = 1; n <= calls; ++n) {
+    PeerMemory memory(kA, kBase, kSmall);
+    cuda_double_forget();
+    cuda_double_fail("*", n, CUDA_ERROR_UNKNOWN, 0);
+    for (const size_t size : {kSmall, kLarge}) {
+      if (size == kLarge) memory.replace(size);
+      pinrail_handle_t handle{};
+      const pinrail_status_t status = pool_->open(memory.block, &handle);
+      if (status == PINRAIL_SUCCESS) {
+        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << n;
+      }
+      errors += status != PINRAIL_SUCCESS ? 1 : 0;
+    }
+    EXPECT_TRUE(pool_->invariants_hold()) << n;
+    EXPECT_EQ(pool_->stats().registered_count, cuda_double_open_handles()) << n;
+    while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
+    }
+    calls = std::max(calls, cuda_double_calls("*"));
+    EXPECT_EQ(bytes(), 0u) << n;
+    EXPECT_EQ(cuda_double_open_handles(), 0u) << n;
+    EXPECT_EQ(cuda_double_context_depth(), 0u) << n;
+  }
+  EXPECT_GT(calls, 5u);
+  EXPECT_GT(errors, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, FourModes, ::testing::Values(1, 2, 3, 4));
+
+class Rgpusm : public ::testing::Test {
+ protected:
+  void SetUp() override { cuda_double_forget(); }
+  void TearDown() override {
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    cuda_double_forget();
+  }
+  House house_{without_threads()};
+};
+
+TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, kSmall), b(kB, kBase, kSmall);
+  const pinrail_handle_t of_a = pool.must(a.block), of_b = pool.must(b.block);
+  EXPECT_NE(of_a.reg, of_b.reg);
+  EXPECT_NE(of_a.reg->base, of_b.reg->base);
+  const uint32_t sent = 0x1234;
+  uint32_t seen = 1;
+  EXPECT_EQ(pinrail_mpool_device_write(of_a, 0, &sent, sizeof(sent)), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_device_read(of_b, 0, &seen, sizeof(seen)), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen, 0u);
+  pinrail_mpool_deregister(of_a);
+  pinrail_mpool_deregister(of_b);
+}
+
+TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
+  GpuPoolOptions options;
+  options.count_limit = 3;
+  GpuPool pool("rgpusm", options);
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), d(kA, 4 * kBase, 4096),
+      e(kA, 5 * kBase, 4096);
+  const pinrail_handle_t held = pool.must(a.block);
+  pool.use(b.block);
+  pool.use(c.block);
+  pool.use(b.block);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);  // now c is the oldest, then b, then a
+  const auto is_in = [&](const PeerMemory& memory) {
+    const uint64_t before = cuda_double_calls("cuIpcOpenMemHandle");
+    pool.use(memory.block);
+    return cuda_double_calls("cuIpcOpenMemHandle") == before;
+  };
+  pool.use(d.block);
+  EXPECT_TRUE(is_in(b));
+  EXPECT_TRUE(is_in(a));
+  pool.use(e.block);  // d is the oldest now
+  EXPECT_TRUE(is_in(b));
+  EXPECT_TRUE(is_in(a));
+  EXPECT_TRUE(is_in(e));
+  EXPECT_FALSE(is_in(d));
+  EXPECT_EQ(pool.stats().registered_count, 3u);
+}
+
+TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+  pool.use(c.block);
+  EXPECT_EQ(pool.stats().evictions, 1u);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(a.block, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+}
+
+TEST_F(Rgpusm, ways_of_idle_ones_of_that_exporter_are_tried_only_while_it_would_block) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), other(kB, kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  pool.use(other.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+  pool.use(c.block);
+  EXPECT_EQ(pool.stats().evictions, 1u) << "one, and the driver agreed";
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 1);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(a.block, &handle), PINRAIL_ERR_WOULD_BLOCK);
+  EXPECT_EQ(pool.stats().registered_count, 1u) << "the other exporter's";
+}
+
+TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const auto answer_to = [&](auto&& change, bool seal) {
+    pinrail_gpu_handle_t block = memory.block;
+    change(&block);
+    if (seal) block.checksum = checksum_of(block);
+    pinrail_handle_t handle{};
+    return pool.open(block, &handle);
+  };
+  using Block = pinrail_gpu_handle_t*;
+  EXPECT_EQ(answer_to([](Block b) { b->magic ^= 1; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->version = 2; }, true), PINRAIL_ERR_VERSION);
+  EXPECT_EQ(answer_to([](Block b) { b->size = 255; }, true), PINRAIL_ERR_VERSION);
+  EXPECT_EQ(answer_to([](Block b) { b->zero[87] = 1; }, true), PINRAIL_ERR_VERSION);
+  EXPECT_EQ(answer_to([](Block b) { b->driver[20] ^= 1; }, false), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->user += 1; }, true), PINRAIL_ERR_PERM);
+  EXPECT_EQ(answer_to([](Block b) { b->machine += 1; }, true), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(answer_to([](Block b) { b->pid = static_cast<uint32_t>(getpid()); }, true), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(answer_to([](Block b) { b->segment = 5; }, true), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(answer_to([](Block b) { b->base = 0; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->length = 0; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->length = UINT64_MAX; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+}
+
+TEST_F(Rgpusm, a_range_that_is_not_within_the_allocation_is_refused) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  pinrail_handle_t handle{};
+  const auto answer = [&](size_t offset, size_t length, uint32_t access = 0) {
+    return pinrail_mpool_register_remote(pool.get(), &memory.block, offset, length, access, 0, &handle);
+  };
+  EXPECT_EQ(answer(1, 4096), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(4097, 1), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(SIZE_MAX, 2), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(0, 0), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(0, 4096, 0x80000000u), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(0, 4096, PINRAIL_TRAIT_ON_DEMAND), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pinrail_mpool_register_remote(pool.get(), nullptr, 0, 1, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  ASSERT_EQ(answer(4095, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(handle.reg->length, 4096u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Rgpusm, bypass_opens_for_itself_and_persistent_ones_are_not_evicted) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096), other(kA, 2 * kBase, 4096);
+  pinrail_handle_t bypass{}, persistent{};
+  ASSERT_EQ(pool.open(memory.block, &bypass, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
+  ASSERT_EQ(pool.open(other.block, &persistent, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().indexed, 1u);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_deregister(bypass), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(persistent), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+}
+
+TEST_F(Rgpusm, destroying_is_busy_while_something_is_held_and_force_closes_it) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const pinrail_handle_t handle = pool.must(memory.block);
+  const std::string said = said_by([&] { EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY); });
+  EXPECT_NE(said.find("1 reference"), std::string::npos) << said;
+  EXPECT_EQ(cuda_double_open_handles(), 1u);
+  EXPECT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST_F(Rgpusm, an_invalidated_mapping_is_not_given_out_again) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const pinrail_handle_t handle = pool.must(memory.block);
+  void* const at = handle.reg->base;
+  pinrail_handle_t found{};
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), at, 10, 0, &found), PINRAIL_SUCCESS);
+  EXPECT_EQ(found.reg, handle.reg);
+  pinrail_mpool_deregister(found);
+  pinrail_mpool_deregister(handle);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), at, 1), PINRAIL_SUCCESS);
+  pool.use(memory.block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 2u);
+}
+
+TEST_F(Rgpusm, host_memory_is_none_of_its_business_and_other_pools_know_no_blocks) {
+  GpuPool pool("rgpusm");
+  pinrail_handle_t handle{};
+  pinrail_gpu_handle_t block{};
+  size_t offset = 0;
+  int here = 0;
+  EXPECT_EQ(pinrail_mpool_register(pool.get(), &here, sizeof(here), 0, 0, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), &here, sizeof(here), &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  fake::FakeRegistrar registrar;
+  const Pool host_pool(registrar);
+  EXPECT_EQ(pinrail_mpool_register_remote(host_pool.get(), &block, 0, 1, 0, 0, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST(RgpusmParameters, old_names_are_understood) {
+  for (const char* name : {"mpool_rgpusm_rcache_size_limit", "rcache_rgpusm_size_limit"}) {
+    Settings settings = without_threads();
+    settings.emplace_back(name, "5000");
+    House house(settings);
+    ASSERT_EQ(house.status, PINRAIL_SUCCESS) << name;
+    pinrail_mpool_t* pool = nullptr;
+    ASSERT_EQ(pinrail_mpool_create("rgpusm", nullptr, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+    pinrail_mpool_stats_t stats{};
+    stats.size = sizeof(stats);
+    EXPECT_EQ(pinrail_mpool_read_stats(pool, &stats), PINRAIL_SUCCESS);
+    EXPECT_EQ(stats.size_limit, 5000u) << name;
+    EXPECT_EQ(stats.leave_pinned, 1u);
+    EXPECT_STREQ(pinrail_mpool_registrar_name(pool), "cuda_ipc") << "found by itself";
+    EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  }
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "test/gpu/driver.h"
+
+#include <dlfcn.h>
+
+namespace pinrail::gpu_test {
+namespace {
+
+#define PINRAIL_NAME(name) #name
+#define PINRAIL_LOOK_UP(field, name) \
+  ((field) = reinterpret_cast<decltype(field)>(dlsym(library, PINRAIL_NAME(name)))) != nullptr
+
+}  // namespace
+
+bool Driver::load(bool is_double, const char** why_out) {
+  void* library = dlopen(is_double ? PINRAIL_TEST_DOUBLE : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    *why_out = dlerror();
+    return false;
+  }
+  const bool all = PINRAIL_LOOK_UP(init, cuInit) && PINRAIL_LOOK_UP(retain, cuDevicePrimaryCtxRetain) &&
+                   PINRAIL_LOOK_UP(push, cuCtxPushCurrent) && PINRAIL_LOOK_UP(alloc, cuMemAlloc) &&
+                   PINRAIL_LOOK_UP(free, cuMemFree) && PINRAIL_LOOK_UP(write, cuMemcpyHtoD) &&
+                   PINRAIL_LOOK_UP(get_handle, cuIpcGetMemHandle) && PINRAIL_LOOK_UP(open, cuIpcOpenMemHandle) &&
+                   PINRAIL_LOOK_UP(close, cuIpcCloseMemHandle);
+  open_handles = reinterpret_cast<size_t (*)()>(dlsym(library, "cuda_double_open_handles"));
+  if (!all) *why_out = "the driver lacks a function";
+  return all;
+}
+
+bool Driver::start(const char** why_out) const {
+  CUcontext context = nullptr;
+  *why_out = "the driver does not start, or there is no GPU";
+  return init(0) == CUDA_SUCCESS && retain(&context, 0) == CUDA_SUCCESS && push(context) == CUDA_SUCCESS;
+}
+
+}  // namespace pinrail::gpu_test

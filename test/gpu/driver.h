@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// driver.h - the CUDA driver, real or the double, for programs that are two processes.
+//
+// Threads  one.
+#ifndef PINRAIL_TEST_GPU_DRIVER_H
+#define PINRAIL_TEST_GPU_DRIVER_H
+
+#include <cuda.h>
+
+#include <cstddef>
+
+namespace pinrail::gpu_test {
+
+struct Driver {
+  decltype(&::cuInit) init = nullptr;
+  decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
+  decltype(&::cuCtxPushCurrent) push = nullptr;
+  decltype(&::cuMemAlloc) alloc = nullptr;
+  decltype(&::cuMemFree) free = nullptr;
+  decltype(&::cuMemcpyHtoD) write = nullptr;
+  decltype(&::cuIpcGetMemHandle) get_handle = nullptr;
+  decltype(&::cuIpcOpenMemHandle) open = nullptr;
+  decltype(&::cuIpcCloseMemHandle) close = nullptr;
+  size_t (*open_handles)() = nullptr;  // the double's alone
+
+  // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver. why_out:
+  // words.
+  bool load(bool is_double, const char** why_out);
+  // In this process: started, with the first GPU's context current.
+  bool start(const char** why_out) const;
+};
+
+}  // namespace pinrail::gpu_test
+
+#endif

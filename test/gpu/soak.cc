@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// soak - frees and allocates GPU memory at the same address for a long time, and looks whether a peer ever sees the old
+// bytes through its cache. Two real processes; soak --help tells the rest.
+#include <pinrail/pinrail.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "test/gpu/contents.h"
+#include "test/gpu/driver.h"
+#include "test/gpu/soak_options.h"
+
+using namespace pinrail::gpu_test;
+
+namespace {
+
+constexpr size_t kUnit = size_t{16} << 10;
+constexpr int64_t kLimit = 8 * kUnit;  // of modes 2 and 4: two of the largest
+
+// What the exporter sends, and 0 bytes at the end.
+struct Message {
+  uint64_t round;
+  size_t offset;
+  size_t length;
+  pinrail_gpu_handle_t block;
+};
+
+struct Figures {
+  uint64_t rounds = 0;
+  uint64_t bytes = 0;
+  uint64_t stale = 0;  // words that were not this round's
+  uint64_t left = 0;
+};
+
+bool send_all(int socket, const void* data, size_t length) {
+  return send(socket, data, length, MSG_NOSIGNAL) == static_cast<ssize_t>(length);
+}
+bool receive_all(int socket, void* data, size_t length) {
+  return recv(socket, data, length, MSG_WAITALL) == static_cast<ssize_t>(length);
+}
+
+bool initialise(const char* monitor) {
+  const pinrail_setting_t settings[] = {{"monitor", monitor}};
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  options.settings = settings;
+  options.setting_count = 1;
+  return pinrail_init(&options) == PINRAIL_SUCCESS;
+}
+
+pinrail_mpool_t* make_pool(const char* mpool, int64_t leave_pinned, int64_t size_limit) {
+  pinrail_registrar_choice_t registrar{};
+  registrar.name = "cuda_ipc";
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  options.leave_pinned = leave_pinned;
+  options.size_limit = size_limit;
+  pinrail_mpool_t* pool = nullptr;
+  return pinrail_mpool_create(mpool, &registrar, nullptr, &options, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
+}
+
+void* pointer_of(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+// The exporter. One allocation at a time is exported; a pad before it moves the next one's address.
+struct Exporter {
+  const Driver& driver;
+  const SoakOptions& options;
+  int socket;
+  pinrail_mpool_t* pool = nullptr;
+  CUdeviceptr pad = 0;
+  std::vector<uint64_t> words;
+
+  // Same, smaller, larger, in turn; every fourth time shifted.
+  static size_t length_of(uint64_t round) {
+    constexpr size_t kLengths[] = {2 * kUnit, 2 * kUnit, kUnit, 4 * kUnit, 2 * kUnit + 4096, 4 * kUnit, 3 * kUnit};
+    return kLengths[round % (sizeof(kLengths) / sizeof(kLengths[0]))];
+  }
+
+  bool shift(uint64_t round) {
+    if (round % 4 != 3) return true;
+    if (pad == 0) return driver.alloc(&pad, 4096) == CUDA_SUCCESS;
+    const bool freed = driver.free(pad) == CUDA_SUCCESS;
+    pad = 0;
+    return freed;
+  }
+
+  bool one_round(uint64_t round) {
+    CUdeviceptr at = 0;
+    Message message{};
+    message.round = round;
+    const size_t length = length_of(round);
+    fill(&words, round, length);
+    if (!shift(round) || driver.alloc(&at, length) != CUDA_SUCCESS) return false;
+    if (driver.write(at, words.data(), length) != CUDA_SUCCESS) return false;
+    // Any pointer inside will do.
+    const size_t inside = round % 2 == 0 ? 0 : 4096;
+    message.length = length - inside;
+    if (pinrail_mpool_export(pool, pointer_of(at + inside), message.length, &message.block, &message.offset) !=
+        PINRAIL_SUCCESS) {
+      return false;
+    }
+    char answer = 0;
+    if (!send_all(socket, &message, sizeof(message)) || !receive_all(socket, &answer, 1) || answer != 'k') return false;
+    if (std::strcmp(options.monitor, "external") == 0 && round % 2 == 0) pinrail_monitor_report(pointer_of(at), length);
+    return driver.free(at) == CUDA_SUCCESS;
+  }
+
+  int run() {
+    const char* why = "";
+    if (!driver.start(&why)) return 77;
+    if (!initialise(options.monitor)) return 1;
+    pool = make_pool("gpusm", 1, PINRAIL_UNSET);
+    if (pool == nullptr) return 1;
+    bool well = true;
+    for (uint64_t round = 0; well && round < options.rounds; ++round) well = one_round(round);
+    if (pad != 0) driver.free(pad);
+    well = pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS && pinrail_finalize() == PINRAIL_SUCCESS && well;
+    return well ? 0 : 1;
+  }
+};
+
+// Opens, reads all of it, looks. Twice, so that the cache has its chance to answer.
+bool look(pinrail_mpool_t* pool, const Message& message, std::vector<uint64_t>* words, Figures* figures) {
+  for (int again = 0; again < 2; ++again) {
+    pinrail_handle_t handle{};
+    const pinrail_status_t status = pinrail_mpool_register_remote(pool, &message.block, message.offset, message.length,
+                                                                  PINRAIL_ACCESS_REMOTE_READ, 0, &handle);
+    if (status != PINRAIL_SUCCESS) {
+      std::fprintf(stderr, "soak: register_remote in round %" PRIu64 ": %s\n", message.round,
+                   pinrail_status_name(status));
+      return false;
+    }
+    words->assign(message.length / sizeof(uint64_t), 0);
+    const pinrail_status_t read = pinrail_mpool_device_read(handle, message.offset, words->data(), message.length);
+    if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS || read != PINRAIL_SUCCESS) return false;
+    figures->stale += strangers(*words, message.round, message.offset / sizeof(uint64_t));
+    figures->bytes += message.length;
+  }
+  return true;
+}
+
+bool import_all(const SoakOptions& options, int socket, Figures* figures) {
+  const bool keep = options.mode >= 3, limited = options.mode % 2 == 0;
+  pinrail_mpool_t* pool = make_pool("rgpusm", keep ? 1 : 0, limited ? kLimit : 0);
+  if (pool == nullptr) return false;
+  std::vector<uint64_t> words;
+  Message message;
+  bool well = true;
+  while (well && figures->rounds < options.rounds && receive_all(socket, &message, sizeof(message))) {
+    well = look(pool, message, &words, figures);
+    const char answer = well ? 'k' : 'n';
+    well = send_all(socket, &answer, 1) && well;
+    ++figures->rounds;
+  }
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  pinrail_mpool_read_stats(pool, &stats);
+  std::printf("soak: mode %d: %" PRIu64 " hits, %" PRIu64 " misses, %" PRIu64 " evictions, %" PRIu64
+              " invalidations, %" PRIu64 " retries, peak %" PRIu64 " bytes\n",
+              options.mode, stats.hits, stats.misses, stats.evictions, stats.invalidations, stats.retries,
+              stats.peak_registered_bytes);
+  if (limited && stats.peak_registered_bytes > static_cast<uint64_t>(kLimit)) well = false;
+  return pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS && well && figures->rounds == options.rounds;
+}
+
+int import(const Driver& driver, const SoakOptions& options, int socket, pid_t child) {
+  const char* why = "";
+  Figures figures;
+  bool well = driver.start(&why) && initialise("external");
+  if (!well) std::fprintf(stderr, "soak: %s\n", why);
+  well = well && import_all(options, socket, &figures);
+  if (driver.open_handles != nullptr) figures.left = driver.open_handles();
+  well = pinrail_finalize() == PINRAIL_SUCCESS && well;
+  close(socket);
+  int status = -1;
+  waitpid(child, &status, 0);
+  std::printf("soak: %" PRIu64 " rounds, %" PRIu64 " bytes verified, %" PRIu64 " stale, %" PRIu64
+              " open handles left\n",
+              figures.rounds, figures.bytes, figures.stale, figures.left);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return 77;
+  return well && status == 0 && figures.stale == 0 && figures.left == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  SoakOptions options;
+  Driver driver;
+  int code = 0;
+  const char* why = "";
+  if (!read_options(argc, argv, &options, &code)) return code;
+  if (!driver.load(options.is_double, &why)) {
+    std::fprintf(stderr, "soak: no CUDA driver here: %s\n", why);
+    return 77;
+  }
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return 1;
+  const pid_t child = fork();  // before the driver is started: it does not survive a fork
+  if (child < 0) return 1;
+  if (child == 0) {
+    close(sockets[0]);
+    Exporter exporter{driver, options, sockets[1], nullptr, 0, {}};
+    return exporter.run();
+  }
+  close(sockets[1]);
+  return import(driver, options, sockets[0], child);
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// soak_options.h - what soak was asked to do.
+#ifndef PINRAIL_TEST_GPU_SOAK_OPTIONS_H
+#define PINRAIL_TEST_GPU_SOAK_OPTIONS_H
+
+#include <cstdint>
+
+namespace pinrail::gpu_test {
+
+struct SoakOptions {
+  bool is_double = false;
+  int mode = 3;
+  uint64_t rounds = 100000;
+  const char* monitor = "external";
+};
+
+// 0: go on; else, with exit_out, the program ends: help was asked for, or an option is wrong (said on stderr).
+bool read_options(int argc, char** argv, SoakOptions* options_out, int* exit_out);
+
+}  // namespace pinrail::gpu_test
+
+#endif

@@ -1,0 +1,27 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# soak over the driver double, shorter than by hand: the four modes, and frees that the monitor sees by itself.
+set -eu
+soak=test/gpu/soak
+[ -x $soak ] || { echo "SKIP: $soak is not built: no cuda.h"; exit 77; }
+check() {
+  echo "soak --double $*"
+  line=$(timeout 120 $soak --double --rounds 1500 "$@" | tee /dev/stderr | tail -n 1)
+  case $line in
+    "soak: 1500 rounds, "*" bytes verified, 0 stale, 0 open handles left") ;;
+    *) echo "gpu_soak_test: $* ends with: $line" >&2; exit 1 ;;
+  esac
+}
+for mode in 1 2 3 4; do check --mode $mode; done
+if [ "$(uname -m)" = x86_64 ]; then check --mode 3 --monitor cuda; fi
+for wrong in "--mode 5" "--rounds x" "--what"; do
+  code=0
+  # shellcheck disable=SC2086 # two words
+  $soak $wrong >/dev/null 2>&1 || code=$?
+  [ $code = 2 ] || { echo "gpu_soak_test: $wrong exits with $code" >&2; exit 1; }
+done
+left=$(find /dev/shm -maxdepth 1 -name "pinrail-gpu.$(id -u).*" 2>/dev/null | while read -r file; do
+  pid=$(basename "$file" | cut -d. -f3)
+  [ -d "/proc/$pid" ] || echo "$file"
+done)
+[ -z "$left" ] || { echo "gpu_soak_test: segments left behind: $left" >&2; exit 1; }
