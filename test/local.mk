@@ -397,7 +397,7 @@ test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/regis
 	test/conform/registrar_subject.cc test/support/skip_main.cc
 test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la $(registrar_conformance_libs)
-check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story
+check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story test/gpu/hit_cost
 TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu_soak_test.sh
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
@@ -413,6 +413,8 @@ test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_o
 test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
 	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la
+test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/block.h
+test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
 test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc
 test_gpu_story_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la

@@ -42,6 +42,7 @@ uint64_t hash_of(uint32_t pid, uint64_t start, uint64_t segment, uintptr_t base)
 // The one that answers; else one of the same range that does not, for it is of other memory: stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
   return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
+    __builtin_prefetch(reg, 1);  // it lies on another line than its area
     const Area& area = area_of(reg);
     if (area.base != key.base || reg->length != key.length || !is_of(*area.peer, key)) return false;
     const bool same_life = key.life == 0 || area.life == key.life;
