@@ -116,6 +116,10 @@ check_PROGRAMS += test/unit/front/params_face_test
 TESTS += test/unit/front/params_face_test
 test_unit_front_params_face_test_SOURCES = test/unit/front/params_face_test.cc
 test_unit_front_params_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/front/monitor_face_test
+TESTS += test/unit/front/monitor_face_test
+test_unit_front_monitor_face_test_SOURCES = test/unit/front/monitor_face_test.cc $(fake_registrar_sources)
+test_unit_front_monitor_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 TESTS += test/tools_info_test.sh
 EXTRA_DIST += test/tools_info_test.sh

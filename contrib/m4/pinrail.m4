@@ -104,6 +104,10 @@ AC_DEFUN([PINRAIL_WITH_BENCHMARK], [
 AC_DEFUN([PINRAIL_WITH_UCX], [
   PINRAIL_THIRD_PARTY([ucx], [ucx], [ucs/memory/rcache.h], [ucs], [ucs_rcache_create], [UCX, to be measured])])
 
+# Its cache of registrations can hear of memory events from Pinrail: contrib/libfabric.
+AC_DEFUN([PINRAIL_WITH_LIBFABRIC], [
+  PINRAIL_THIRD_PARTY([fabric], [libfabric], [rdma/fi_ext.h], [fabric], [fi_getinfo], [Pinrail's monitor for libfabric])])
+
 # Open MPI's developer headers lie in a folder of its own. contrib/openmpi and test/bench use them.
 AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   AC_ARG_WITH([openmpi], [AS_HELP_STRING([--with-openmpi=DIR], [Open MPI with developer headers in DIR: component for it, and benchmark])],

@@ -32,6 +32,8 @@ contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLA
 contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_pinrail_la_LIBADD = $(OPENMPI_LIBS)
 EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
+# libtool links it anew against what is installed.
+install-openmpiLTLIBRARIES: install-libLTLIBRARIES
 else
 EXTRA_DIST += contrib/openmpi/mpirun-args
 endif

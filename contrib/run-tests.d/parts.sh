@@ -17,7 +17,7 @@ part_static() {
 
 part_bare() {
   build bare --enable-werror --without-verbs --without-uring --without-hwloc --without-lzma --without-cuda \
-    --without-gtest --without-benchmark --without-ucx --without-openmpi || return
+    --without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric || return
   mapfile -t tests < <(tests_of "$work/bare" '*')
   check bare "${tests[@]}"
 }
@@ -109,6 +109,12 @@ part_guest() {
   beside_device rdma_pingpong -- test/verbs/rdma_pingpong --seconds 10
   beside_device rdma_pingpong_can_fail -- \
     sh -c 'test/verbs/rdma_pingpong --no-reports --seconds 1; [ $? -eq 1 ]'
+  if [[ -x $work/gcc/test/libfabric/import ]]; then
+    beside_device libfabric_import -- test/libfabric/import
+    beside_device libfabric_import_can_fail -- test/libfabric/import --silent
+  else
+    echo "skipped guest/libfabric_import: libfabric-dev is not installed" >>"$results"
+  fi
   beside_device perf -- contrib/tools/pinrail_perf --registrar verbs
   cat "$work/guest/perf.log"
 }
@@ -117,9 +123,16 @@ part_guest() {
 part_openmpi() {
   build gcc --enable-werror --enable-debug || return
   mkdir -p -- "$work/openmpi"
-  local log=$work/openmpi/openmpi.log status=0
-  timeout -k 10 1500 "$top/contrib/openmpi/run-tests" --build "$work/gcc" >"$log" 2>&1 </dev/null || status=$?
-  sed -n -E 's/^(passed|failed|skipped) /&/p' "$log" | record openmpi
+  openmpi_cases host 2400 "$top/contrib/openmpi/run-tests" --build "$work/gcc"
+  [[ $(uname -m) != x86_64 ]] || openmpi_cases guest 1200 "$top/contrib/openmpi/run-guest" --build "$work/gcc" --only rxd
+}
+
+# openmpi_cases NAME SECONDS COMMAND...: a script that prints a result a line, and figures between them.
+openmpi_cases() {
+  local log=$work/openmpi/$1.log seconds=$2 status=0
+  shift 2
+  timeout -k 10 "$seconds" "$@" >"$log" 2>&1 </dev/null || status=$?
+  grep -E '^(passed|failed|skipped) ' "$log" | record openmpi
   grep -E '^ +(\||[a-z_0-9]+:)' "$log" || true
   ((status == 0 || status == 77)) || grep -q '^failed' "$log" || broken openmpi "$log" "it ended with status $status"
 }

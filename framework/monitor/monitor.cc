@@ -21,9 +21,10 @@ constexpr char kHelp[] =
 #include "framework/monitor/monitor_help.txt"
     ;
 
-Mutex mutex{LockRank::subscribe};  // who changes the list
-std::string reason;                // start-up and shut-down only: why there is no monitor that works
-std::string blind_reason;          // written once per life, before the count falls: why there is none any more
+Mutex mutex{LockRank::subscribe};          // who changes the list of ours
+Mutex foreign_mutex{LockRank::strangers};  // who changes that of strangers
+std::string reason;                        // start-up and shut-down only: why there is no monitor that works
+std::string blind_reason;                  // written once per life, before the count falls: why there is none any more
 
 struct Started {
   Started(const pinrail_monitor_ops_t* its_ops, void* its_context, const pinrail_host_t* its_host)
@@ -51,10 +52,33 @@ const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
 }
 
-// After this no hook stands on what was unlinked before.
-void wait_for_hooks() REQUIRES(mutex) {
-  const uint32_t old_side = subscriptions.turn.fetch_add(1) & 1;
-  while (subscriptions.gate[old_side].load() != 0) sched_yield();
+// After this no hook stands on what was unlinked before. One at a time for each list.
+void wait_for_hooks(Subscriptions* list) {
+  const uint32_t old_side = list->turn.fetch_add(1) & 1;
+  while (list->gate[old_side].load() != 0) sched_yield();
+}
+
+Status add(Mutex* mutex_of_list, Subscriptions* list, Hook hook, void* arg, void** subscription_out) {
+  auto* subscription = new (std::nothrow) Subscription{hook, arg, {nullptr}};
+  if (subscription == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Guard guard(*mutex_of_list);
+  subscription->next.store(list->first.load());
+  list->first.store(subscription);
+  *subscription_out = subscription;
+  return success();
+}
+
+void take_out(Mutex* mutex_of_list, Subscriptions* list, void* subscription_pointer) {
+  auto* subscription = static_cast<Subscription*>(subscription_pointer);
+  {
+    Guard guard(*mutex_of_list);
+    std::atomic<Subscription*>* at = &list->first;
+    while (at->load() != nullptr && at->load() != subscription) at = &at->load()->next;
+    if (at->load() == nullptr) return;
+    at->store(subscription->next.load());
+    wait_for_hooks(list);
+  }
+  delete subscription;
 }
 
 void add_reason(const char* name, Status status) {
@@ -125,31 +149,20 @@ Status declare(param::Registry* params) {
 }
 
 Status subscribe(Hook hook, void* arg, void** subscription_out) {
-  auto* subscription = new (std::nothrow) Subscription{hook, arg, {nullptr}};
-  if (subscription == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  Guard guard(mutex);
-  subscription->next.store(subscriptions.first.load());
-  subscriptions.first.store(subscription);
-  *subscription_out = subscription;
-  return success();
+  return add(&mutex, &subscriptions, hook, arg, subscription_out);
 }
+void unsubscribe(void* subscription) { take_out(&mutex, &subscriptions, subscription); }
 
-void unsubscribe(void* subscription_pointer) {
-  auto* subscription = static_cast<Subscription*>(subscription_pointer);
-  {
-    Guard guard(mutex);
-    std::atomic<Subscription*>* at = &subscriptions.first;
-    while (at->load() != nullptr && at->load() != subscription) at = &at->load()->next;
-    if (at->load() == nullptr) return;
-    at->store(subscription->next.load());
-    wait_for_hooks();
-  }
-  delete subscription;
+Status subscribe_foreign(Hook hook, void* arg, void** subscription_out) {
+  return add(&foreign_mutex, &foreign_subscriptions, hook, arg, subscription_out);
 }
+void unsubscribe_foreign(void* subscription) { take_out(&foreign_mutex, &foreign_subscriptions, subscription); }
 
 void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::subscribe);
+  new (&foreign_mutex) Mutex(LockRank::strangers);
   new (&subscriptions) Subscriptions;
+  new (&foreign_subscriptions) Subscriptions;
   make_anew(&started);
   make_anew(&reason);
   make_anew(&blind_reason);

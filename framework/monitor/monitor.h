@@ -26,6 +26,10 @@ using Hook = void (*)(void* arg, uintptr_t base, size_t length);
 Status subscribe(Hook hook, void* arg, void** subscription_out);
 void unsubscribe(void* subscription);
 
+// Another runtime's (E3): called after all of ours. unsubscribe_foreign() waits for its calls in flight, too.
+Status subscribe_foreign(Hook hook, void* arg, void** subscription_out);
+void unsubscribe_foreign(void* subscription);
+
 void report_hook(uintptr_t base, size_t length);
 
 // In a forked child: nobody subscribed, nothing was started, whoever was in the middle of it.

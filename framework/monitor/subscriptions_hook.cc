@@ -9,6 +9,7 @@
 namespace pinrail::monitor {
 
 Subscriptions subscriptions;
+Subscriptions foreign_subscriptions;
 
 // Counts the caller into the gate that is open; again, if the gates turned meanwhile.
 uint32_t Subscriptions::enter_hook() {
@@ -29,10 +30,14 @@ void Subscriptions::deliver_hook(uintptr_t base, size_t length) {
 
 void report_hook(uintptr_t base, size_t length) {
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
-  const HookScope scope;
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
-  coverage.forget_hook(Span::of(base, length));  // first: who is told to try again looks at the mapping again
-  subscriptions.deliver_hook(base, length);
+  {
+    const HookScope scope;
+    coverage.forget_hook(Span::of(base, length));  // first: who is told to try again looks at the mapping again
+    subscriptions.deliver_hook(base, length);
+  }
+  const ForeignScope theirs;  // E3: the one exception; what they may do there is theirs to know
+  foreign_subscriptions.deliver_hook(base, length);
 }
 
 }  // namespace pinrail::monitor

@@ -30,7 +30,10 @@ struct Subscriptions {
   void deliver_hook(uintptr_t base, size_t length);
 };
 
-extern Subscriptions subscriptions;  // constant-initialised: there before main, and after everything
+// Both constant-initialised: there before main, and after everything. Those of other runtimes are called last, by a
+// gate of their own: who takes one of ours out never waits for a stranger.
+extern Subscriptions subscriptions;
+extern Subscriptions foreign_subscriptions;
 
 }  // namespace pinrail::monitor
 

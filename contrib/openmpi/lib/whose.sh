@@ -50,8 +50,8 @@ setting() {
 }
 
 settings() {
-  setting leave_pinned_0 'evictions == 0 && misses > 40' --mca mpi_leave_pinned 0
-  setting leave_pinned_1 'hits > 20 && misses < 30' --mca mpi_leave_pinned 1
+  setting leave_pinned_0 'hits == 0 && misses > 24 && evictions == 0' --mca mpi_leave_pinned 0
+  setting leave_pinned_1 'hits > 0 && misses <= 24' --mca mpi_leave_pinned 1
   setting count_limit 'evictions > 0' --mca rcache_grdma_count_limit 3
   setting size_limit 'evictions > 0' --mca rcache_grdma_size_limit 6M
   setting pinrail_settings 'evictions > 0' --mca rcache_grdma_settings mpool_grdma_count_limit=3

@@ -173,6 +173,25 @@ PINRAIL_API pinrail_status_t pinrail_chunks_next(pinrail_chunks_t *chunks, void 
  */
 PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
 
+/** 1 if memory events are seen or reported, so that host memory may be cached; 0 if not, or before init. */
+PINRAIL_API int pinrail_monitor_works(void);
+
+/**
+ * Another runtime's cache in this process, to which every memory event is passed on after Pinrail's own pools have
+ * heard of it. It is called where the event happens, perhaps inside an allocator, on any thread, several at a time, with
+ * no lock of Pinrail's held; the whole address space is reported when events may have been missed. addr and length are
+ * those of the event.
+ */
+typedef void (*pinrail_monitor_event_t)(void *arg, void *addr, size_t length);
+typedef struct pinrail_subscription pinrail_subscription_t;
+
+/** BAD_PARAM: event or subscription_out is NULL, or before init; NOT_AVAILABLE: nothing would ever be reported. */
+PINRAIL_API pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void *arg,
+                                                       pinrail_subscription_t **subscription_out);
+
+/** Waits for calls in flight: not from inside event. Good until the process ends, after finalize too; NULL is nothing. */
+PINRAIL_API void pinrail_monitor_unsubscribe(pinrail_subscription_t *subscription);
+
 #ifdef __cplusplus
 }
 #endif

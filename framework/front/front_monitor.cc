@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory events for other runtimes of the process.
+#include <memory>
+
+#include "framework/front/front.h"
+#include "framework/front/front_fork.h"
+#include "framework/monitor/monitor.h"
+
+// What the monitor's list holds is of ours, so that the stranger's function is called with the types of the C face.
+struct pinrail_subscription {
+  pinrail_monitor_event_t event;
+  void* arg;
+  void* entry;
+};
+
+namespace pinrail::front {
+namespace {
+
+void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
+  const auto* to = static_cast<pinrail_subscription_t*>(subscription);
+  to->event(to->arg, reinterpret_cast<void*>(base), length);
+}
+
+Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_t** subscription_out) {
+  look();
+  if (event == nullptr || subscription_out == nullptr || house() == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (!monitor::works(nullptr)) return PINRAIL_ERR_NOT_AVAILABLE;
+  auto subscription = std::make_unique<pinrail_subscription_t>(pinrail_subscription_t{event, arg, nullptr});
+  const Status status = monitor::subscribe_foreign(pass_on_hook, subscription.get(), &subscription->entry);
+  if (status.ok()) *subscription_out = subscription.release();
+  return status;
+}
+
+}  // namespace
+}  // namespace pinrail::front
+
+using pinrail::guarded;
+
+int pinrail_monitor_works(void) {
+  pinrail::front::look();
+  return pinrail::front::house() != nullptr && pinrail::monitor::works(nullptr) ? 1 : 0;
+}
+
+pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,
+                                           pinrail_subscription_t** subscription_out) {
+  return guarded([&] { return pinrail::front::subscribe(event, arg, subscription_out); });
+}
+
+void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
+  if (subscription == nullptr) return;
+  pinrail::front::look();
+  pinrail::monitor::unsubscribe_foreign(subscription->entry);
+  delete subscription;
+}

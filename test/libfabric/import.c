@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// import.c - libfabric's provider verbs, whose cache hears of memory events from Pinrail.
+//   import            a cached registration is found again; after munmap + mmap at its address it is a new one
+//   import --silent   Pinrail's monitor says nothing: then the stale registration is found, or this test is blind
+// Exit status 0: as said; 1: not so; 77: no device.
+#include <pinrail/pinrail.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "contrib/libfabric/pinrail_libfabric.h"
+
+enum { kBytes = 256 * 1024, kRounds = 200 };
+
+static void stop_unless(int condition, const char* what) {
+  if (condition) return;
+  fprintf(stderr, "FAILED: %s\n", what);
+  exit(1);
+}
+
+static struct fid_domain* open_domain(struct fid_fabric** fabric_out) {
+  struct fi_info *hints = fi_allocinfo(), *info = NULL;
+  struct fid_domain* domain = NULL;
+  hints->ep_attr->type = FI_EP_MSG;
+  hints->caps = FI_MSG | FI_RMA;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  hints->fabric_attr->prov_name = strdup("verbs");
+  if (fi_getinfo(FI_VERSION(1, 14), NULL, NULL, 0, hints, &info) != 0) {
+    printf("SKIP: libfabric finds no device for its provider verbs\n");
+    exit(77);
+  }
+  stop_unless(fi_fabric(info->fabric_attr, fabric_out, NULL) == 0, "fi_fabric");
+  stop_unless(fi_domain(*fabric_out, info, &domain, NULL) == 0, "fi_domain");
+  fi_freeinfo(info);
+  fi_freeinfo(hints);
+  return domain;
+}
+
+static uint64_t key_of(struct fid_domain* domain, void* buffer) {
+  struct fid_mr* mr;
+  stop_unless(fi_mr_reg(domain, buffer, kBytes, FI_SEND | FI_RECV, 0, 0, 0, &mr, NULL) == 0, "fi_mr_reg");
+  const uint64_t key = fi_mr_key(mr);
+  stop_unless(fi_close(&mr->fid) == 0, "fi_close of a registration");
+  return key;
+}
+
+static void* map_at(void* at) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED_NOREPLACE : 0);
+  void* const got = mmap(at, kBytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  stop_unless(got != MAP_FAILED && (at == NULL || got == at), "mmap");
+  memset(got, 1, kBytes);
+  return got;
+}
+
+// How often the address had the same registration after its memory had been replaced.
+static int stale_rounds(struct fid_domain* domain) {
+  void* buffer = map_at(NULL);
+  int stale = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const uint64_t key = key_of(domain, buffer);
+    stop_unless(key_of(domain, buffer) == key, "the cache finds what it has");
+    munmap(buffer, kBytes);
+    buffer = map_at(buffer);
+    stale += key_of(domain, buffer) == key;
+  }
+  munmap(buffer, kBytes);
+  return stale;
+}
+
+int main(int argc, char** argv) {
+  const int silent = argc > 1 && strcmp(argv[1], "--silent") == 0;
+  const pinrail_setting_t settings[] = {{"monitor", silent ? "external" : "patcher"}};
+  const pinrail_init_options_t options = {sizeof(options), NULL, 0, settings, 1};
+  struct fid_fabric* fabric;
+  pinrail_libfabric_stats_t stats;
+  setenv("FI_MR_CACHE_MAX_COUNT", "1024", 1);
+  stop_unless(pinrail_libfabric_import() == PINRAIL_ERR_NOT_AVAILABLE, "before init there is no monitor");
+  stop_unless(pinrail_libfabric_release() == PINRAIL_ERR_BAD_PARAM, "nothing to release");
+  stop_unless(pinrail_init(&options) == PINRAIL_SUCCESS, "pinrail_init");
+  stop_unless(pinrail_libfabric_import() == PINRAIL_SUCCESS, "import");
+  stop_unless(pinrail_libfabric_import() == PINRAIL_ERR_BAD_PARAM, "a second import");
+  struct fid_domain* const domain = open_domain(&fabric);
+  const int stale = stale_rounds(domain);
+  pinrail_libfabric_read_stats(&stats);
+  printf("%d of %d registrations were stale; %llu subscriptions, %llu lookups, %llu events passed on\n", stale, kRounds,
+         (unsigned long long)stats.subscriptions, (unsigned long long)stats.lookups,
+         (unsigned long long)stats.notified);
+  stop_unless(stats.subscriptions != 0 && stats.lookups != 0, "libfabric asked Pinrail");
+  stop_unless(silent ? stale == kRounds : stale == 0, silent ? "all are stale without events" : "none is stale");
+  fi_close(&domain->fid);
+  fi_close(&fabric->fid);
+  stop_unless(pinrail_libfabric_release() == PINRAIL_SUCCESS, "release");
+  stop_unless(pinrail_finalize() == PINRAIL_SUCCESS, "pinrail_finalize");
+  printf("ok\n");
+  return 0;
+}

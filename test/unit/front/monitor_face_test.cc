@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// monitor_face_test.cc - memory events for other runtimes (E3's exception), through the C face.
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "test/fake/fake_registrar.h"
+
+namespace {
+
+struct Heard {
+  pinrail_mpool_t* pool = nullptr;
+  void* buffer = nullptr;
+  std::vector<std::pair<void*, size_t>> events;
+  pinrail_status_t found = PINRAIL_SUCCESS;  // of a find from inside the event
+};
+
+// Allocates, and calls Pinrail: what no hook of ours may do.
+void hear(void* arg, void* addr, size_t length) {
+  auto* heard = static_cast<Heard*>(arg);
+  heard->events.emplace_back(addr, length);
+  pinrail_handle_t handle;
+  if (heard->pool == nullptr) return;
+  heard->found = pinrail_mpool_find(heard->pool, heard->buffer, 4096, 0, &handle);
+  if (heard->found == PINRAIL_SUCCESS) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+pinrail_status_t start(const char* monitor) {
+  const pinrail_setting_t setting = {"monitor", monitor};
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  options.settings = &setting;
+  options.setting_count = 1;
+  return pinrail_init(&options);
+}
+
+TEST(MonitorFace, a_stranger_hears_of_every_event_until_it_unsubscribes) {
+  ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
+  Heard heard;
+  pinrail_subscription_t* subscription = nullptr;
+  char memory[64];
+  ASSERT_EQ(pinrail_monitor_subscribe(hear, &heard, &subscription), PINRAIL_SUCCESS);
+  pinrail_monitor_report(memory, sizeof(memory));
+  ASSERT_EQ(heard.events.size(), 1U);
+  EXPECT_EQ(heard.events[0].first, memory);
+  EXPECT_EQ(heard.events[0].second, sizeof(memory));
+  pinrail_monitor_report(memory, 0);
+  EXPECT_EQ(heard.events.size(), 1U) << "an empty range is no event";
+  pinrail_monitor_unsubscribe(subscription);
+  pinrail_monitor_report(memory, sizeof(memory));
+  EXPECT_EQ(heard.events.size(), 1U);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+}
+
+TEST(MonitorFace, a_stranger_is_called_after_the_pools_with_no_lock_held) {
+  ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
+  const pinrail::fake::FakeRegistrar registrar;
+  pinrail_registrar_choice_t choice{};
+  choice.table = registrar.table();
+  Heard heard;
+  heard.buffer = std::aligned_alloc(4096, 4096);
+  ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &heard.pool), PINRAIL_SUCCESS);
+  pinrail_subscription_t* subscription = nullptr;
+  ASSERT_EQ(pinrail_monitor_subscribe(hear, &heard, &subscription), PINRAIL_SUCCESS);
+  pinrail_handle_t handle;
+  ASSERT_EQ(pinrail_mpool_register(heard.pool, heard.buffer, 4096, 0, 0, &handle), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  pinrail_monitor_report(heard.buffer, 4096);
+  EXPECT_EQ(heard.events.size(), 1U);
+  EXPECT_EQ(heard.found, PINRAIL_ERR_NOT_FOUND) << "it was called before the pool had heard of it";
+  pinrail_monitor_unsubscribe(subscription);
+  EXPECT_EQ(pinrail_mpool_destroy(heard.pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  std::free(heard.buffer);
+}
+
+TEST(MonitorFace, refuses_what_would_never_be_called) {
+  Heard heard;
+  pinrail_subscription_t* subscription = nullptr;
+  EXPECT_EQ(pinrail_monitor_works(), 0);
+  EXPECT_EQ(pinrail_monitor_subscribe(hear, &heard, &subscription), PINRAIL_ERR_BAD_PARAM) << "before init";
+  ASSERT_EQ(start("^patcher,uffd"), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_monitor_works(), 0);
+  EXPECT_EQ(pinrail_monitor_subscribe(hear, &heard, &subscription), PINRAIL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_monitor_works(), 1);
+  EXPECT_EQ(pinrail_monitor_subscribe(nullptr, &heard, &subscription), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_monitor_subscribe(hear, &heard, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(subscription, nullptr);
+  pinrail_monitor_unsubscribe(nullptr);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+}
+
+}  // namespace
