@@ -22,6 +22,13 @@ pinrail_status_t take(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pin
 pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
 void dropped_dead(void*, pinrail_thread_t*, pinrail_handle_t, uint64_t) {}
 void invalidate_range(void*, uintptr_t, size_t) {}
+pinrail_status_t export_range(void*, pinrail_thread_t*, uintptr_t, size_t, pinrail_gpu_handle_t*, size_t*) {
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+pinrail_status_t register_remote(void*, pinrail_thread_t*, const pinrail_gpu_handle_t*, size_t, size_t, uint64_t,
+                                 pinrail_handle_t*) {
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
 pinrail_status_t give_back(void*, pinrail_thread_t*) { return PINRAIL_ERR_NOT_AVAILABLE; }
 
 const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
@@ -53,7 +60,10 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         stats,
                                         max_reg_size,
                                         counters,
-                                        check};
+                                        check,
+                                        0,
+                                        export_range,
+                                        register_remote};
 
 // May be done again: a child of the child may find it half done.
 void make_inert(pinrail_mpool* pool) {

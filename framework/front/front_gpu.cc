@@ -4,6 +4,7 @@
 #include "base/core/span.h"
 #include "base/core/thread.h"
 #include "framework/front/front.h"
+#include "framework/front/front_fork.h"
 
 using namespace pinrail;
 
@@ -18,6 +19,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   const auto base = reinterpret_cast<uintptr_t>(addr);
   const bool sane = pool != nullptr && block_out != nullptr && offset_out != nullptr && base != 0 && length != 0;
   if (!sane || !fits(base, length)) return PINRAIL_ERR_BAD_PARAM;
+  front::look();
   if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
@@ -30,6 +32,7 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
                                                pinrail_handle_t* handle_out) {
   if (pool == nullptr || block == nullptr || handle_out == nullptr || length == 0) return PINRAIL_ERR_BAD_PARAM;
   if ((access & ~kKnownAccess) != 0 || (flags & ~uint32_t{PINRAIL_FLAGS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  front::look();
   if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;

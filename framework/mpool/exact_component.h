@@ -74,6 +74,7 @@ inline pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   });
 }
 inline size_t max_reg_size(void* module) { return pool_of(module)->settings().max_reg_size; }
+inline void counters(void* module, pinrail_mpool_stats_t* stats_out) { pool_of(module)->counters(stats_out); }
 inline pinrail_status_t check(void* module) {
   return pool_of(module)->check() == nullptr ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
 }

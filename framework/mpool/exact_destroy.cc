@@ -195,15 +195,26 @@ void Pool::release_all(pinrail_thread_t* thread) {
   }
 }
 
-void Pool::stats(pinrail_mpool_stats_t* stats_out) {
+pinrail_mpool_stats_t Pool::happened() const {
   pinrail_mpool_stats_t figures{};
-  figures.size = stats_out->size;
+  figures.size = sizeof(figures);
   // relaxed throughout: figures, each right by itself.
   figures.hits = hits_.load(std::memory_order_relaxed);
   figures.misses = misses_.load(std::memory_order_relaxed);
   figures.evictions = evictions_.load(std::memory_order_relaxed);
   figures.invalidations = invalidations_.load(std::memory_order_relaxed);
   figures.retries = retries_.load(std::memory_order_relaxed);
+  figures.size_limit = cache_->limits.bytes;
+  figures.count_limit = cache_->limits.count;
+  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
+  return figures;
+}
+
+// For a forked child: no lock and no list.
+void Pool::counters(pinrail_mpool_stats_t* stats_out) const { *stats_out = happened(); }
+
+void Pool::stats(pinrail_mpool_stats_t* stats_out) {
+  pinrail_mpool_stats_t figures = happened();
   std::vector<Span> spans;
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
@@ -217,9 +228,6 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   figures.registered_count = cache_->usage.count;
   figures.peak_registered_bytes = cache_->usage.peak_bytes;
   figures.pinned_bytes = union_length(&spans);
-  figures.size_limit = cache_->limits.bytes;
-  figures.count_limit = cache_->limits.count;
-  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
   *stats_out = figures;
 }
 

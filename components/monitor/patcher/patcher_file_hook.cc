@@ -64,9 +64,33 @@ About about_path_hook(long path) {
   return about_hook(stated, status, fs_stated, fs);
 }
 
-void cut_off_hook(const Layer& layer, const About& about, long length) {
+// The part of a file that a call takes away.
+struct Loss {
+  bool is_any;
+  FileId file;
+  uint64_t offset, length;
+};
+
+Loss cut_off_hook(const About& about, long length) {
   const bool cuts = about.known && length >= 0 && static_cast<uint64_t>(length) < about.length;
-  if (cuts) file_event_hook(layer, about.file, static_cast<uint64_t>(length), UINT64_MAX);
+  return {cuts, about.file, static_cast<uint64_t>(length), UINT64_MAX};
+}
+
+Loss punched_hook(const long* args) {
+  const auto mode = static_cast<unsigned>(args[1]);
+  constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;  // all behind it
+  if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
+  const About about = about_descriptor_hook(args[0]);
+  const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
+  return {about.known, about.file, static_cast<uint64_t>(args[2]), length};
+}
+
+// Told twice: madvise_hook() says why.
+long tell_around_hook(const Layer& layer, const Loss& loss, long number, const long* args) {
+  if (loss.is_any) file_event_hook(layer, loss.file, loss.offset, loss.length);
+  const long result = go_on_hook(layer, number, args);
+  if (loss.is_any) file_event_hook(layer, loss.file, loss.offset, loss.length);
+  return result;
 }
 
 }  // namespace
@@ -80,26 +104,19 @@ void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, ui
 
 long fallocate_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  const auto mode = static_cast<unsigned>(args[1]);
-  constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;  // all behind it
-  if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) != 0 && args[2] >= 0 && args[3] > 0 && is_active_hook(layer)) {
-    const About about = about_descriptor_hook(args[0]);
-    const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
-    if (about.known) file_event_hook(layer, about.file, static_cast<uint64_t>(args[2]), length);
-  }
-  return go_on_hook(layer, SYS_fallocate, args);
+  return tell_around_hook(layer, is_active_hook(layer) ? punched_hook(args) : Loss{}, SYS_fallocate, args);
 }
 
 long ftruncate_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (is_active_hook(layer)) cut_off_hook(layer, about_descriptor_hook(args[0]), args[1]);
-  return go_on_hook(layer, SYS_ftruncate, args);
+  const Loss loss = is_active_hook(layer) ? cut_off_hook(about_descriptor_hook(args[0]), args[1]) : Loss{};
+  return tell_around_hook(layer, loss, SYS_ftruncate, args);
 }
 
 long truncate_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (is_active_hook(layer)) cut_off_hook(layer, about_path_hook(args[0]), args[1]);
-  return go_on_hook(layer, SYS_truncate, args);
+  const Loss loss = is_active_hook(layer) ? cut_off_hook(about_path_hook(args[0]), args[1]) : Loss{};
+  return tell_around_hook(layer, loss, SYS_truncate, args);
 }
 
 }  // namespace pinrail::patcher

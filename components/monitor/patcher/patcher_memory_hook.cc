@@ -104,11 +104,15 @@ long mremap_hook(void* layer, const long* args) {
   return result;
 }
 
+// The address stays whose it is, so another thread may register it between the report and the call: what it got is
+// stale from the call on, and nothing that the kernel returns later would tell. So it is reported twice, as by all that
+// follow which drop pages in place.
 long madvise_hook(void* layer, const long* args) {
-  if (!keeps_pages_hook(static_cast<int>(args[2]))) {
-    report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  }
-  return go_on_hook(layer_of(layer), SYS_madvise, args);
+  if (keeps_pages_hook(static_cast<int>(args[2]))) return go_on_hook(layer_of(layer), SYS_madvise, args);
+  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  const long result = go_on_hook(layer_of(layer), SYS_madvise, args);
+  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  return result;
 }
 
 static bool holds_patched_code_hook(const Context& context, const Span& span) {
@@ -154,16 +158,19 @@ static void report_list_hook(const Layer& layer, const long* args) {
 
 // Whose memory it is the descriptor knows; another process's addresses cost this one a miss.
 long process_madvise_hook(void* layer, const long* args) {
-  const bool drops = !keeps_pages_hook(static_cast<int>(args[3]));
-  if (drops && static_cast<size_t>(args[2]) <= kLongestList && is_active_hook(layer_of(layer))) {
-    report_list_hook(layer_of(layer), args);
-  }
-  return go_on_hook(layer_of(layer), SYS_process_madvise, args);
+  const bool drops = !keeps_pages_hook(static_cast<int>(args[3])) && static_cast<size_t>(args[2]) <= kLongestList &&
+                     is_active_hook(layer_of(layer));
+  if (drops) report_list_hook(layer_of(layer), args);
+  const long result = go_on_hook(layer_of(layer), SYS_process_madvise, args);
+  if (drops) report_list_hook(layer_of(layer), args);
+  return result;
 }
 
 long remap_file_pages_hook(void* layer, const long* args) {
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  return go_on_hook(layer_of(layer), SYS_remap_file_pages, args);
+  const long result = go_on_hook(layer_of(layer), SYS_remap_file_pages, args);
+  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  return result;
 }
 
 // What brk() does besides the call: libc notes where the break is.
