@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Registering, moving bytes, comparing.
-#include <cstring>
+#include <cstdio>
 
 #include "test/oracle/worker.h"
 
@@ -9,6 +9,14 @@ namespace {
 
 constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
 constexpr size_t kHeld = 4;
+
+std::string at_text(const Buffer& buffer, const Piece& piece) {
+  char text[128];
+  std::snprintf(text, sizeof(text), "%zu bytes at %p of buffer %zu (%s); what was done to it:", piece.length,
+                static_cast<const void*>(buffer.memory->base + piece.offset), buffer.number,
+                tools::memory_kind_name(buffer.kind));
+  return text;
+}
 
 }  // namespace
 
@@ -20,7 +28,8 @@ bool Worker::enter(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, pi
     return false;
   }
   if (status != PINRAIL_SUCCESS) {
-    run_.judge.failed("register", pinrail_status_name(status));
+    run_.judge.failed("register", std::string(pinrail_status_name(status)) + ", " + at_text(*buffer, piece) + "\n" +
+                                      buffer->history());
     return false;
   }
   const auto* const base = static_cast<unsigned char*>(handle_out->reg->base);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
 
 bool gone(EventMemory* memory) {
   memory->base = nullptr;
@@ -52,11 +53,10 @@ unsigned char* reserve(const Calls& calls, size_t length) {
 }
 
 // Moves all pages somewhere else. NULL and errno.
-unsigned char* move_away(const Calls& calls, const EventMemory& memory) {
+unsigned char* move_away(const Calls& calls, const EventMemory& memory, int flags) {
   unsigned char* const elsewhere = reserve(calls, memory.length);
   if (elsewhere == nullptr) return nullptr;
-  constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
-  if (calls.mremap(memory.base, memory.length, memory.length, kMove, elsewhere) == elsewhere) return elsewhere;
+  if (calls.mremap(memory.base, memory.length, memory.length, flags, elsewhere) == elsewhere) return elsewhere;
   const int kept = errno;
   calls.munmap(elsewhere, memory.length);
   errno = kept;
@@ -90,7 +90,7 @@ bool fire_mmap_over(const Calls& calls, EventMemory* memory) {
 }
 
 bool fire_mremap_move(const Calls& calls, EventMemory* memory) {
-  unsigned char* const moved = move_away(calls, *memory);
+  unsigned char* const moved = move_away(calls, *memory, kMove);
   if (moved == nullptr) return false;
   const bool mapped = map_all_anew(calls, memory, memory->base);
   calls.munmap(moved, memory->length);
@@ -100,7 +100,6 @@ bool fire_mremap_move(const Calls& calls, EventMemory* memory) {
 bool fire_mremap_onto(const Calls& calls, EventMemory* memory) {
   unsigned char* const other = map_anonymous(calls, nullptr, memory->length);
   if (other == nullptr) return false;
-  constexpr int kMove = MREMAP_MAYMOVE | MREMAP_FIXED;
   if (calls.mremap(other, memory->length, memory->length, kMove, memory->base) == memory->base) return true;
   const int kept = errno;
   calls.munmap(other, memory->length);
@@ -119,10 +118,11 @@ bool fire_mremap_shrink(const Calls& calls, EventMemory* memory) {
   return shrunk && map_half_anew(calls, memory);
 }
 
+// The old place stays mapped meanwhile: moving back would lay the pages over whatever another thread mapped in a hole.
 bool fire_mremap_back(const Calls& calls, EventMemory* memory) {
-  unsigned char* const moved = move_away(calls, *memory);
+  unsigned char* const moved = move_away(calls, *memory, kMove | MREMAP_DONTUNMAP);
   if (moved == nullptr) return false;
-  void* const back = calls.mremap(moved, memory->length, memory->length, MREMAP_MAYMOVE | MREMAP_FIXED, memory->base);
+  void* const back = calls.mremap(moved, memory->length, memory->length, kMove, memory->base);
   return is_now(memory, back == memory->base ? memory->base : moved);
 }
 

@@ -32,9 +32,9 @@ bool is_filled(const EventMemory& memory, size_t length) {
 
 // What an older kernel or libc may lack; all else must work wherever the tests run.
 bool may_lack(const std::string& name) {
-  const char* const kYoung[] = {"madvise-dontneed-locked", "madvise-guard-install", "process-madvise",
-                                "remap-file-pages",        "madvise-pageout",       "madvise-cold",
-                                "mremap-dontunmap"};
+  const char* const kYoung[] = {
+      "madvise-dontneed-locked", "madvise-guard-install", "process-madvise",  "remap-file-pages",
+      "madvise-pageout",         "madvise-cold",          "mremap-dontunmap", "mremap-back"};
   return std::any_of(std::begin(kYoung), std::end(kYoung),
                      [&](const char* young) { return name == young || name == std::string(young) + "-raw"; });
 }
