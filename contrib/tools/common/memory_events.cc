@@ -149,7 +149,11 @@ const char* memory_kind_name(MemoryKind kind) {
   return "?";
 }
 
-bool fire_memory_event(const MemoryEvent& event, EventMemory* memory) { return event.act(calls_of(event.way), memory); }
+bool fire_memory_event(const MemoryEvent& event, EventMemory* memory) {
+  if (event.act(calls_of(event.way), memory)) return true;
+  if (errno == EFAULT && memory->length != 0) errno = EBUSY;  // mremap's word for more than one mapping
+  return false;
+}
 
 Extent lost(const MemoryEvent& event, const EventMemory& memory) {
   const size_t half = memory.length / 2;

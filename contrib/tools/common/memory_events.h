@@ -99,7 +99,8 @@ constexpr size_t kSmallBlock = size_t{32} << 10;
 constexpr size_t kLargeBlock = size_t{128} << 10;
 std::unique_ptr<EventMemory> prepare_memory(MemoryKind kind, size_t length);
 
-// False and errno: it did not happen. EBUSY: not now (heap: somebody has moved the break).
+// False and errno: it did not happen. EBUSY: not now, prepare new memory (heap: somebody has moved the break;
+// mremap before Linux 6.17: other events have made several mappings of it).
 bool fire_memory_event(const MemoryEvent& event, EventMemory* memory);
 
 // What goes away when it is fired.
