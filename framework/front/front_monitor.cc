@@ -18,7 +18,7 @@ namespace {
 
 void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
   const auto* to = static_cast<pinrail_subscription_t*>(subscription);
-  to->event(to->arg, reinterpret_cast<void*>(base), length);
+  to->event(to->arg, reinterpret_cast<void*>(base), length);  // NOLINT(performance-no-int-to-ptr): it is one
 }
 
 Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_t** subscription_out) {

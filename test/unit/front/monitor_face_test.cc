@@ -24,7 +24,9 @@ void hear(void* arg, void* addr, size_t length) {
   pinrail_handle_t handle;
   if (heard->pool == nullptr) return;
   heard->found = pinrail_mpool_find(heard->pool, heard->buffer, 4096, 0, &handle);
-  if (heard->found == PINRAIL_SUCCESS) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  if (heard->found == PINRAIL_SUCCESS) {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
 }
 
 pinrail_status_t start(const char* monitor) {
