@@ -195,26 +195,22 @@ void Pool::release_all(pinrail_thread_t* thread) {
   }
 }
 
-pinrail_mpool_stats_t Pool::happened() const {
-  pinrail_mpool_stats_t figures{};
-  figures.size = sizeof(figures);
-  // relaxed throughout: figures, each right by itself.
-  figures.hits = hits_.load(std::memory_order_relaxed);
-  figures.misses = misses_.load(std::memory_order_relaxed);
-  figures.evictions = evictions_.load(std::memory_order_relaxed);
-  figures.invalidations = invalidations_.load(std::memory_order_relaxed);
-  figures.retries = retries_.load(std::memory_order_relaxed);
-  figures.size_limit = cache_->limits.bytes;
-  figures.count_limit = cache_->limits.count;
-  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
-  return figures;
+// relaxed throughout: figures, each right by itself.
+void Pool::counters(pinrail_mpool_stats_t* figures) const {
+  figures->hits = hits_.load(std::memory_order_relaxed);
+  figures->misses = misses_.load(std::memory_order_relaxed);
+  figures->evictions = evictions_.load(std::memory_order_relaxed);
+  figures->invalidations = invalidations_.load(std::memory_order_relaxed);
+  figures->retries = retries_.load(std::memory_order_relaxed);
+  figures->size_limit = cache_->limits.bytes;
+  figures->count_limit = cache_->limits.count;
+  figures->leave_pinned = settings_.leave_pinned ? 1 : 0;
 }
 
-// For a forked child: no lock and no list.
-void Pool::counters(pinrail_mpool_stats_t* stats_out) const { *stats_out = happened(); }
-
 void Pool::stats(pinrail_mpool_stats_t* stats_out) {
-  pinrail_mpool_stats_t figures = happened();
+  pinrail_mpool_stats_t figures{};
+  figures.size = stats_out->size;
+  counters(&figures);
   std::vector<Span> spans;
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {

@@ -106,7 +106,7 @@ class Pool {
   Status progress(pinrail_thread_t* thread);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
   void stats(pinrail_mpool_stats_t* stats_out);
-  void counters(pinrail_mpool_stats_t* stats_out) const;
+  void counters(pinrail_mpool_stats_t* figures) const;  // of those, the ones that only rise; and the limits
   size_t referenced();
   const char* check();
   const Settings& settings() const { return settings_; }
@@ -154,8 +154,6 @@ class Pool {
     Pending* next = nullptr;
   };
   enum class Looked : uint8_t { hit, ours, gone };
-
-  pinrail_mpool_stats_t happened() const;
 
   // exact_register.cc
   Looked look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,

@@ -137,7 +137,8 @@ void stop(void* context_pointer) {
   while (same_process && shared.in_flight.load() != 0) sched_yield();
 }
 
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, nullptr, 0, nullptr, PINRAIL_KIND_GPU};
+constexpr pinrail_monitor_ops_t kOps = {
+    sizeof(pinrail_monitor_ops_t), start, stop, nullptr, 0, nullptr, PINRAIL_KIND_GPU};
 
 }  // namespace
 }  // namespace pinrail::cuda_monitor
