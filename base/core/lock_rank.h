@@ -12,6 +12,7 @@ namespace pinrail {
 enum class LockRank : uint8_t {
   device = 1,      // serialises one registrar. Held across its calls, so nothing may be held when it is taken; not
                    // rank-checked, for a callback may call into another pool.
+  fork = 3,        // held by init and finalize, and by fork() while it copies the process. Nothing is held before.
   front = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
   monitor = 7,     // one monitor component's own: start, stop and its looking after itself. Never taken in a hook.
   patch = 8,       // while a jump is laid into code. Never taken in a hook.
@@ -32,7 +33,9 @@ enum class LockRank : uint8_t {
 };
 
 // What nobody holds across a malloc, a device call or a log.
-constexpr bool hooks_may_take(LockRank rank) { return rank == LockRank::pending || rank == LockRank::index; }
+constexpr bool hooks_may_take(LockRank rank) {
+  return rank == LockRank::pending || rank == LockRank::index || rank == LockRank::mappings;
+}
 
 }  // namespace pinrail
 

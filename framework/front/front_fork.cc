@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "framework/front/front_fork.h"
 
+#include <pthread.h>
+
+#include <new>
+
+#include "base/core/lock.h"
 #include "base/core/registration_arena.h"
 #include "base/core/thread.h"
 #include "base/report/report.h"
@@ -80,8 +85,38 @@ void make_inert(pinrail_mpool* pool) {
 
 }  // namespace
 
+namespace {
+
+Mutex forking{LockRank::fork};            // held while components come or go, and while a process is copied
+std::atomic<pthread_t> loading_thread{};  // which may fork itself: a component may run a program
+pthread_once_t once = PTHREAD_ONCE_INIT;
+
+bool is_loading() { return loading_thread.load() == pthread_self(); }
+void before_fork() NO_THREAD_SAFETY_ANALYSIS {
+  if (!is_loading()) forking.lock();
+}
+void after_fork() NO_THREAD_SAFETY_ANALYSIS {
+  if (!is_loading()) forking.unlock();
+}
+void prepare_for_forks() { pthread_atfork(before_fork, after_fork, after_fork); }
+
+}  // namespace
+
+NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS {
+  pthread_once(&once, prepare_for_forks);
+  forking.lock();
+  loading_thread.store(pthread_self());
+}
+
+NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
+  loading_thread.store(pthread_t{});
+  forking.unlock();
+}
+
 void leave_parents_life() {
   if (!gate::claim_child()) return;
+  new (&forking) Mutex(LockRank::fork);  // a child that was not made by fork() finds it as it was
+  loading_thread.store(pthread_t{});
   for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
   thread::leave_parents_life();
   arena::leave_parents_life();

@@ -26,6 +26,16 @@ inline void look() {
   if (__builtin_expect(gate::is_child(), 0)) leave_parents_life();
 }
 
+// Init and finalize load and unload components, and libc's loader does not survive a fork in the middle of that: the
+// child's next dlopen would end it. So a fork on another thread waits until this goes out of scope.
+class NoFork {
+ public:
+  NoFork();
+  ~NoFork();
+  NoFork(const NoFork&) = delete;
+  NoFork& operator=(const NoFork&) = delete;
+};
+
 // Whether the pool was the parent's. After look().
 inline bool is_inherited(const pinrail_mpool* pool) { return pool->former_ops != nullptr; }
 

@@ -204,6 +204,7 @@ Status later_entry(const pinrail_init_options_t& options) {
 
 Status enter(const pinrail_init_options_t& options) {
   look();
+  const NoFork no_fork;
   Status status = check_options(options);
   if (!status.ok()) return status;
   status = entries == 0 ? first_entry(options) : later_entry(options);
@@ -213,6 +214,7 @@ Status enter(const pinrail_init_options_t& options) {
 
 Status leave() {
   look();
+  const NoFork no_fork;
   if (entries == 0 && inherited_entries == 0) return PINRAIL_ERR_BAD_PARAM;
   if (entries == 0) {
     --inherited_entries;

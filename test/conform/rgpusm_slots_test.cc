@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "test/conform/gpu_house.h"
@@ -26,7 +27,9 @@ class Bystander {
       if (told) pause();
       _exit(1);
     }
-    EXPECT_EQ(read(ends[0], &process, sizeof(process)), ssize_t{sizeof(process)});
+    char told[sizeof(process)];
+    EXPECT_EQ(read(ends[0], told, sizeof(told)), ssize_t{sizeof(told)});
+    std::memcpy(&process, told, sizeof(told));
     ::close(ends[0]);
     ::close(ends[1]);
   }
@@ -114,7 +117,7 @@ TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
 }
 
 TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
-  House house({{"mpool_rgpusm_gc_interval", "10"}});
+  House house(Settings{{"mpool_rgpusm_gc_interval", "10"}});
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), other(bystander_.process.pid, 0x20000, 4096);
   const pinrail_gpu_handle_t block = with_slot(memory), lives = with_slot(other);
@@ -126,7 +129,7 @@ TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
 }
 
 TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
-  House house({{"mpool_rgpusm_gc_interval", "10"}});
+  House house(Settings{{"mpool_rgpusm_gc_interval", "10"}});
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
   const pinrail_gpu_handle_t block = with_slot(memory);
