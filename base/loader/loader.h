@@ -54,8 +54,8 @@ struct Listed {
   bool selected = false;            // the selection allows it
 };
 
-// A selection list: "grdma,rgpusm", "^rgpusm", "none" or "" (everything). "^" must come first and excludes the whole list.
-// White space around names and empty or repeated names mean nothing.
+// A selection list: "grdma,rgpusm", "^rgpusm", "none" or "" (everything). "^" must come first and excludes the whole
+// list. White space around names and empty or repeated names mean nothing.
 struct Selection {
   bool exclude = false;
   std::vector<std::string> names;
