@@ -146,6 +146,13 @@ if grep -q '^monitor:patcher:event:' "$work/out"; then
 else
   shows '^monitor:patcher:why_not:'
 fi
+expect 0 --monitors --parsable
+if grep -q '^monitor:uffd:event:' "$work/out"; then
+  for event in munmap mremap-onto madvise-dontneed munmap-raw; do shows "^monitor:uffd:event:$event:after$"; done
+  for event in ftruncate madvise-free mprotect; do lacks "^monitor:uffd:event:$event:after$"; done
+else
+  shows '^monitor:uffd:why_not:'
+fi
 expect 2 --monitors --all
 complains '--monitors: it lists no parameters'
 expect 1 --monitors --mca monitor_patcher_check_interval often

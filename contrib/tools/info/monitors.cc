@@ -150,9 +150,15 @@ MonitorColumn measure_column(const std::string& name, const std::vector<pinrail_
   return column;
 }
 
+// All that a mapping may want to be seen: so that one monitor alone has something to keep, and shows what it sees.
+constexpr char kEverything[] =
+    "unmap,map_over,remap,remap_onto,dontneed,remove,guard_install,process_madvise,brk,shmdt,shmat_over,punch_hole,"
+    "truncate,remap_file_pages";
+
 std::vector<pinrail_setting_t> with_monitor(const std::vector<pinrail_setting_t>& settings, const char* monitor) {
   std::vector<pinrail_setting_t> more = settings;
   more.push_back({"monitor", monitor});
+  more.push_back({"monitor_never", kEverything});
   return more;
 }
 
