@@ -3,8 +3,15 @@
 # shellcheck disable=SC2154 # work, top and jobs are the caller's
 # parts.sh - what run-tests runs, part by part. Sourced.
 
+# build_tests PART: all programs of the tests, and what scripts among them run besides.
+build_tests() {
+  local log=$work/$1/build-tests.log
+  make -C "$work/$1" -j"$jobs" check TESTS= >"$log" 2>&1 </dev/null || broken "$1" "$log" "its tests could not be built"
+}
+
 part_gcc() {
   build gcc --enable-werror --enable-debug || return
+  build_tests gcc || return
   mapfile -t tests < <(tests_of "$work/gcc" '*')
   check gcc "${tests[@]}"
 }
@@ -91,8 +98,7 @@ part_guest() {
     return
   fi
   build gcc --enable-werror --enable-debug || return
-  make -C "$work/gcc" -j"$jobs" check TESTS= >"$work/guest/build.log" 2>&1 </dev/null ||
-    { broken guest "$work/guest/build.log" "its tests could not be built"; return; }
+  build_tests gcc || return
   "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 ||
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
   beside_device conform_verbs -- test/conform/verbs
