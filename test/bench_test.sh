@@ -42,7 +42,7 @@ def check(holds, what):
 
 
 WORKS = {"hot": 1, "random": 4, "random_odd": 1, "random_odd_sizes": 1, "same_buffer": 2, "different_buffers": 2,
-         "miss_insert_evict": 1, "invalidate_uncached": 1, "mixed": 24, "mmap_munmap": 1, "memory": 2, "memory_odd": 2,
+         "miss_insert_evict": 1, "invalidate_uncached": 1, "mixed": 24, "mmap_munmap": 1, "fresh_mapping": 1, "memory": 2, "memory_odd": 2,
          "pause": 1}
 found = {}
 for row in report["rows"]:
@@ -82,7 +82,7 @@ for row in report["rows"]:
     check(row["rejected_samples"] >= 0, f"{name}: rejected samples")
     if row["threads"] > 1 and row["pinrail_ns"] is not None:
         check(row["throughput_ratio"] > 0, f"{name}: throughput ratio {row['throughput_ratio']}")
-    if row["work"] == "mmap_munmap":
+    if row["work"] in ("mmap_munmap", "fresh_mapping"):
         check(row.get("baseline_ns", 0) > 0, f"{name}: no baseline")
     if row["work"] == "pause":
         for figure in ("p9999_ns", "invalidate_ns", "quiet_max_ns", "quiet_p9999_ns", "hits"):

@@ -10,6 +10,7 @@
 //   team:P     threads that each draw regions as "mixed:P" does
 //   uncached   invalidation of ranges of 64 KiB that are not cached
 //   mmap       mmap and munmap of 64 KiB, untouched and not cached
+//   fresh      mmap of 64 KiB, register + deregister of it, munmap: a miss in a mapping that nobody has looked at
 //   memory     bytes that the cache takes for each region (first of all, on an empty cache)
 //   pause      the longest hits of one thread while another invalidates all regions (last of all: they are gone)
 //
@@ -72,6 +73,8 @@ class Rows {
       add_uncached(row);
     else if (kind == "mmap")
       add_mmap(row);
+    else if (kind == "fresh")
+      add_fresh(row);
     else if (kind == "memory")
       add_once(row, [this](State& state) { memory(state); });
     else if (kind == "pause")
@@ -160,21 +163,35 @@ class Rows {
   }
 
   void add_mmap(const std::string& row) {
+    add_mappings(row, [this](void* address, size_t length) { cache_.unmap(address, length); });
+  }
+
+  void add_fresh(const std::string& row) {
+    add_mappings(row, [this](void* address, size_t length) {
+      cache_.deregister(cache_.register_range(address, length));
+      cache_.unmap(address, length);
+    });
+  }
+
+  // use: what is done with each mapping; it unmaps it.
+  template <class Use>
+  void add_mappings(const std::string& row, Use use) {
     auto progress = std::make_shared<Progress>();
-    add_timed(row, [this, progress](State& state) {
+    add_timed(row, [this, progress, use](State& state) {
       fill_once();
-      run_batches(state, *progress, [this](uint64_t, uint64_t count) {
-        for (uint64_t i = 0; i < count; ++i) map_and_unmap();
+      run_batches(state, *progress, [&use](uint64_t, uint64_t count) {
+        for (uint64_t i = 0; i < count; ++i) use(map_some(), kMapped);
       });
     });
   }
 
-  void map_and_unmap() {
-    constexpr size_t kLength = 64 << 10;
-    // Readable only, for it then merges with no mapping of its neighbourhood, which differs between the programs.
-    void* const address = mmap(nullptr, kLength, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  static constexpr size_t kMapped = 64 << 10;
+
+  // Readable only, for it then merges with no mapping of its neighbourhood, which differs between the programs.
+  static void* map_some() {
+    void* const address = mmap(nullptr, kMapped, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) fail("mmap failed");
-    cache_.unmap(address, kLength);
+    return address;
   }
 
   void add_teams(const std::string& row, const std::string& kind, unsigned percent) {

@@ -25,8 +25,9 @@ void on_give() { pinrail::refuse_in_hook("memory is freed"); }
 
 #ifdef PINRAIL_SANITIZERS_ALLOCATOR
 
-// Theirs stays; it tells of each call.
-#include <sanitizer/allocator_interface.h>
+// Theirs stays; it tells of each call. (GCC ships the function, but not the header.)
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, size_t),
+                                                         void (*on_free)(const volatile void*));
 
 namespace {
 
