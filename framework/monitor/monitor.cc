@@ -176,12 +176,17 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   forget();
   const Status read = read_policy(params);
   if (!read.ok()) return read;
+  uint32_t seen = 0;  // by those that were started
   for (const loader::Opened& opened : loader.opened("monitor")) {
+    const uint32_t kinds = ops_of(opened)->kinds;
+    const bool is_for_host = kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0;
+    // What adds nothing but its price is there for who asks for it.
+    if (is_for_host && !opened.named && !started.empty() && (policy.possible & ~seen) == 0) continue;
     const Status status = ops_of(opened)->start(opened.context);
     if (status.ok()) {
-      const uint32_t kinds = ops_of(opened)->kinds;
-      if (kinds != 0 && (kinds & PINRAIL_KIND_HOST) == 0) continue;  // it says nothing about host memory (E5)
+      if (!is_for_host) continue;  // it says nothing about host memory (E5)
       started.emplace_back(ops_of(opened), opened.context, opened.host);
+      seen |= ops_of(opened)->sees;
       seeing.fetch_add(1);
       continue;
     }

@@ -38,7 +38,8 @@ void leave_parents_life();
 // The parameters monitor_never and monitor_strict; before start().
 Status declare(param::Registry* params);
 
-// Starts the opened monitors; one that was named and does not work is an error.
+// Starts the opened monitors, best first: those that were named, which must work, and others as long as something is
+// not seen yet.
 Status start(const loader::Loader& loader, const param::Registry& params);
 void stop(const loader::Loader& loader);
 

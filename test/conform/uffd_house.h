@@ -12,6 +12,7 @@
 
 #include <string>
 
+#include "base/patch/system_call.h"
 #include "test/support/house.h"
 
 namespace pinrail::test {
@@ -43,7 +44,14 @@ inline uintptr_t raw_map(size_t pages, uintptr_t where = 0, int flags = MAP_PRIV
   return static_cast<uintptr_t>(
       syscall(SYS_mmap, where, pages * kPage, PROT_READ | PROT_WRITE, flags | fixed, file, 0L));
 }
-inline bool raw_unmap(uintptr_t base, size_t pages) { return syscall(SYS_munmap, base, pages * kPage) == 0; }
+// Past libc: its syscall() is patched where anything is.
+inline bool raw_unmap(uintptr_t base, size_t pages) {
+#if PINRAIL_CAN_PATCH
+  return patch::system_call_hook(SYS_munmap, static_cast<long>(base), static_cast<long>(pages * kPage)) == 0;
+#else
+  return syscall(SYS_munmap, base, pages * kPage) == 0;
+#endif
+}
 inline uintptr_t raw_remap(uintptr_t base, size_t pages, size_t to_pages, int flags, uintptr_t onto = 0) {
   return static_cast<uintptr_t>(syscall(SYS_mremap, base, pages * kPage, to_pages * kPage, flags, onto));
 }

@@ -145,9 +145,22 @@ TEST(UffdLife, nobody_who_names_a_wrong_event_or_share_gets_a_library) {
   NEED_UFFD();      \
   if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux with glibc, without ThreadSanitizer"
 
-const Settings kBoth = {{"monitor", ""}};
+const Settings kBoth = {{"monitor", "patcher,uffd"}};
 
-TEST(UffdBesideThePatcher, is_the_default_and_raw_system_calls_are_seen) {
+TEST(UffdBesideThePatcher, is_not_started_unasked_for_the_patcher_sees_all_that_libc_does) {
+  NEED_BOTH();
+  const ChildAnswer answer = answer_of([] {
+    Watched watched{Settings{{"monitor", ""}}};
+    const uintptr_t base = watched.cached(4), other = watched.cached(4);
+    const bool has_none = descriptor_of_the_monitor() < 0;
+    munmap(at(base), 4 * kPage);
+    raw_unmap(other, 4);
+    return ChildAnswer{has_none ? 1 : 0, watched.has(base, 4) ? 0 : 1, watched.has(other, 4) ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(3));
+}
+
+TEST(UffdBesideThePatcher, sees_raw_system_calls) {
   NEED_BOTH();
   Watched watched{kBoth};
   const uintptr_t base = watched.cached(4);
