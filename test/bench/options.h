@@ -22,7 +22,7 @@ struct Options {
   double seconds = 0.05;                   // of one sample
   int repetitions = 3;                     // samples of each row
   int tries = 20;                          // for a sample of more than one thread, until the machine is quiet
-  std::string monitor = "external";        // Pinrail's parameter of that name
+  std::string monitor;                     // Pinrail's parameter of that name
 };
 
 // Takes out of argv what is ours and leaves the rest to Google Benchmark.
