@@ -147,7 +147,7 @@ extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
     sizeof(pinrail_component_t),
     PINRAIL_MONITOR_ABI,
-    30,
+    -1,  // until it was seen on a real driver, only who names it has the driver's code patched
     "monitor",
     "cuda",
     "1.0.0",
