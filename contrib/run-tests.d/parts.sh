@@ -112,6 +112,7 @@ part_guest() {
   beside_device oracle -- test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds 30
   beside_device oracle_can_fail -- \
     sh -c 'test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ $? -eq 1 ]'
+  beside_device rdma_fork -- test/verbs/rdma_fork
   beside_device rdma_pingpong -- test/verbs/rdma_pingpong --seconds 10
   beside_device rdma_pingpong_can_fail -- \
     sh -c 'test/verbs/rdma_pingpong --no-reports --seconds 1; [ $? -eq 1 ]'

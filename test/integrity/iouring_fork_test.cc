@@ -42,8 +42,9 @@ pinrail_mpool_t* make_pool(const char* registrar) {
 }
 
 pinrail_handle_t take(pinrail_mpool_t* pool, const Mapping& memory) {
+  constexpr uint32_t kBothWays = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
   pinrail_handle_t handle{};
-  EXPECT_EQ(pinrail_mpool_register(pool, memory.base(), memory.length(), 1, 0, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_register(pool, memory.base(), memory.length(), kBothWays, 0, &handle), PINRAIL_SUCCESS);
   return handle;
 }
 
@@ -128,6 +129,7 @@ class RealFork : public ::testing::TestWithParam<const char*> {
     if (pool_ == nullptr) GTEST_SKIP() << GetParam() << " does not work here";
     memory_.fill(3);
     handle_ = take(pool_, memory_);
+    check_device(1);  // a device's own buffer for transfers may be pinned with the first one
     held_ = vm_pin_bytes() + vm_lck_bytes();
     ASSERT_GE(held_, kLength);
   }
