@@ -99,7 +99,7 @@ for library in present:
     check(report["versions"].get(library), f"no version of {library}")
 check("hot" in table, "the table lacks rows")
 # Where other programs took the processors all samples of two threads are rejected, and there is nothing to show.
-scaled = [row for row in report["rows"] if row.get("throughput_ratio") is not None]
+scaled = [row for row in report["rows"] if row["threads"] > 1 and row.get("throughput_ratio") is not None]
 check(not scaled or "throughput / one thread" in table, "the table lacks the rows of two threads")
 for picture in ("cost.svg", "threads.svg"):
     drawn = os.path.exists(os.path.join(folder, picture))
