@@ -22,6 +22,9 @@
 
 namespace pinrail::front {
 
+constexpr uint64_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
+constexpr uint64_t kHowMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MASK} << PINRAIL_HOW_FLAGS_SHIFT;
+
 struct House {
   param::Registry params;
   std::unique_ptr<loader::Loader> loader;

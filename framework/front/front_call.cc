@@ -13,9 +13,6 @@
 namespace pinrail::front {
 namespace {
 
-constexpr uint64_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
-constexpr uint64_t kHowMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MASK} << PINRAIL_HOW_FLAGS_SHIFT;
-
 bool is_range(const void* addr, size_t length) {
   return addr != nullptr && length != 0 && fits(reinterpret_cast<uintptr_t>(addr), length);
 }

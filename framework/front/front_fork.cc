@@ -83,10 +83,6 @@ void make_inert(pinrail_mpool* pool) {
   pool->module = pool;
 }
 
-}  // namespace
-
-namespace {
-
 Mutex forking{LockRank::fork};            // held while components come or go, and while a process is copied
 std::atomic<pthread_t> loading_thread{};  // which may fork itself: a component may run a program
 pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -8,12 +8,6 @@
 
 using namespace pinrail;
 
-namespace {
-
-constexpr uint32_t kKnownAccess = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
-
-}  // namespace
-
 pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_gpu_handle_t* block_out,
                                       size_t* offset_out) {
   const auto base = reinterpret_cast<uintptr_t>(addr);
@@ -31,11 +25,11 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
                                                size_t length, uint32_t access, uint32_t flags,
                                                pinrail_handle_t* handle_out) {
   if (pool == nullptr || block == nullptr || handle_out == nullptr || length == 0) return PINRAIL_ERR_BAD_PARAM;
-  if ((access & ~kKnownAccess) != 0 || (flags & ~uint32_t{PINRAIL_FLAGS_MASK}) != 0) return PINRAIL_ERR_BAD_PARAM;
+  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
+  if ((how & ~front::kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
   front::look();
   if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
   return pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
 }

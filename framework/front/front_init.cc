@@ -177,8 +177,7 @@ Status first_entry(const pinrail_init_options_t& options) {
   std::unique_ptr<House, decltype(&demolish)> house(new House, demolish);  // whatever furnish() returns or throws
   the_house = house.get();  // components may ask for services while they open
   const Status status = furnish(house.get(), options);
-  if (!status.ok()) return status;
-  static_cast<void>(house.release());  // the_house has it
+  if (status.ok()) static_cast<void>(house.release());  // the_house has it
   return status;
 }
 

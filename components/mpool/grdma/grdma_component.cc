@@ -57,9 +57,9 @@ constexpr pinrail_param_t kParams[] = {
                "them back first."),
     {sizeof(pinrail_param_t), "gc_thread", "auto",
      "Whether a thread gives back dead registrations although nobody calls: when gc_limit is exceeded, and 100 ms "
-     "after "
-     "the first. auto: for pools that keep memory registered. always: for all. never: only calls do, and a program "
-     "that makes none keeps dead memory pinned. A registrar that may be called by its owner alone (CALLER) never has "
+     "after the first. auto: for pools that keep memory registered. always: for all. never: only calls do, and a "
+     "program that makes none keeps dead memory pinned. A registrar that may be called by its owner alone (CALLER) "
+     "never has "
      "it: there the bound holds only across pinrail_mpool_progress.",
      PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 6, kGcThread, 0, 0, nullptr},
     {sizeof(pinrail_param_t), "max_reg_size", "2M",
