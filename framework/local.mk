@@ -6,6 +6,7 @@ pkginclude_HEADERS = \
 libpinrail_internal_la_SOURCES += \
 	framework/registrar/registrar.h framework/registrar/registrar.cc framework/registrar/registrar_bind.cc \
 	framework/registrar/request.h \
+	framework/registrar/fork_marks.h framework/registrar/fork_marks.cc \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \

@@ -349,6 +349,10 @@ TESTS += test/conform/fork test/stress/fork_stress
 test_conform_fork_SOURCES = test/conform/fork_test.cc test/support/house.h test/support/watched_registrar.h \
 	$(fake_registrar_sources)
 test_conform_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/fork_marks
+TESTS += test/conform/fork_marks
+test_conform_fork_marks_SOURCES = test/conform/fork_marks_test.cc test/support/house.h $(fake_registrar_sources)
+test_conform_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/house.h \
 	test/support/watched_registrar.h $(fake_registrar_sources)
 test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)

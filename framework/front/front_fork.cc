@@ -12,6 +12,7 @@
 #include "framework/front/front.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
+#include "framework/registrar/fork_marks.h"
 
 namespace pinrail::front {
 namespace {
@@ -119,6 +120,7 @@ void leave_parents_life() {
   report::leave_parents_life();
   monitor::leave_parents_life();
   gc::leave_parents_life();
+  fork_marks::leave_parents_life();
   leave_parents_house();
   gate::open();
 }

@@ -12,6 +12,7 @@
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
+#include "framework/registrar/fork_marks.h"
 
 namespace pinrail::front {
 namespace {
@@ -148,7 +149,10 @@ Status furnish(House* house, const pinrail_init_options_t& options) {
   if (!status.ok()) return status;
   status = monitor::declare(&house->params);
   if (!status.ok()) return status;
+  status = fork_marks::declare(&house->params);
+  if (!status.ok()) return status;
   house->params.finish(shipped());
+  fork_marks::start(house->params);
   for (const loader::Framework& framework : frameworks()) {
     status = house->loader->open(framework.name);
     if (!status.ok()) return status;

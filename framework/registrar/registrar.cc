@@ -8,6 +8,7 @@
 #include "base/core/hook_scope.h"
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
+#include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar_help.h"
 #include "framework/registrar/request.h"
 
@@ -106,6 +107,19 @@ Status ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* r
   return bad_answer(bound, "another range, or rights that are not those asked for or more");
 }
 
+// In the turn of a registrar that is serialised, and between its tail's begin and end.
+Status mark_and_ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
+                    pinrail_registration_t* reg) {
+  const bool marks = bound->marks_for_fork && request->kind == PINRAIL_KIND_HOST;
+  if (!marks) return ask(bound, request, reg);
+  const Span span = Span::of(request->addr, request->length);
+  Status status = fork_marks::mark(span);
+  if (!status.ok()) return status;
+  status = ask(bound, request, reg);
+  if (!status.ok()) fork_marks::unmark(span, false);
+  return status;
+}
+
 }  // namespace
 
 pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
@@ -115,7 +129,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
   Turn turn(bound, thread);
   status = init_tail(bound, reg);
   if (!status.ok()) return status.code();
-  status = ask(bound, request, reg);
+  status = mark_and_ask(bound, request, reg);
   if (!status.ok()) finish_tail(bound, reg);
   return status.code();
 }
@@ -124,6 +138,9 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
                                 pinrail_reason_t reason) {
   Turn turn(bound, thread);
   const Status status = call_deregister(bound, reg, reason);
+  if (bound->marks_for_fork) {
+    fork_marks::unmark(Span::of(reg->base, reg->length), reason == PINRAIL_REASON_INVALIDATED);
+  }
   finish_tail(bound, reg);
   if (status.ok()) return PINRAIL_SUCCESS;
   char base[32], length[32];

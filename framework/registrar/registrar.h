@@ -28,6 +28,7 @@ struct pinrail_bound_registrar {
 
   pinrail_registrar_t table{};
   std::string name;
+  bool marks_for_fork = false;
   pinrail::loader::Opened component{};  // descriptor NULL: lent by the embedder
 
   // "device" in lock_rank.h.

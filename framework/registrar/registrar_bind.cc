@@ -5,6 +5,7 @@
 
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
+#include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"
 #include "framework/registrar/registrar_help.h"
 
@@ -42,7 +43,9 @@ Status refuse_table(const std::string& name, const char* why) {
 
 Status check_table(const Bound& bound) {
   const char* why = flaw(bound->table);
-  return why == nullptr ? success() : refuse_table(bound->name, why);
+  if (why != nullptr) return refuse_table(bound->name, why);
+  bound->marks_for_fork = fork_marks::needed() && bound->table.pins_nothing == 0;
+  return success();
 }
 
 Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {

@@ -32,15 +32,18 @@ struct Options {
   Peer peer = Peer::none;
   When when = When::before;
   const char* monitor = nullptr;
+  bool writes = true;
   bool hangs = false;
 };
 
 const char kHelp[] =
     "usage: interpose [--seconds S | --minutes M] [--threads N] [--peer none|ucx|openmpi]\n"
-    "                 [--when before|after|running] [--monitor LIST] [--patience S] [--hang]\n"
+    "                 [--when before|after|running] [--monitor LIST] [--no-writes] [--patience S]\n"
+    "                 [--hang]\n"
     "  --peer       another runtime with memory hooks, loaded by dlopen\n"
     "  --when       before pinrail_init, after it, or when the threads have run for half of the time\n"
     "  --monitor    Pinrail's parameter; \"external\" reports nothing here, and so must lead to differences\n"
+    "  --no-writes  the device only reads: where stale registrations are expected, its writes would end in the heap\n"
     "  --patience   a thread that gets no further for so many seconds is stuck (60): status 3\n"
     "  --hang       one thread after the other stops, to show that this is found\n"
     "The last line: interpose: N operations, N bytes verified, N differences, N in the window, N events missed\n"
@@ -73,21 +76,19 @@ bool take(int code, Options* options) {
     case 'p': return choose(optarg, kPeers, &options->peer);
     case 'o': return choose(optarg, kWhens, &options->when);
     case 'l': options->monitor = optarg; return true;
+    case 'r': options->writes = false; return true;
     case 'x': options->hangs = true; return true;
     default: return false;
   }
 }
 
 bool parse(int argc, char** argv, Options* options) {
-  constexpr option kOptions[] = {{"seconds", required_argument, nullptr, 's'},
-                                 {"minutes", required_argument, nullptr, 'm'},
-                                 {"threads", required_argument, nullptr, 't'},
-                                 {"peer", required_argument, nullptr, 'p'},
-                                 {"when", required_argument, nullptr, 'o'},
-                                 {"monitor", required_argument, nullptr, 'l'},
-                                 {"patience", required_argument, nullptr, 'w'},
-                                 {"hang", no_argument, nullptr, 'x'},
-                                 {nullptr, 0, nullptr, 0}};
+  constexpr option kOptions[] = {
+      {"seconds", required_argument, nullptr, 's'},  {"minutes", required_argument, nullptr, 'm'},
+      {"threads", required_argument, nullptr, 't'},  {"peer", required_argument, nullptr, 'p'},
+      {"when", required_argument, nullptr, 'o'},     {"monitor", required_argument, nullptr, 'l'},
+      {"patience", required_argument, nullptr, 'w'}, {"no-writes", no_argument, nullptr, 'r'},
+      {"hang", no_argument, nullptr, 'x'},           {nullptr, 0, nullptr, 0}};
   int code = 0;
   while ((code = getopt_long(argc, argv, "", kOptions, nullptr)) !=
          -1) {  // NOLINT(concurrency-mt-unsafe): no threads yet
@@ -189,6 +190,7 @@ int work(const Options& options, Shared* shared) {
 int run(const Options& options) {
   static Shared shared;
   shared.hangs = options.hangs;
+  shared.device_writes = options.writes;
   const bool has_peer = options.peer != Peer::none;
   if (has_peer && options.when == When::before && !bring_peer(options, &shared)) return kFailed;
   const pinrail_status_t status = start(options, &shared);

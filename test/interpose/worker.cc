@@ -61,7 +61,7 @@ void Worker::step() {
   } else if (die < 34) {
     beat_.doing.store("exchange");
     block = shared_.exchange[random_() % Shared::kExchange].exchange(block);
-  } else if (die < 75) {
+  } else if (die < 75 || !shared_.device_writes) {
     let_device_read(*block);
   } else {
     let_device_write(block);

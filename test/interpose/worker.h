@@ -42,8 +42,8 @@ struct Shared {
   std::atomic<bool> stop{false};
   std::atomic<bool> peer_is_there{false};  // and must see every munmap
   std::atomic<bool> in_window{false};
-  bool reports_itself = false;  // monitor "external"
-  bool hangs = false;           // shows the watchdog
+  bool device_writes = true;
+  bool hangs = false;  // shows the watchdog
   static constexpr size_t kExchange = 16;
   std::atomic<Block*> exchange[kExchange] = {};
 };

@@ -44,6 +44,7 @@ void fill_table(Registrar* registrar) {
   // Not SERIALIZED, for that would not serialise two registrars: the component's mutex does, for all of them.
   table.thread_mode = PINRAIL_THREAD_CONCURRENT;
   table.kinds = PINRAIL_KIND_HOST;
+  table.pins_nothing = 1;  // locks are the process's own, and no device knows of them
   table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   table.register_mem = register_mem;
   table.deregister_mem = deregister_mem;

@@ -89,6 +89,12 @@ typedef struct pinrail_registrar {
    * no GPU memory. Asked on each hit, on any thread.
    */
   pinrail_status_t (*identify)(void *context, const void *addr, pinrail_gpu_range_t *range_out);
+
+  /**
+   * Nonzero: nothing pins host memory for a device here, so it needs no protection against fork (the parameter
+   * registrar_fork_marks).
+   */
+  uint32_t pins_nothing;
 } pinrail_registrar_t;
 
 /** The registrar's tail of a registration, or NULL if the registrar declared none. */

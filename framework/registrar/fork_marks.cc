@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/registrar/fork_marks.h"
+
+#include <sys/mman.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+
+#include "base/core/lock.h"
+#include "base/core/page_counts.h"
+#include "base/core/set_aside.h"
+
+namespace pinrail::fork_marks {
+namespace {
+
+constexpr size_t kLargestPage = size_t{16} << 30;
+
+enum Choice : int64_t { kAuto = -1, kNever, kAlways };
+constexpr pinrail_enum_value_t kChoices[] = {{kAuto, "auto"}, {kNever, "never"}, {kAlways, "always"}, {0, nullptr}};
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "fork_marks", "auto",
+     "Whether memory is kept out of forked children while a device has it pinned (madvise DONTFORK). auto: on kernels "
+     "before 5.12, where a device could otherwise go on with pages that are the child's after a fork. A child that "
+     "touches memory that is marked ends with SIGSEGV.",
+     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 6, kChoices, 0, 0, nullptr}};
+
+bool is_needed = false;  // written at start-up
+
+Mutex mutex{LockRank::fork_marks};
+PageCounts counts GUARDED_BY(mutex);
+
+// Pages of hugetlbfs take no advice for a part of one: their whole is named then.
+template <typename Try>
+bool with_whole_pages(Span span, Try attempt) {
+  if (attempt(span)) return true;
+  const size_t small = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (size_t page = 2 * small; errno == EINVAL && page <= kLargestPage; page *= 2) {
+    Span whole = span;
+    if (!round_out(&whole, page)) return false;
+    if (attempt(whole)) return true;
+  }
+  return false;
+}
+
+bool advise(Span span, int advice) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers, system calls take pointers
+  return madvise(reinterpret_cast<void*>(span.base), span.length(), advice) == 0;
+}
+
+bool is_unheld(Span span) REQUIRES(mutex) {
+  size_t free = 0;
+  counts.for_each_unheld(span, [&](Span piece) { free += piece.length(); });
+  return free == span.length();
+}
+
+// What is still held around a piece keeps a large page marked; the last one to go takes the mark with it.
+void unmark_unheld_locked(Span span) REQUIRES(mutex) {
+  counts.for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // called at once, under the mutex
+    with_whole_pages(
+        piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS { return !is_unheld(whole) || advise(whole, MADV_DOFORK); });
+  });
+}
+
+Status mark_locked(Span span) REQUIRES(mutex) {
+  if (with_whole_pages(span, [](Span whole) { return advise(whole, MADV_DONTFORK); })) return counts.add(span);
+  return errno == EAGAIN ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_BAD_PARAM;
+}
+
+}  // namespace
+
+Status declare(param::Registry* params) {
+  return params->declare("registrar", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
+}
+
+void start(const param::Registry& params) {
+  const int64_t choice = params.value("registrar_fork_marks").i;
+  utsname kernel{};
+  is_needed = choice == kAlways || (choice == kAuto && (uname(&kernel) != 0 || kernel_shares_pins(kernel.release)));
+}
+
+bool needed() { return is_needed; }
+
+Status mark(Span span) {
+  Guard guard(mutex);
+  const Status status = mark_locked(span);
+  if (!status.ok()) unmark_unheld_locked(span);
+  return status;
+}
+
+void unmark(Span span, bool is_gone) {
+  Guard guard(mutex);
+  if (counts.remove(span, [](Span) {}).ok() && !is_gone) unmark_unheld_locked(span);
+}
+
+void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::fork_marks);
+  make_anew(&counts);
+}
+
+}  // namespace pinrail::fork_marks

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// F1 on kernels that share pinned pages with forked children: what a device has pinned is missing there.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "framework/registrar/fork_marks.h"
+#include "test/support/child.h"
+#include "test/support/house.h"
+#include "test/support/mapping.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr unsigned kPages = 8;
+
+// Which pages of the range a forked child has: bit i for page i.
+unsigned seen_by_child(uintptr_t base, unsigned pages = kPages, size_t page = kPage) {
+  const pid_t child = fork();
+  if (child == 0) {
+    unsigned seen = 0;
+    unsigned char resident;
+    for (unsigned i = 0; i < pages; ++i) {
+      if (mincore(reinterpret_cast<void*>(base + i * page), kPage, &resident) == 0) seen |= 1u << i;
+    }
+    _exit(static_cast<int>(seen));
+  }
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFEXITED(how));
+  return static_cast<unsigned>(WEXITSTATUS(how));
+}
+
+class ForkMarks : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(house_.status, PINRAIL_SUCCESS); }
+  uintptr_t page(unsigned number) const { return reinterpret_cast<uintptr_t>(memory_.base()) + number * kPage; }
+  unsigned seen() const { return seen_by_child(page(0)); }
+
+  const House house_{Settings{{"registrar_fork_marks", "always"}}};
+  const Mapping memory_{kPages * kPage};
+  fake::FakeRegistrar device_;
+};
+
+TEST_F(ForkMarks, what_a_device_has_pinned_is_missing_in_a_child) {
+  const Pool pool(device_);
+  const pinrail_handle_t handle = pool.must(page(1), 2 * kPage);
+  EXPECT_EQ(seen(), 0b11111001u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b11111001u);  // it stays cached, and pinned
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, a_page_of_two_registrations_is_missing_until_both_are_gone) {
+  PoolOptions options;
+  options.leave_pinned = 0;
+  const Pool pool(device_, options);
+  const pinrail_handle_t low = pool.must(page(0), 4 * kPage);
+  const pinrail_handle_t high = pool.must(page(2), 4 * kPage);
+  EXPECT_EQ(seen(), 0b11000000u);
+  EXPECT_EQ(pinrail_mpool_deregister(low), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b11000011u);
+  EXPECT_EQ(pinrail_mpool_deregister(high), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+// R12: the end of a registration whose memory went away must not touch what is there now.
+TEST_F(ForkMarks, a_dead_registration_does_not_unmark_who_came_after_it) {
+  PoolOptions options;
+  options.leave_pinned = 0;
+  const Pool pool(device_, options);
+  const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
+  report(page(0), 2 * kPage);
+  memory_.map_again();
+  EXPECT_EQ(seen(), 0xffu);
+  const pinrail_handle_t alive = pool.must(page(0), 2 * kPage);
+  EXPECT_EQ(seen(), 0b11111100u);
+  EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b11111100u);
+  EXPECT_EQ(pinrail_mpool_deregister(alive), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, what_the_device_refused_is_there) {
+  const Pool pool(device_);
+  device_.fail_register(1, PINRAIL_ERR_PERM);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(page(0), kPage, &handle), PINRAIL_ERR_PERM);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, a_hole_is_an_error_and_the_device_is_not_asked) {
+  const Pool pool(device_);
+  memory_.unmap(2 * kPage, kPage);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(page(0), 4 * kPage, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(device_.register_calls(), 0u);
+  EXPECT_EQ(seen(), 0b11111011u);
+}
+
+TEST_F(ForkMarks, a_registrar_that_pins_nothing_has_no_marks) {
+  pinrail_registrar_t table = *device_.table();
+  table.pins_nothing = 1;
+  pinrail_registrar_choice_t choice{};
+  choice.table = &table;
+  pinrail_mpool_t* pool = nullptr;
+  ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool, memory_.base(), kPage, 1, 0, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+}
+
+// A child has none of the parent's marks, and makes its own for its own children.
+TEST_F(ForkMarks, a_child_begins_without_marks) {
+  const Pool pool(device_);
+  const pinrail_handle_t handle = pool.must(page(0), 2 * kPage);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        const House own{Settings{{"registrar_fork_marks", "always"}}};
+        fake::FakeRegistrar device;
+        PoolOptions options;
+        options.leave_pinned = 0;
+        const Pool inner(device, options);
+        const pinrail_handle_t taken = inner.must(page(4), kPage);
+        const unsigned held = seen();
+        pinrail_mpool_deregister(taken);
+        return ChildAnswer{held, seen()};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], 0b11101100);
+  EXPECT_EQ(answer[1], 0b11111100);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+// Splits the large mapping until the kernel grants no more. False: this kernel grants too many for a test.
+bool use_up_mappings() {
+  constexpr size_t kMost = size_t{1} << 20;
+  auto* const base = static_cast<char*>(mmap(nullptr, kMost * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (base == MAP_FAILED) return false;
+  for (size_t i = 0; i < kMost; i += 2) {
+    if (mprotect(base + i * kPage, kPage, PROT_READ) != 0) return true;
+  }
+  return false;
+}
+
+// R7: what is idle gives its mappings back; with nothing idle the request fails and the device is not asked.
+TEST_F(ForkMarks, without_a_mapping_left_what_is_idle_makes_room) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        const House own{Settings{{"registrar_fork_marks", "always"}}};
+        fake::FakeRegistrar device;
+        const Pool pool(device);
+        pool.use(page(6), kPage);
+        if (!use_up_mappings()) return ChildAnswer{1};
+        pinrail_handle_t handle{};
+        const pinrail_status_t instead = pool.reg(page(2), kPage, &handle);
+        const pinrail_status_t besides = pool.reg(page(4), kPage, &handle);
+        return ChildAnswer{instead, besides, static_cast<int64_t>(device.register_calls()),
+                           static_cast<int64_t>(device.deregistered(PINRAIL_REASON_EVICTED))};
+      },
+      &answer));
+  if (answer[0] == 1) GTEST_SKIP() << "vm.max_map_count is larger than a test should use up";
+  EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[1], PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(answer[2], 2);
+  EXPECT_EQ(answer[3], 1);
+}
+
+// A large page can be marked as a whole only.
+TEST_F(ForkMarks, large_pages_are_marked_whole_and_until_nobody_holds_a_part) {
+  constexpr size_t kLarge = size_t{2} << 20;
+  void* const memory =
+      mmap(nullptr, 2 * kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "no large pages are set aside here (vm.nr_hugepages)";
+  const auto base = reinterpret_cast<uintptr_t>(memory);
+  {
+    PoolOptions options;
+    options.leave_pinned = 0;
+    const Pool pool(device_, options);
+    const pinrail_handle_t first = pool.must(base + kPage, kPage);
+    const pinrail_handle_t second = pool.must(base + 8 * kPage, kPage);
+    EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);
+    EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+    EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);
+    EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+    EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b11u);
+  }
+  munmap(memory, 2 * kLarge);
+}
+
+TEST(ForkMarksChoice, never_is_never) {
+  const House house{Settings{{"registrar_fork_marks", "never"}}};
+  const Mapping memory(kPage);
+  const fake::FakeRegistrar device;
+  const Pool pool(device);
+  const auto base = reinterpret_cast<uintptr_t>(memory.base());
+  const pinrail_handle_t handle = pool.must(base, kPage);
+  EXPECT_EQ(seen_by_child(base, 1), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST(ForkMarksChoice, kernels_before_5_12_share_pinned_pages) {
+  for (const char* old : {"4.18.0-553.el8_10.x86_64", "5.11.22", "3.10.0-1160.el7.x86_64", "5.4.0", "unknown", ""}) {
+    EXPECT_TRUE(fork_marks::kernel_shares_pins(old)) << old;
+  }
+  for (const char* later : {"5.12.0", "5.14.0-427.el9.x86_64", "6.1.0-18-amd64", "10.0"}) {
+    EXPECT_FALSE(fork_marks::kernel_shares_pins(later)) << later;
+  }
+}
+
+}  // namespace
+}  // namespace pinrail::test
