@@ -85,6 +85,18 @@ TEST_F(ForkMarks, a_dead_registration_does_not_unmark_who_came_after_it) {
   EXPECT_EQ(seen(), 0xffu);
 }
 
+TEST_F(ForkMarks, a_dead_registration_leaves_the_marks_of_others) {
+  PoolOptions options;
+  options.leave_pinned = 0;
+  const Pool pool(device_, options);
+  const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
+  report(page(0), 2 * kPage);
+  memory_.map_again();
+  ASSERT_EQ(madvise(memory_.base(), kPage, MADV_DONTFORK), 0);  // as another library would, for a device of its own
+  EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b11111110u);
+}
+
 TEST_F(ForkMarks, what_the_device_refused_is_there) {
   const Pool pool(device_);
   device_.fail_register(1, PINRAIL_ERR_PERM);
