@@ -6,10 +6,16 @@
 # record PART: results on standard input, one a line, go into the list.
 record() { sed "s|^\([a-z]*\) |\1 $1/|" >>"$results"; }
 
+# show LOG: what it says of errors, which a build with several jobs goes on after, and its end.
+show() {
+  { grep -nE '^(FAIL|ERROR)|\*\*\*|error:|cannot ' -- "$1" || true; } | head -n 15 | cut -c -300 | sed 's/^/  > /'
+  tail -n 25 -- "$1" | sed 's/^/  | /'
+}
+
 # broken PART LOG WHY: the whole part is one failure.
 broken() {
-  tell "$1: $3; the end of $2:"
-  tail -n 25 -- "$2" | sed 's/^/  | /'
+  tell "$1: $3; what $2 says:"
+  show "$2"
   echo "failed $1: $3" >>"$results"
   return 1
 }
@@ -83,5 +89,5 @@ run_one() {
   "$@" >"$log" 2>&1 </dev/null || status=$?
   case $status in 0) word=PASS ;; 77) word=SKIP ;; esac
   awk -v name="$name" -v status="$word" -f "$parts/count.awk" "$log" | record "$part"
-  [[ $word != FAIL ]] || tail -n 25 -- "$log" | sed 's/^/  | /'
+  [[ $word != FAIL ]] || show "$log"
 }
