@@ -12,7 +12,7 @@ test_unit_tools_perf_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTES
 TESTS += test/unit/tools/perf_test
 endif
 TESTS += test/tools_perf_test.sh test/traces_test.sh
-EXTRA_DIST += test/tools_perf_test.sh test/traces_test.sh test/traces/README.md \
+EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/traces_test.sh test/traces/README.md \
 	test/traces/lammps.r0.trace.xz test/traces/nwchem.r0.trace.xz test/traces/ptscotch.r0.trace.xz \
 	test/traces/ptscotch.r1.trace.xz test/traces/ptscotch.r2.trace.xz test/traces/ptscotch.r3.trace.xz
 
@@ -140,13 +140,14 @@ endif
 if HAVE_VERBS
 check_PROGRAMS += test/verbs/rdma_integrity
 rdma_device_sources = test/verbs/rdma_device.h test/verbs/rdma_device.cc
-test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/rdma_pair.h test/verbs/rdma_pair.cc \
+test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/command_line.h \
+	test/verbs/rdma_pair.h test/verbs/rdma_pair.cc \
 	$(rdma_device_sources) $(integrity_sources)
 test_verbs_rdma_integrity_LDADD = libpinrail.la $(VERBS_LIBS) -lpthread
 # What a message costs from end to end: test/bench/README.
 check_PROGRAMS += test/verbs/rdma_pingpong
 test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
-	test/verbs/rdma_pingpong_options.h test/verbs/rdma_pingpong_options.cc \
+	test/verbs/command_line.h test/verbs/rdma_pingpong_options.h test/verbs/rdma_pingpong_options.cc \
 	test/verbs/rdma_pingpong_way.h test/verbs/rdma_pingpong_way.cc \
 	test/verbs/rdma_pingpong_buffers.h test/verbs/rdma_pingpong_buffers.cc \
 	test/verbs/rdma_pingpong_link.h test/verbs/rdma_pingpong_link.cc \

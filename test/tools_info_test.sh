@@ -3,29 +3,8 @@
 # tools_info_test.sh - pinrail_info as its users run it: what it shows, exit status, wrong words.
 # Runs in the build tree; PINRAIL_INFO names another binary.
 set -u
-info=${PINRAIL_INFO:-./contrib/tools/pinrail_info}
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-HOME=$work
-export HOME
-# shellcheck disable=SC2046 # names, each one word
-unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
-failures=0
-
-fail() {
-  echo "FAIL: $*"
-  sed 's/^/  | /' "$work/out" "$work/err"
-  failures=$((failures + 1))
-}
-
-# expect STATUS WORDS...: runs pinrail_info; what it writes is in $work/out and $work/err.
-expect() {
-  wanted=$1
-  shift
-  "$info" "$@" >"$work/out" 2>"$work/err"
-  status=$?
-  [ "$status" -eq "$wanted" ] || fail "pinrail_info $*: exit status $status, not $wanted"
-}
+tool=${PINRAIL_INFO:-./contrib/tools/pinrail_info}
+. "${srcdir:-.}/test/support/tool_run.sh"
 
 shows() { grep -q -e "$1" "$work/out" || fail "nothing like '$1' is shown"; }
 lacks() { ! grep -q -e "$1" "$work/out" || fail "'$1' is shown"; }

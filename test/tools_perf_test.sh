@@ -3,33 +3,10 @@
 # tools_perf_test.sh - pinrail_perf as its users run it: output, exit status, limits, wrong words.
 # Runs in the build tree; PINRAIL_PERF names another binary. Exit status 77: no registrar works here.
 set -u
-perf=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
-[ -x "$perf" ] || { echo "there is no $perf"; exit 99; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-HOME=$work
-export HOME
-# shellcheck disable=SC2046 # names, each one word
-unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
-failures=0
-
-fail() {
-  echo "FAIL: $*"
-  sed 's/^/  | /' "$work/out" "$work/err"
-  failures=$((failures + 1))
-}
-
-# expect STATUS WORDS...: runs pinrail_perf; what it writes is in $work/out and $work/err.
-expect() {
-  wanted=$1
-  shift
-  "$perf" "$@" >"$work/out" 2>"$work/err"
-  status=$?
-  [ "$status" -eq "$wanted" ] || fail "pinrail_perf $*: exit status $status, not $wanted"
-}
+tool=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
+. "${srcdir:-.}/test/support/tool_run.sh"
 
 said() { grep -q -e "$1" "$work/out" "$work/err" || fail "nothing like '$1' was said"; }
-figure() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$work/out" | head -n 1; }
 is() { [ "$(figure "$1")" = "$2" ] || fail "$1 is $(figure "$1"), not $2"; }
 positive() { [ -n "$(figure "$1")" ] && [ "$(figure "$1")" != 0 ] || fail "$1 is not above 0"; }
 
@@ -41,7 +18,7 @@ valid_json() {
   fi
 }
 
-"$perf" --size 4K --iterations 10 >"$work/out" 2>"$work/err"
+"$tool" --size 4K --iterations 10 >"$work/out" 2>"$work/err"
 if [ $? -ne 0 ] && grep -q NOT_AVAILABLE "$work/err"; then
   echo "SKIP: no registrar works here"
   exit 77
@@ -80,7 +57,7 @@ fi
 
 echo "each registrar"
 for registrar in $registrars; do
-  "$perf" --registrar "$registrar" --size 64K --iterations 100 --json >"$work/out" 2>"$work/err"
+  "$tool" --registrar "$registrar" --size 64K --iterations 100 --json >"$work/out" 2>"$work/err"
   status=$?
   if [ "$status" -ne 0 ] && grep -q -e NOT_AVAILABLE -e NOT_FOUND "$work/err"; then
     echo "  not here: $registrar"
@@ -110,7 +87,7 @@ unset PINRAIL_MCA_mpool_grdma_size_limit
 echo "a limit of the system"
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null 2>&1; then
   # shellcheck disable=SC3045 # dash has it
-  (ulimit -l 1024 && setpriv --bounding-set=-ipc_lock --inh-caps=-all "$perf" --size 256K,4M --regions 8 \
+  (ulimit -l 1024 && setpriv --bounding-set=-ipc_lock --inh-caps=-all "$tool" --size 256K,4M --regions 8 \
     --iterations 500 --json) >"$work/out" 2>"$work/err"
   status=$?
   [ "$status" -eq 0 ] || fail "under ulimit -l: exit status $status"

@@ -4,16 +4,9 @@
 # PINRAIL_TRACES names another folder with a README.md of that kind, PINRAIL_PERF another binary; words on the command
 # line are passed to pinrail_perf. Exit status 77: no registrar works here.
 set -u
-perf=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
+tool=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
 traces=${PINRAIL_TRACES:-${srcdir:-.}/test/traces}
-[ -x "$perf" ] || { echo "there is no $perf"; exit 99; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-HOME=$work
-export HOME
-# shellcheck disable=SC2046 # names, each one word
-unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
-failures=0
+. "${srcdir:-.}/test/support/tool_run.sh"
 replayed=0
 
 # reference NAME COLUMN: a cell of the README's table.
@@ -24,8 +17,6 @@ reference() {
     cell(2) == name && at { print cell(at); exit }' "$traces/README.md"
 }
 
-figure() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$work/out" | head -n 1; }
-
 check() { # check NAME STATUS
   calls=$(figure calls) hits=$(figure hits) errors=$(figure errors)
   wanted_calls=$(reference "$1" "register calls")
@@ -35,14 +26,14 @@ check() { # check NAME STATUS
     [ "$errors" -eq 0 ]
 }
 
-"$perf" --size 4K --iterations 10 >"$work/out" 2>"$work/err"
+"$tool" --size 4K --iterations 10 >"$work/out" 2>"$work/err"
 if [ $? -ne 0 ] && grep -q NOT_AVAILABLE "$work/err"; then
   echo "SKIP: no registrar works here"
   exit 77
 fi
 
 for file in "$traces"/*.trace.xz; do
-  "$perf" --json --trace "$file" "$@" >"$work/out" 2>"$work/err"
+  "$tool" --json --trace "$file" "$@" >"$work/out" 2>"$work/err"
   status=$?
   if grep -q 'no liblzma' "$work/err"; then
     echo "SKIP: this build has no liblzma"

@@ -4,20 +4,19 @@
 //
 // Exit status: 0 if no byte differed and no call failed; 1 if one did, or if what --require-evictions asks for did not
 // happen; 2 for wrong usage; 77 without an RDMA device.
-#include <getopt.h>
 #include <pinrail/pinrail.h>
 
 #include <cinttypes>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
+#include "test/verbs/command_line.h"
 #include "test/verbs/rdma_pair.h"
 
 namespace pinrail::test {
 namespace {
 
-constexpr int kDifferent = 1, kUsage = 2, kNoDevice = 77;
+constexpr int kDifferent = 1, kNoDevice = 77;
 
 struct Options {
   std::string device;
@@ -27,22 +26,19 @@ struct Options {
   Plan plan;
 };
 
-void usage(std::FILE* to) {
-  std::fputs(
-      "Usage: rdma_integrity [OPTION]...\n"
-      "  --device NAME        RDMA device; default: the first one\n"
-      "  --port N             default 1\n"
-      "  --gid-index N        default: the first of RoCE v2 over IPv4\n"
-      "  --seconds S          how long; default 20\n"
-      "  --regions N          pieces of memory; default 256\n"
-      "  --region-bytes N     bytes of each, a multiple of 4096; default 262144\n"
-      "  --threads N          default 2\n"
-      "  --seed N             of the random work; default 1\n"
-      "  --require-evictions  fail unless something was evicted and something was invalidated\n"
-      "  --no-reports         do not report what is freed: bytes must differ then\n"
-      "  --help               this text\n",
-      to);
-}
+const char kHelp[] =
+    "Usage: rdma_integrity [OPTION]...\n"
+    "  --device NAME        RDMA device; default: the first one\n"
+    "  --port N             default 1\n"
+    "  --gid-index N        default: the first of RoCE v2 over IPv4\n"
+    "  --seconds S          how long; default 20\n"
+    "  --regions N          pieces of memory; default 256\n"
+    "  --region-bytes N     bytes of each, a multiple of 4096; default 262144\n"
+    "  --threads N          default 2\n"
+    "  --seed N             of the random work; default 1\n"
+    "  --require-evictions  fail unless something was evicted and something was invalidated\n"
+    "  --no-reports         do not report what is freed: bytes must differ then\n"
+    "  --help               this text\n";
 
 enum Option : int {
   kDevice = 'd',
@@ -54,68 +50,43 @@ enum Option : int {
   kThreads = 'j',
   kSeed = 's',
   kRequire = 'e',
-  kNoReports = 'r',
-  kHelp = 'h'
+  kNoReports = 'r'
 };
 
-constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
-                               {"port", required_argument, nullptr, kPort},
-                               {"gid-index", required_argument, nullptr, kGid},
-                               {"seconds", required_argument, nullptr, kSeconds},
-                               {"regions", required_argument, nullptr, kRegions},
-                               {"region-bytes", required_argument, nullptr, kBytes},
-                               {"threads", required_argument, nullptr, kThreads},
-                               {"seed", required_argument, nullptr, kSeed},
-                               {"require-evictions", no_argument, nullptr, kRequire},
-                               {"no-reports", no_argument, nullptr, kNoReports},
-                               {"help", no_argument, nullptr, kHelp},
-                               {nullptr, 0, nullptr, 0}};
+constexpr option kOptions[] = {
+    {"device", required_argument, nullptr, kDevice},       {"port", required_argument, nullptr, kPort},
+    {"gid-index", required_argument, nullptr, kGid},       {"seconds", required_argument, nullptr, kSeconds},
+    {"regions", required_argument, nullptr, kRegions},     {"region-bytes", required_argument, nullptr, kBytes},
+    {"threads", required_argument, nullptr, kThreads},     {"seed", required_argument, nullptr, kSeed},
+    {"require-evictions", no_argument, nullptr, kRequire}, {"no-reports", no_argument, nullptr, kNoReports},
+    {"help", no_argument, nullptr, kHelpOption},           {nullptr, 0, nullptr, 0}};
 
-// A whole number; 0 for anything else.
-uint64_t number(const char* text) {
-  char* end = nullptr;
-  const uint64_t value = std::strtoull(text, &end, 10);
-  return *end == '\0' && text[0] != '-' ? value : 0;
-}
+bool whole_pages(size_t bytes) { return bytes % 4096 == 0; }
 
-// False for a wrong option or value.
 bool take(int option, const char* value, Options* options) {
+  constexpr long kMost = 1L << 40;
+  Plan* const plan = &options->plan;
   switch (option) {
     case kDevice: options->device = value; return true;
-    case kPort: options->port = static_cast<int>(number(value)); return options->port > 0 && options->port < 256;
-    case kGid: options->gid_index = static_cast<int>(number(value)); return true;
-    case kSeconds: options->plan.seconds = static_cast<double>(number(value)); return options->plan.seconds > 0;
-    case kRegions: options->plan.regions = number(value); return options->plan.regions > 0;
-    case kBytes:
-      options->plan.region_bytes = number(value);
-      return options->plan.region_bytes > 0 && options->plan.region_bytes % 4096 == 0;
-    case kThreads: options->plan.threads = number(value); return options->plan.threads > 0;
-    case kSeed: options->plan.seed = number(value); return true;
+    case kPort: return number(value, 1, 255, &options->port);
+    case kGid: return number(value, 0, 255, &options->gid_index);
+    case kSeconds: return number(value, 1, 7 * 24 * 3600, &plan->seconds);
+    case kRegions: return number(value, 1, 1 << 24, &plan->regions);
+    case kBytes: return number(value, 4096, kMost, &plan->region_bytes) && whole_pages(plan->region_bytes);
+    case kThreads: return number(value, 1, 1024, &plan->threads);
+    case kSeed: return number(value, 0, kMost, &plan->seed);
     case kRequire: options->require_evictions = true; return true;
-    case kNoReports: options->plan.reports = false; return true;
+    case kNoReports: plan->reports = false; return true;
     default: return false;
   }
 }
 
-// -1 to go on, or the exit status.
 int parse(int argc, char** argv, Options* options) {
   options->plan.seconds = 20;
   options->plan.regions = 256;
   options->plan.threads = 2;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
-  for (int option; (option = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
-    if (option == kHelp) {
-      usage(stdout);
-      return 0;
-    }
-    if (option == '?') return kUsage;
-    if (take(option, optarg, options)) continue;
-    std::fprintf(stderr, "rdma_integrity: bad value \"%s\"\n", optarg);
-    return kUsage;
-  }
-  if (optind == argc) return -1;
-  std::fprintf(stderr, "rdma_integrity: unexpected argument \"%s\"\n", argv[optind]);
-  return kUsage;
+  return read_command_line(argc, argv, kOptions, kHelp,
+                           [options](int option, const char* value) { return take(option, value, options); });
 }
 
 pinrail_status_t make_pool(const RdmaPair& pair, pinrail_mpool_t** pool_out) {

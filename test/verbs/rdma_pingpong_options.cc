@@ -1,39 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/verbs/rdma_pingpong_options.h"
 
-#include <getopt.h>
-
-#include <cstdio>
-#include <cstdlib>
+#include "test/verbs/command_line.h"
 
 namespace pinrail::pingpong {
 namespace {
 
-void usage() {
-  std::fputs(
-      "Usage: rdma_pingpong [OPTION]...\n"
-      "\n"
-      "Sends messages of 4 KiB, 64 KiB and 1 MiB to and fro between two queue pairs of this process. For each message\n"
-      "both buffers are registered, and deregistered after it, in three ways that take turns: plain (ibv_reg_mr and\n"
-      "ibv_dereg_mr), and through a pool with leave_pinned 0 and 1. Buffers are fresh (mapped for the message, "
-      "unmapped\n"
-      "after it), reused (one on either side) or shuffled (random ones of 64 on either side). Every byte is compared.\n"
-      "The pool with leave_pinned 1 keeps up to 140 MiB registered: \"ulimit -l\" must allow for it.\n"
-      "\n"
-      "  --device NAME   RDMA device; default: the first one\n"
-      "  --port N        default 1\n"
-      "  --gid-index N   default: the first of RoCE v2 over IPv4\n"
-      "  --seconds N     how long, 1 to 3600; default 20. Two rounds are always played; the first does not count.\n"
-      "  --monitor LIST  Pinrail's parameter \"monitor\"; default: external, that is, the program reports what it "
-      "unmaps\n"
-      "  --no-reports    ... or does not: bytes must differ then\n"
-      "  --json          print JSON\n"
-      "  --help          this text\n"
-      "\n"
-      "Exit status: 0 if no byte differed and no call failed; 1 if one did, or if a pool did not register as often as\n"
-      "it should; 2 for wrong usage; 77 without an RDMA device.\n",
-      stdout);
-}
+using test::number;
+
+const char kHelp[] =
+    "Usage: rdma_pingpong [OPTION]...\n"
+    "\n"
+    "Sends messages of 4 KiB, 64 KiB and 1 MiB to and fro between two queue pairs of this process. For each message\n"
+    "both buffers are registered, and deregistered after it, in three ways that take turns: plain (ibv_reg_mr and\n"
+    "ibv_dereg_mr), and through a pool with leave_pinned 0 and 1. Buffers are fresh (mapped for the message, "
+    "unmapped\n"
+    "after it), reused (one on either side) or shuffled (random ones of 64 on either side). Every byte is compared.\n"
+    "The pool with leave_pinned 1 keeps up to 140 MiB registered: \"ulimit -l\" must allow for it.\n"
+    "\n"
+    "  --device NAME   RDMA device; default: the first one\n"
+    "  --port N        default 1\n"
+    "  --gid-index N   default: the first of RoCE v2 over IPv4\n"
+    "  --seconds N     how long, 1 to 3600; default 20. Two rounds are always played; the first does not count.\n"
+    "  --monitor LIST  Pinrail's parameter \"monitor\"; default: external, that is, the program reports what it "
+    "unmaps\n"
+    "  --no-reports    ... or does not: bytes must differ then\n"
+    "  --json          print JSON\n"
+    "  --help          this text\n"
+    "\n"
+    "Exit status: 0 if no byte differed and no call failed; 1 if one did, or if a pool did not register as often as\n"
+    "it should; 2 for wrong usage; 77 without an RDMA device.\n";
 
 enum Option : int {
   kDevice = 'd',
@@ -42,8 +38,7 @@ enum Option : int {
   kSeconds = 't',
   kMonitor = 'm',
   kNoReports = 'r',
-  kJson = 'j',
-  kHelp = 'h'
+  kJson = 'j'
 };
 
 constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
@@ -53,18 +48,8 @@ constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
                                {"monitor", required_argument, nullptr, kMonitor},
                                {"no-reports", no_argument, nullptr, kNoReports},
                                {"json", no_argument, nullptr, kJson},
-                               {"help", no_argument, nullptr, kHelp},
+                               {"help", no_argument, nullptr, test::kHelpOption},
                                {nullptr, 0, nullptr, 0}};
-
-// Whether it is a whole number of that span, which is then written.
-template <typename Number>
-bool number(const char* text, long least, long most, Number* out) {
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  if (*text == '\0' || *end != '\0' || value < least || value > most) return false;
-  *out = static_cast<Number>(value);
-  return true;
-}
 
 // False for a wrong value.
 bool take(int option, const char* value, Options* options) {
@@ -83,20 +68,8 @@ bool take(int option, const char* value, Options* options) {
 }  // namespace
 
 int parse(int argc, char** argv, Options* options) {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
-  for (int option; (option = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
-    if (option == kHelp) {
-      usage();
-      return 0;
-    }
-    if (option == '?') return kUsage;
-    if (take(option, optarg, options)) continue;
-    std::fprintf(stderr, "rdma_pingpong: bad value \"%s\"\n", optarg);
-    return kUsage;
-  }
-  if (optind == argc) return -1;
-  std::fprintf(stderr, "rdma_pingpong: unexpected argument \"%s\"\n", argv[optind]);
-  return kUsage;
+  return test::read_command_line(argc, argv, kOptions, kHelp,
+                                 [options](int option, const char* value) { return take(option, value, options); });
 }
 
 }  // namespace pinrail::pingpong

@@ -8,7 +8,7 @@
 
 namespace pinrail::pingpong {
 
-constexpr int kWrong = 1, kUsage = 2, kNoDevice = 77;
+constexpr int kWrong = 1, kNoDevice = 77;
 
 struct Options {
   std::string device;  // "": the first one

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# shellcheck disable=SC2034,SC2154 # failures and tool are of who sources this
+# tool_run.sh - a tool as its users run it, far from their homes and their environment. Sourced with $tool set.
+[ -x "$tool" ] || { echo "there is no $tool"; exit 99; }
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+HOME=$work
+export HOME
+# shellcheck disable=SC2046 # names, each one word
+unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
+failures=0
+
+fail() {
+  echo "FAIL: $*"
+  sed 's/^/  | /' "$work/out" "$work/err"
+  failures=$((failures + 1))
+}
+
+# expect STATUS WORDS...: runs the tool; what it writes is in $work/out and $work/err.
+expect() {
+  wanted=$1
+  shift
+  "$tool" "$@" >"$work/out" 2>"$work/err"
+  status=$?
+  [ "$status" -eq "$wanted" ] || fail "$tool $*: exit status $status, not $wanted"
+}
+
+# figure NAME: the first number of that name in JSON.
+figure() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$work/out" | head -n 1; }
