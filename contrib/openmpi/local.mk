@@ -32,8 +32,10 @@ contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLA
 contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_pinrail_la_LIBADD = $(OPENMPI_LIBS)
 EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
-# libtool links it anew against what is installed.
-install-openmpiLTLIBRARIES: install-libLTLIBRARIES
+# libtool links it anew against what is installed. The name is hidden from automake, which would take this for a rule of
+# our own, leave out its own and hang the commands of it onto the rule before: make clean would install.
+openmpi_installed = install-openmpiLTLIBRARIES
+$(openmpi_installed): install-libLTLIBRARIES
 else
 EXTRA_DIST += contrib/openmpi/mpirun-args
 endif
