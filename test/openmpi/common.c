@@ -5,14 +5,18 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { kPage = 4096, kShown = 5 };
+enum { kPage = 4096, kShown = 5, kHangsAfter_s = 300 };
 
 int rank, ranks;
 static atomic_ullong checks, wrong;
 
+void alive(void) { alarm(kHangsAfter_s); }
+
 void begin(int* argc, char*** argv, int level) {
   int given;
+  alive();
   MPI_Init_thread(argc, argv, level, &given);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -42,6 +46,7 @@ static void complain(const char* what, size_t at, uint64_t seen, uint64_t expect
 
 void check(const void* buffer, size_t bytes, uint64_t seed, const char* what) {
   const uint64_t* const words = buffer;
+  alive();
   atomic_fetch_add(&checks, 1);
   for (size_t i = 0; i < bytes / 8; ++i) {
     if (words[i] != (seed << 32) + i) {
@@ -52,6 +57,7 @@ void check(const void* buffer, size_t bytes, uint64_t seed, const char* what) {
 }
 
 void check_value(uint64_t seen, uint64_t expected, const char* what) {
+  alive();
   atomic_fetch_add(&checks, 1);
   if (seen != expected) complain(what, 0, seen, expected);
 }

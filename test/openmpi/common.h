@@ -12,6 +12,11 @@ extern int rank, ranks;
 // level: MPI_THREAD_*; the job ends where Open MPI gives less.
 void begin(int* argc, char*** argv, int level);
 
+// A process that has not been alive for 300 s is ended by SIGALRM. So what hangs fails, and what is only slow, because
+// others have the processors, does not. begin() and each check are signs of life; long loops without any give their
+// own.
+void alive(void);
+
 // The verdict of all ranks, printed by the first: "ok NAME: N checks", or how many were wrong. Ends MPI; 0 if all is
 // right and anything was checked at all.
 int verdict(const char* name);

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154 # here and build are the caller's
 # jobs.sh - jobs of MPI programs: with Pinrail's grdma, with Open MPI's own, and what both say of themselves. Sourced.
 
-job_seconds=600
+job_seconds=1800 # the programs themselves end if they hang (test/openmpi/common.h); this is for mpirun
 own=() # options without which a job by Open MPI's own grdma would lack something
 # Ranks outnumber processors here; root is who runs tests in many a container.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -37,16 +37,19 @@ select_ours() {
   ((${#ours[@]})) || { echo "failed openmpi: mpirun-args printed nothing" && exit 1; }
 }
 
-# job LOG RANKS [MPIRUN_OPTION]... -- PROGRAM [ARGUMENT]...: its exit status. Without address randomisation, so that two
-# runs of one program allocate at the same addresses.
+# job LOG RANKS [MPIRUN_OPTION]... -- PROGRAM [ARGUMENT]...: its exit status, and the time in LOG.took. Without
+# address randomisation, so that two runs of one program allocate at the same addresses.
 job() {
   local log=$1 ranks=$2 options=()
   shift 2
   while [[ $1 != -- ]]; do options+=("$1") && shift; done
   local program=$2
   shift 2
+  local start=$EPOCHREALTIME status=0
   timeout -k 10 "$job_seconds" mpirun -np "$ranks" "${common[@]}" "${options[@]}" \
-    setarch -R "$build/test/openmpi/$program" "$@" >"$log" 2>&1 </dev/null
+    setarch -R "$build/test/openmpi/$program" "$@" >"$log" 2>&1 </dev/null || status=$?
+  awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s\n", to - from }' >"$log.took"
+  return "$status"
 }
 
 # total LOG FIELD: of the figures that print_stats gives (hits 1, misses 2, evictions 5), the sum of all ranks.
@@ -86,13 +89,14 @@ both() {
   (($(lines "$work/$name.own" 'grdma: Pinrail') == 0)) || { fail_case "$name" "both were Pinrail" "$work/$name.own" && return 1; }
 }
 
-# beside_own NAME RANKS OPTION... -- PROGRAM...: at least the hits of Open MPI's own, over all ranks.
+# beside_own NAME RANKS OPTION... -- PROGRAM...: at least the hits of Open MPI's own, over all ranks. The time is printed
+# and nothing else, for it is that of a whole job, on a machine that others may use.
 beside_own() {
   local name=$1
   wanted "$name" || return 0
   both "$@" || return 0
-  echo "         $name: hits $(total "$work/$name" 1), misses $(total "$work/$name" 2);" \
-    "Open MPI's own: hits $(total "$work/$name.own" 1), misses $(total "$work/$name.own" 2)"
+  echo "         $name: hits $(total "$work/$name" 1), misses $(total "$work/$name" 2), $(<"$work/$name.took");" \
+    "Open MPI's own: hits $(total "$work/$name.own" 1), misses $(total "$work/$name.own" 2), $(<"$work/$name.own.took")"
   if (($(total "$work/$name" 1) < $(total "$work/$name.own" 1))); then
     fail_case "$name" "fewer hits than Open MPI's own grdma" "$work/$name"
   else
