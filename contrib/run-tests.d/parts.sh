@@ -130,7 +130,7 @@ part_guest() {
 part_openmpi() {
   build gcc --enable-werror --enable-debug || return
   mkdir -p -- "$work/openmpi"
-  openmpi_cases host 2400 "$top/contrib/openmpi/run-tests" --build "$work/gcc"
+  openmpi_cases host 3600 "$top/contrib/openmpi/run-tests" --build "$work/gcc"
   [[ $(uname -m) != x86_64 ]] || openmpi_cases guest 1200 "$top/contrib/openmpi/run-guest" --build "$work/gcc" --only rxd
 }
 
