@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
 EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
-	contrib/openmpi/run-applications contrib/openmpi/applications/lammps/in.melt \
+	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/applications/lammps/in.melt \
 	contrib/openmpi/applications/mpi4py/program.py \
 	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
 	contrib/openmpi/lib/get-openib contrib/openmpi/lib/guest-jobs
