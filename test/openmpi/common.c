@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { kPage = 4096, kShown = 5, kHangsAfter_s = 300 };
@@ -68,6 +69,20 @@ void* buffer_of(size_t bytes) {
   fprintf(stderr, "rank %d: no memory for %zu bytes\n", rank, bytes);
   MPI_Abort(MPI_COMM_WORLD, 2);
   abort();
+}
+
+void exchange(MPI_Win window, const char* exposed, void* out, void* in, size_t bytes, uint64_t seed) {
+  fill(out, bytes, seed + (uint64_t)rank);
+  MPI_Put(out, (int)bytes, MPI_BYTE, next_rank(), 0, (int)bytes, MPI_BYTE, window);
+  MPI_Win_flush(next_rank(), window);
+  memset(in, 0, bytes);
+  MPI_Get(in, (int)bytes, MPI_BYTE, next_rank(), 0, (int)bytes, MPI_BYTE, window);
+  MPI_Win_flush(next_rank(), window);
+  check(in, bytes, seed + (uint64_t)rank, "got back from the next one");
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Win_sync(window);
+  check(exposed, bytes, seed + (uint64_t)previous_rank(), "put by the previous one");
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 double now_seconds(void) { return MPI_Wtime(); }

@@ -26,6 +26,10 @@ void fill(void* buffer, size_t bytes, uint64_t seed);
 void check(const void* buffer, size_t bytes, uint64_t seed, const char* what);
 void check_value(uint64_t seen, uint64_t expected, const char* what);
 
+// Puts what out holds then into the next one's window, gets it back into in, and checks both and what was put here.
+// exposed: the window's own memory here, locked by all.
+void exchange(MPI_Win window, const char* exposed, void* out, void* in, size_t bytes, uint64_t seed);
+
 void* buffer_of(size_t bytes);  // page-aligned; never NULL
 double now_seconds(void);
 int next_rank(void);

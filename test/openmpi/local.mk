@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # MPI programs of ours, for contrib/openmpi/run-tests, which makes them: they need an MPI to run.
 openmpi_programs = test/openmpi/rma test/openmpi/two_sided test/openmpi/remap test/openmpi/threads \
-	test/openmpi/windows test/openmpi/many test/openmpi/pvars test/openmpi/evict
+	test/openmpi/windows test/openmpi/many test/openmpi/pvars test/openmpi/evict \
+	test/openmpi/forked
 EXTRA_PROGRAMS = $(openmpi_programs)
 CLEANFILES += $(openmpi_programs)
 openmpi_program_flags = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
@@ -30,3 +31,6 @@ test_openmpi_pvars_LDADD = $(OPENMPI_MPI_LIBS)
 test_openmpi_evict_SOURCES = test/openmpi/evict.c $(openmpi_common)
 test_openmpi_evict_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
 test_openmpi_evict_LDADD = $(OPENMPI_MPI_LIBS)
+test_openmpi_forked_SOURCES = test/openmpi/forked.c $(openmpi_common)
+test_openmpi_forked_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+test_openmpi_forked_LDADD = $(OPENMPI_MPI_LIBS)

@@ -4,7 +4,6 @@
 // remap ROUNDS            by mmap
 // remap 0 ROUNDS          by malloc and free, in sizes with and without a mapping of their own
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "test/openmpi/common.h"
@@ -16,20 +15,6 @@ static void* fresh(void* at) {
   void* const got = mmap(at, kBytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (got == MAP_FAILED || (at != NULL && got != at)) MPI_Abort(MPI_COMM_WORLD, 2);
   return got;
-}
-
-static void exchange(MPI_Win window, const char* exposed, void* out, void* in, size_t bytes, uint64_t seed) {
-  fill(out, bytes, seed + (uint64_t)rank);
-  MPI_Put(out, (int)bytes, MPI_BYTE, next_rank(), 0, (int)bytes, MPI_BYTE, window);
-  MPI_Win_flush(next_rank(), window);
-  memset(in, 0, bytes);
-  MPI_Get(in, (int)bytes, MPI_BYTE, next_rank(), 0, (int)bytes, MPI_BYTE, window);
-  MPI_Win_flush(next_rank(), window);
-  check(in, bytes, seed + (uint64_t)rank, "got into remapped memory");
-  MPI_Barrier(MPI_COMM_WORLD);
-  MPI_Win_sync(window);
-  check(exposed, bytes, seed + (uint64_t)previous_rank(), "put from remapped memory");
-  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 int main(int argc, char** argv) {

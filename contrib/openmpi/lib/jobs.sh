@@ -20,7 +20,7 @@ prepare() {
   if [[ ! -e $build/contrib/openmpi/.libs/mca_rcache_grdma.so ]]; then
     echo "skipped openmpi: $build has no component for Open MPI (its headers, or the build, are missing)" && exit 77
   fi
-  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars,evict} >"$work/make.log" 2>&1 || {
+  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars,evict,forked} >"$work/make.log" 2>&1 || {
     tail -n 20 "$work/make.log"
     echo "failed openmpi: its programs could not be built" && exit 1
   }
