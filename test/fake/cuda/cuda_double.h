@@ -5,14 +5,21 @@
  * does about stale mappings is what the project's story of the driver says; test/gpu/run records what a real one does.
  *
  *   addresses   lowest free place first, in multiples of 4 KiB: free + alloc of a size that fits gives the same
- * address, and two processes have equal addresses buffer id   rises with each allocation of the process IPC open    the
- * same allocation again: one more reference, the same address; another allocation of the same exporter while an older
- * one that began there is open: ALREADY_MAPPED; one's own handle: INVALID_CONTEXT; one whose memory is gone:
- * INVALID_HANDLE. Memory that was freed lives on in whoever has it open (FACTS: it stays with the importer until he
- * closes). contexts    a stack per thread; calls that need one say INVALID_CONTEXT without
+ * address, and two processes have equal addresses buffer id   rises with each allocation of the process; that of a
+ * reservation stays, whatever is mapped there IPC open    the same allocation again: one more reference, the same
+ * address; another allocation of the same exporter while an older one that began there is open: ALREADY_MAPPED; one's
+ * own handle: INVALID_CONTEXT; one whose memory is gone: INVALID_HANDLE. Memory that was freed lives on in whoever has
+ *               it open (FACTS: it stays with the importer until he closes)
+ *   VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is the
+ *               reservation, and cuMemGetAddressRange tells the mapping, as cuda.h says. Fabric handles: NOT_PERMITTED,
+ *               as without an IMEX channel
+ *   pools       one stream, whatever is put on it is done at once
+ *   dmabuf      a memfd, of ranges that begin where the allocation or mapping begins
+ *   contexts    a stack per thread; calls that need one say INVALID_CONTEXT without
  *
  * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:
- * IPC calls say NOT_SUPPORTED), CUDA_DOUBLE_FAIL ("function:n:error", the n-th call fails so).
+ * IPC calls say NOT_SUPPORTED), CUDA_DOUBLE_GRANULARITY (bytes, 2 MiB), CUDA_DOUBLE_FABRIC (set: there are fabric
+ * handles), CUDA_DOUBLE_NO_DMABUF (set: there are none), CUDA_DOUBLE_FAIL ("function:n:error", the n-th call fails so).
  *
  * Threads  all functions may run together. A forked child starts anew by cuInit(), as the driver wants it.
  */
@@ -33,7 +40,7 @@ void cuda_double_fail(const char* function, uint64_t nth, CUresult error, int ev
 uint64_t cuda_double_calls(const char* function); /**< so far; "*": of all functions that can fail */
 void cuda_double_forget(void);                    /**< counts and orders */
 
-size_t cuda_double_open_handles(void);  /**< references to memory of others: opened and not closed */
+size_t cuda_double_open_handles(void);  /**< to memory and pools of others: opened or imported, and not given back */
 size_t cuda_double_context_depth(void); /**< of the calling thread */
 size_t cuda_double_used(void);          /**< bytes allocated */
 

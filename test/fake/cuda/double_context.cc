@@ -49,6 +49,9 @@ CUresult CUDAAPI cuInit(unsigned flags) {
   in.devices = static_cast<int>(number_of("CUDA_DOUBLE_DEVICES", 1));
   in.limit = number_of("CUDA_DOUBLE_MEMORY", SIZE_MAX);
   in.has_ipc = std::getenv("CUDA_DOUBLE_NO_IPC") == nullptr;  // NOLINT(concurrency-mt-unsafe): at start-up
+  in.granularity = number_of("CUDA_DOUBLE_GRANULARITY", kGranularity);
+  in.has_fabric = std::getenv("CUDA_DOUBLE_FABRIC") != nullptr;     // NOLINT(concurrency-mt-unsafe): at start-up
+  in.has_dmabuf = std::getenv("CUDA_DOUBLE_NO_DMABUF") == nullptr;  // NOLINT(concurrency-mt-unsafe): at start-up
   if (in.devices <= 0 || in.devices > kMostDevices) return CUDA_ERROR_NO_DEVICE;
   for (int i = 0; i < in.devices; ++i) in.primary[i].device = i;
   read_order(&in);
@@ -92,10 +95,16 @@ CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   return call("cuDeviceGetAttribute", [&](State& in) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    *value = attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING ||
-                     (attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED && in.has_ipc)
-                 ? 1
-                 : 0;
+    switch (attribute) {
+      case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+      case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+      case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+      case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: *value = 1; break;
+      case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: *value = in.has_ipc ? 1 : 0; break;
+      case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED: *value = in.has_fabric ? 1 : 0; break;
+      case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = in.has_dmabuf ? 1 : 0; break;
+      default: *value = 0; break;
+    }
     return CUDA_SUCCESS;
   });
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory of other processes.
-#include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
@@ -16,21 +14,6 @@ namespace {
 void write_handle(CUipcMemHandle* handle, const Wire& wire) {
   std::memset(handle, 0, sizeof(*handle));
   std::memcpy(handle, &wire, sizeof(wire));
-}
-
-// The exporter's descriptor, if it is still that allocation's: a number may have been used again.
-int fetch(const Wire& wire) {
-  char path[64], name[64], expected[64];
-  std::snprintf(path, sizeof(path), "/proc/%u/fd/%d", wire.holder, wire.descriptor);
-  const int descriptor = open(path, O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return -1;
-  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
-  std::snprintf(expected, sizeof(expected), "/memfd:cuda-double-%llu (deleted)",
-                static_cast<unsigned long long>(wire.id));
-  const ssize_t length = readlink(path, name, sizeof(name) - 1);
-  if (length > 0 && std::string(name, static_cast<size_t>(length)) == expected) return descriptor;
-  close(descriptor);
-  return -1;
 }
 
 CUresult open_new(State* in, const Wire& wire, CUdeviceptr* address_out) {
@@ -72,7 +55,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) 
   if (entered != CUDA_SUCCESS) return entered;
   if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
   const auto found = in.holding(address);
-  if (found == in.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found == in.allocations.end() || found->second.pool != nullptr) return CUDA_ERROR_INVALID_VALUE;
   found->second.exported = true;
   const auto self = static_cast<uint32_t>(getpid());
   write_handle(handle,
@@ -111,7 +94,10 @@ size_t cuda_double_open_handles(void) {
   Lock lock(state().mutex);
   size_t open = 0;
   for (const auto& each : state().imports) open += each.second.references;
-  return open;
+  for (const auto& each : state().physical)
+    open += each.second.imported ? each.second.references + each.second.mappings : 0;
+  for (const auto& each : state().pools) open += each->imported ? 1 : 0;
+  return open + state().pool_imports.size();
 }
 
 CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes, CUipcMemHandle* handle_out,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory of the device, what a pointer is, and copies.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -9,52 +10,24 @@
 using namespace pinrail::cuda_double;
 using Lock = std::lock_guard<std::mutex>;
 
+#define HIDDEN __attribute__((visibility("hidden")))
+
 namespace {
 
 void* bytes_at(CUdeviceptr address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
 
-CUresult allocate(State* in, CUdeviceptr* address_out, size_t bytes) {
-  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (bytes > in->limit - in->used) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t id = in->next_id++;
-  const int descriptor = make_memory(id, bytes);
-  const uintptr_t at = descriptor < 0 ? 0 : in->take(bytes);
-  if (at == 0 || !map_at(at, bytes, descriptor)) {
-    if (at != 0) in->give_back(at);
-    if (descriptor >= 0) close(descriptor);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  Allocation made;
-  made.bytes = bytes;
-  made.descriptor = descriptor;
-  made.id = id;
-  made.device = contexts().back()->device;
-  in->allocations[at] = made;
-  in->used += bytes;
-  *address_out = at;
-  return CUDA_SUCCESS;
+bool is_narrow(CUpointer_attribute attribute) {
+  return attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE || attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
+         attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
 }
 
-// One range that the double knows: its own, or one that is mapped from a peer.
-struct Range {
-  uintptr_t base = 0;
-  size_t bytes = 0;
-  uint64_t id = 0;
-  int device = 0;
-};
+// Of physical memory: what it may be exported as. Memory of cuMemAlloc has no such handle.
+uint64_t handle_types(const Range& range) {
+  return range.physical != nullptr ? uint64_t{range.physical->properties.requestedHandleTypes} : 0;
+}
 
-bool find_range(State* in, uintptr_t address, Range* out) {
-  const auto own = in->holding(address);
-  if (own != in->allocations.end()) {
-    *out = {own->first, own->second.bytes, own->second.id, own->second.device};
-    return true;
-  }
-  auto after = in->imports.upper_bound(address);
-  if (after == in->imports.begin()) return false;
-  --after;
-  if (address >= after->first + after->second.bytes) return false;
-  *out = {after->first, after->second.bytes, (uint64_t{1} << 40) + after->second.id, 0};
-  return true;
+bool is_legacy(const State& in, const Range& range) {
+  return in.has_ipc && range.physical == nullptr && (range.own == nullptr || range.own->pool == nullptr);
 }
 
 CUresult attribute_of(State* in, const Range& range, CUpointer_attribute attribute, void* data) {
@@ -66,23 +39,50 @@ CUresult attribute_of(State* in, const Range& range, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(data) = range.base; break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(data) = range.bytes; break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<unsigned*>(data) = 0; break;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *static_cast<int*>(data) = in->has_ipc ? 1 : 0; break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *static_cast<int*>(data) = is_legacy(*in, range); break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *static_cast<uint64_t*>(data) = handle_types(range); break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      *static_cast<CUmemoryPool*>(data) = range.own != nullptr ? range.own->pool : nullptr;
+      break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+      *static_cast<uint64_t*>(data) = range.physical != nullptr ? range.physical->id : range.id;
+      break;
     default: return CUDA_ERROR_NOT_SUPPORTED;
   }
   return CUDA_SUCCESS;
 }
 
-// All of it must lie in one range.
+// Whether it lies in one range that the device may use.
+bool reaches(CUdeviceptr address, size_t bytes) {
+  Range range;
+  if (!state().find_range(address, &range)) return false;
+  if (range.mapping == nullptr) return bytes <= range.base + range.bytes - address;
+  return range.mapping->accessible && bytes <= range.mapped_at + range.mapping->bytes - address;
+}
+
 CUresult copy(const char* function, CUdeviceptr device, size_t bytes, void* into, const void* from) {
   Lock lock(state().mutex);
   const CUresult entered = enter(function);
   if (entered != CUDA_SUCCESS) return entered;
   if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  Range range;
-  if (!find_range(&state(), device, &range) || bytes > range.base + range.bytes - device) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!reaches(device, bytes)) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(into, from, bytes);
+  return CUDA_SUCCESS;
+}
+
+// Of cuMemAlloc's, of a pool, or of what was imported from one.
+CUresult free_memory(const char* function, CUdeviceptr address) {
+  State& in = state();
+  Lock lock(in.mutex);
+  const CUresult entered = enter(function);
+  if (entered != CUDA_SUCCESS || address == 0) return entered;
+  const auto found = in.allocations.find(address);
+  if (found != in.allocations.end()) {
+    in.end(found);
+    return CUDA_SUCCESS;
+  }
+  if (in.pool_imports.erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
+  in.give_back(address);
   return CUDA_SUCCESS;
 }
 
@@ -94,23 +94,14 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuMemAlloc");
   if (entered != CUDA_SUCCESS) return entered;
-  return no_context() ? CUDA_ERROR_INVALID_CONTEXT : allocate(&state(), address, bytes);
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  return state().allocate(address, bytes, contexts().back()->device, nullptr);
 }
 
-// cuMemFree_v2 leads here, see below.
-__attribute__((visibility("hidden"))) CUresult cuda_double_mem_free(CUdeviceptr address) {
-  State& in = state();
-  Lock lock(in.mutex);
-  const CUresult entered = enter("cuMemFree");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (address == 0) return CUDA_SUCCESS;
-  const auto found = in.allocations.find(address);
-  if (found == in.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
-  in.used -= found->second.bytes;
-  close(found->second.descriptor);
-  in.give_back(found->first);
-  in.allocations.erase(found);
-  return CUDA_SUCCESS;
+// cuMemFree_v2 and cuMemFreeAsync lead here, see below.
+HIDDEN CUresult cuda_double_mem_free(CUdeviceptr address) { return free_memory("cuMemFree", address); }
+HIDDEN CUresult cuda_double_mem_free_async(CUdeviceptr address, CUstream) {
+  return free_memory("cuMemFreeAsync", address);
 }
 
 CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
@@ -118,9 +109,10 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdevice
   const CUresult entered = enter("cuMemGetAddressRange");
   if (entered != CUDA_SUCCESS) return entered;
   Range range;
-  if (!find_range(&state(), address, &range)) return CUDA_ERROR_NOT_FOUND;
-  if (base != nullptr) *base = range.base;
-  if (bytes != nullptr) *bytes = range.bytes;
+  if (!state().find_range(address, &range)) return CUDA_ERROR_NOT_FOUND;
+  const bool mapped = range.mapping != nullptr;  // of a reservation: what is mapped there
+  if (base != nullptr) *base = mapped ? range.mapped_at : range.base;
+  if (bytes != nullptr) *bytes = mapped ? range.mapping->bytes : range.bytes;
   return CUDA_SUCCESS;
 }
 
@@ -129,7 +121,7 @@ CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute
   const CUresult entered = enter("cuPointerGetAttribute");
   if (entered != CUDA_SUCCESS) return entered;
   Range range;
-  if (!find_range(&state(), address, &range)) return CUDA_ERROR_INVALID_VALUE;
+  if (!state().find_range(address, &range)) return CUDA_ERROR_INVALID_VALUE;
   return attribute_of(&state(), range, attribute, data);
 }
 
@@ -140,13 +132,10 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute* att
   const CUresult entered = enter("cuPointerGetAttributes");
   if (entered != CUDA_SUCCESS) return entered;
   Range range;
-  const bool known = find_range(&state(), address, &range);
+  const bool known = state().find_range(address, &range);
   for (unsigned i = 0; i < count; ++i) {
-    const bool narrow = attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
-                        attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ||
-                        attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED ||
-                        attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
-    std::memset(data[i], 0, narrow ? sizeof(int) : sizeof(uint64_t));
+    if (attributes[i] > CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_INVALID_VALUE;  // not in its list
+    std::memset(data[i], 0, is_narrow(attributes[i]) ? sizeof(int) : sizeof(uint64_t));
     if (!known) continue;
     const CUresult answered = attribute_of(&state(), range, attributes[i], data[i]);
     if (answered != CUDA_SUCCESS) return answered;
@@ -176,11 +165,32 @@ CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr into, const void* from, size_t bytes) 
 
 CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t bytes) {
   Lock lock(state().mutex);
+  if (!reaches(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  std::memset(bytes_at(address), value, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes,
+                                               CUmemRangeHandleType type, unsigned long long flags) {
+  State& in = state();
+  Lock lock(in.mutex);
+  const CUresult entered = enter("cuMemGetHandleForAddressRange");
+  if (entered != CUDA_SUCCESS) return entered;
+  const bool sane = type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD && flags <= 1 && bytes != 0 &&
+                    ((address | bytes) & (kGrain - 1)) == 0;
+  if (!sane) return CUDA_ERROR_INVALID_VALUE;
+  if (!in.has_dmabuf || flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
   Range range;
-  if (!find_range(&state(), address, &range) || bytes > range.base + range.bytes - address) {
+  if (!in.find_range(address, &range) || (range.own == nullptr && range.mapping == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  std::memset(bytes_at(address), value, bytes);
+  const bool mapped = range.mapping != nullptr;
+  const uintptr_t base = mapped ? range.mapped_at : range.base;
+  if (bytes > base + round_up(mapped ? range.mapping->bytes : range.bytes) - address) return CUDA_ERROR_INVALID_VALUE;
+  if (address != base) return CUDA_ERROR_NOT_SUPPORTED;  // the driver can; a memfd has no place for an offset
+  const int copied = fcntl(mapped ? range.physical->descriptor : range.own->descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(handle) = copied;
   return CUDA_SUCCESS;
 }
 
@@ -188,11 +198,21 @@ CUresult CUDAAPI cuCtxSynchronize(void) { return no_context() ? CUDA_ERROR_INVAL
 
 }  // extern "C"
 
-// Begins with an instruction that a jump can take the place of, on every compiler: monitors patch it.
+// They begin with an instruction that a jump can take the place of, on every compiler: monitors patch them.
 #if defined(__x86_64__)
-__asm__(
-    ".text\n\t.globl cuMemFree_v2\n\t.type cuMemFree_v2, @function\n\t.p2align 4\n"
-    "cuMemFree_v2:\n\tmovl $0x46726565, %eax\n\tjmp cuda_double_mem_free\n\t.size cuMemFree_v2, .-cuMemFree_v2\n");
+#define PATCHABLE(name, body)                                                          \
+  __asm__(".text\n\t.globl " name "\n\t.type " name ", @function\n\t.p2align 4\n" name \
+          ":\n\tmovl $0x46726565, %eax\n\tjmp " body "\n\t.size " name ", .-" name "\n")
+PATCHABLE("cuMemFree_v2", "cuda_double_mem_free");
+PATCHABLE("cuMemFreeAsync", "cuda_double_mem_free_async");
+PATCHABLE("cuMemUnmap", "cuda_double_mem_unmap");
 #else
-extern "C" CUresult CUDAAPI cuMemFree(CUdeviceptr address) { return cuda_double_mem_free(address); }
+extern "C" {
+CUresult cuda_double_mem_unmap(CUdeviceptr address, size_t bytes);
+CUresult CUDAAPI cuMemFree(CUdeviceptr address) { return cuda_double_mem_free(address); }
+CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return cuda_double_mem_free_async(address, stream);
+}
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) { return cuda_double_mem_unmap(address, bytes); }
+}
 #endif

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/fake/cuda/double_state.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -35,13 +37,14 @@ bool make_arena(State* in) {
 }
 }  // namespace
 
-uintptr_t State::take(size_t bytes) {
+uintptr_t State::take(size_t bytes, size_t alignment) {
   if (!make_arena(this)) return 0;
+  const auto aligned = [&](uintptr_t address) { return (address + alignment - 1) & ~(alignment - 1); };
   bytes = round_up(bytes);
-  uintptr_t at = arena;
+  uintptr_t at = aligned(arena);
   for (const auto& [base, length] : taken) {
-    if (base - at >= bytes) break;
-    at = base + length;
+    if (base >= at && base - at >= bytes) break;
+    at = aligned(base + length);
   }
   if (at + bytes > arena + kArenaBytes) return 0;
   taken[at] = bytes;
@@ -51,7 +54,7 @@ uintptr_t State::take(size_t bytes) {
 void State::give_back(uintptr_t at) {
   const auto found = taken.find(at);
   if (found == taken.end()) return;
-  mmap(pointer(at), found->second, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  unmap_at(at, found->second);
   taken.erase(found);
 }
 
@@ -60,6 +63,72 @@ std::map<uintptr_t, Allocation>::iterator State::holding(uintptr_t address) {
   if (after == allocations.begin()) return allocations.end();
   --after;
   return address < after->first + after->second.bytes ? after : allocations.end();
+}
+
+bool State::find_range(uintptr_t address, Range* out) {
+  const auto holds = [address](auto& ranges, auto* found) {
+    *found = ranges.upper_bound(address);
+    if (*found == ranges.begin()) return false;
+    --*found;
+    return address < (*found)->first + (*found)->second.bytes;
+  };
+  *out = {};
+  std::map<uintptr_t, Allocation>::iterator own, of_pool;
+  std::map<uintptr_t, Import>::iterator import;
+  std::map<uintptr_t, Mapping>::iterator mapping;
+  std::map<uintptr_t, Reservation>::iterator reservation;
+  const auto foreign_id = [](uint64_t id) { return (uint64_t{1} << 40) + id; };
+  if (holds(allocations, &own)) {
+    *out = {own->first, own->second.bytes, own->second.id, own->second.device, &own->second, nullptr, 0, nullptr};
+  } else if (holds(imports, &import)) {
+    *out = {import->first, import->second.bytes, foreign_id(import->second.id), 0, nullptr, nullptr, 0, nullptr};
+  } else if (holds(pool_imports, &of_pool)) {
+    *out = {of_pool->first, of_pool->second.bytes, foreign_id(of_pool->second.id), 0, nullptr, nullptr, 0, nullptr};
+  } else if (holds(mappings, &mapping)) {
+    if (!holds(reservations, &reservation)) return false;
+    const Physical& behind = physical.at(mapping->second.physical);
+    *out = {reservation->first,
+            reservation->second.bytes,
+            reservation->second.id,
+            behind.properties.location.id,
+            nullptr,
+            &mapping->second,
+            mapping->first,
+            &behind};
+  } else {
+    return false;
+  }
+  return true;
+}
+
+CUresult State::allocate(CUdeviceptr* address_out, size_t bytes, int device, CUmemoryPool pool) {
+  if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > limit - used) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t id = next_id++;
+  const int descriptor = make_memory(id, bytes);
+  const uintptr_t at = descriptor < 0 ? 0 : take(bytes);
+  if (at == 0 || !map_at(at, bytes, descriptor)) {
+    if (at != 0) give_back(at);
+    if (descriptor >= 0) close(descriptor);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  Allocation made;
+  made.bytes = bytes;
+  made.descriptor = descriptor;
+  made.id = id;
+  made.device = device;
+  made.pool = pool;
+  allocations[at] = made;
+  used += bytes;
+  *address_out = at;
+  return CUDA_SUCCESS;
+}
+
+void State::end(std::map<uintptr_t, Allocation>::iterator allocation) {
+  used -= allocation->second.bytes;
+  close(allocation->second.descriptor);
+  give_back(allocation->first);
+  allocations.erase(allocation);
 }
 
 int make_memory(uint64_t id, size_t bytes) {
@@ -75,6 +144,45 @@ int make_memory(uint64_t id, size_t bytes) {
 bool map_at(uintptr_t at, size_t bytes, int descriptor) {
   return mmap(pointer(at), round_up(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0) !=
          MAP_FAILED;
+}
+
+void unmap_at(uintptr_t at, size_t bytes) {
+  mmap(pointer(at), round_up(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+namespace {
+
+// What the kernel calls the file; empty if there is none.
+std::string name_of(int descriptor) {
+  char path[64], name[64];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(path, name, sizeof(name));
+  return length > 0 ? std::string(name, static_cast<size_t>(length)) : std::string();
+}
+
+constexpr char kNamed[] = "/memfd:cuda-double-";
+
+}  // namespace
+
+bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out) {
+  const std::string name = name_of(descriptor);
+  struct stat status {};
+  if (name.compare(0, sizeof(kNamed) - 1, kNamed) != 0 || fstat(descriptor, &status) != 0) return false;
+  *id_out = std::strtoull(name.c_str() + sizeof(kNamed) - 1, nullptr, 10);
+  *bytes_out = static_cast<size_t>(status.st_size);
+  return true;
+}
+
+int fetch(const Wire& wire) {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%u/fd/%d", wire.holder, wire.descriptor);
+  const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return -1;
+  uint64_t id = 0;
+  size_t bytes = 0;
+  if (is_memory(descriptor, &id, &bytes) && id == wire.id) return descriptor;
+  close(descriptor);
+  return -1;
 }
 
 namespace {

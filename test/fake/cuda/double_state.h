@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // double_state.h - what one process's driver double knows.
 //
-// Owns     the arena of device addresses, allocations, imported mappings, counts and orders to fail.
+// Owns     the arena of device addresses, allocations, pools, physical memory, imported mappings, counts and orders to
+//          fail.
 // Threads  everything under `mutex`, but the stack of contexts, which is each thread's own.
 #ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 #define PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,14 +22,22 @@ struct CUctx_st {
   unsigned references = 0;
 };
 
+struct CUmemPoolHandle_st {
+  CUmemPoolProps properties{};
+  uint64_t id = 0;
+  int descriptor = -1;  // what is exported of it
+  bool imported = false;
+};
+
 namespace pinrail::cuda_double {
 
 constexpr size_t kGrain = 4096;
-constexpr uintptr_t kArena = 0x7ea000000000;  // where sanitizers, too, let programs have memory
+constexpr size_t kGranularity = size_t{2} << 20;  // of physical memory, unless the environment says otherwise
+constexpr uintptr_t kArena = 0x7ea000000000;      // where sanitizers, too, let programs have memory
 constexpr size_t kArenaBytes = size_t{64} << 30;
 constexpr int kMostDevices = 8;
 
-// What travels in a CUipcMemHandle.
+// What travels in a CUipcMemHandle, a CUmemFabricHandle and a CUmemPoolPtrExportData.
 struct Wire {
   uint32_t magic;
   uint32_t owner;   // the exporter's pid, or what a foreign allocation pretends
@@ -38,7 +48,7 @@ struct Wire {
   uint64_t bytes;
 };
 static_assert(sizeof(Wire) <= sizeof(CUipcMemHandle), "it fits");
-constexpr uint32_t kMagic = 0x43444842;
+constexpr uint32_t kMagic = 0x43444842, kFabricMagic = 0x43444846, kPoolMagic = 0x43444850;
 
 struct Allocation {
   size_t bytes = 0;
@@ -47,6 +57,42 @@ struct Allocation {
   int device = 0;
   bool exported = false;
   bool sync_memops = false;
+  CUmemoryPool pool = nullptr;  // stream-ordered: where it came from
+};
+
+// Physical memory, of this process or another's: what a generic allocation handle names.
+struct Physical {
+  size_t bytes = 0;
+  int descriptor = -1;
+  uint64_t id = 0;
+  CUmemAllocationProp properties{};
+  unsigned references = 0;  // handles that were not released
+  unsigned mappings = 0;
+  bool imported = false;
+};
+
+struct Mapping {
+  size_t bytes = 0;
+  CUmemGenericAllocationHandle physical = 0;
+  bool accessible = false;
+};
+
+// Addresses that cuMemAddressReserve gave out.
+struct Reservation {
+  size_t bytes = 0;
+  uint64_t id = 0;
+};
+
+// One range that the double knows, whatever it is of.
+struct Range {
+  uintptr_t base = 0;
+  size_t bytes = 0;
+  uint64_t id = 0;
+  int device = 0;
+  const Allocation* own = nullptr;     // cuMemAlloc's, or from a pool
+  const Mapping* mapping = nullptr;    // of physical memory
+  uintptr_t mapped_at = 0;             // of that
+  const Physical* physical = nullptr;  // of that
 };
 
 struct Import {
@@ -76,14 +122,27 @@ struct State {
   std::map<uintptr_t, Allocation> allocations;
   std::map<uintptr_t, Import> imports;
   std::map<std::pair<uint32_t, uint64_t>, Allocation> foreign;
+  std::map<CUmemGenericAllocationHandle, Physical> physical;
+  std::map<uintptr_t, Reservation> reservations;
+  std::map<uintptr_t, Mapping> mappings;
+  std::map<uintptr_t, Allocation> pool_imports;  // by cuMemPoolImportPointer
+  std::set<CUmemoryPool> pools;                  // created or imported
+  CUmemoryPool default_pools[kMostDevices] = {};
+  size_t granularity = kGranularity;
+  bool has_fabric = false;
+  bool has_dmabuf = true;
   std::map<std::string, uint64_t> calls;
   std::map<std::string, Order> orders;
   CUctx_st primary[kMostDevices];
 
-  uintptr_t take(size_t bytes);  // a place in the arena, or 0
+  uintptr_t take(size_t bytes, size_t alignment = kGrain);  // a place in the arena, or 0
   void give_back(uintptr_t at);
   // The allocation that holds the address, or end.
   std::map<uintptr_t, Allocation>::iterator holding(uintptr_t address);
+  bool find_range(uintptr_t address, Range* out);
+  // From a device's memory: a new allocation, of the pool if there is one.
+  CUresult allocate(CUdeviceptr* address_out, size_t bytes, int device, CUmemoryPool pool);
+  void end(std::map<uintptr_t, Allocation>::iterator allocation);
 };
 
 State& state();
@@ -93,6 +152,12 @@ inline size_t round_up(size_t bytes) { return (bytes + kGrain - 1) & ~(kGrain - 
 // A memfd of that size, named so that who opens it by /proc can tell which one it is; -1.
 int make_memory(uint64_t id, size_t bytes);
 bool map_at(uintptr_t at, size_t bytes, int descriptor);
+void unmap_at(uintptr_t at, size_t bytes);  // no access, and still taken
+// The descriptor of the process that the wire names, if it is still that memory's: a number may have been used again;
+// -1.
+int fetch(const Wire& wire);
+// Whether the descriptor is of what make_memory() made; with its id and length.
+bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out);
 
 // Counts the call; what it shall answer: an order, or NOT_INITIALIZED. mutex is held.
 CUresult enter(const char* function);
