@@ -52,6 +52,17 @@ if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif
 
+# Descriptors that go to other processes: for the registrar of GPU memory, who takes it in, with base/libslots.la.
+noinst_LTLIBRARIES += base/libdescriptors.la
+base_libdescriptors_la_SOURCES = \
+	base/descriptors/descriptors.h base/descriptors/wire.h base/descriptors/serve.h base/descriptors/server.cc \
+	base/descriptors/serve.cc base/descriptors/fetch.cc
+if STATIC_COMPONENTS
+libpinrail_internal_la_LIBADD += base/libdescriptors.la
+else
+component_descriptor_libs = base/libdescriptors.la base/libslots.la
+endif
+
 # The machine's shape.
 libpinrail_internal_la_SOURCES += base/core/machine.h base/core/machine.cc
 libpinrail_internal_la_LIBADD += $(HWLOC_LIBS)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Who may include whom: each room looks down only, components never at each other, and the hook wall stands.
-#   include < base/core < base/{report,patch,slots} < base/param < base/loader < framework/{rcache,registrar,monitor}
+#   include < base/core < base/{report,patch,slots} < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor}
 #           < framework/mpool < components | framework/front < contrib/tools (public headers only)
 set -eu
 cd "${srcdir:-$(dirname "$0")/..}"
@@ -17,7 +17,7 @@ height() {
     framework/include/*) echo 0 ;;
     base/core/*) echo 1 ;;
     base/report/* | base/patch/* | base/slots/*) echo 2 ;;
-    base/param/*) echo 3 ;;
+    base/param/* | base/descriptors/*) echo 3 ;;
     base/loader/*) echo 4 ;;
     framework/rcache/* | framework/registrar/* | framework/monitor/*) echo 5 ;;
     framework/mpool/*) echo 6 ;;
@@ -48,7 +48,7 @@ for file in $files; do
       components/*:framework/include/* | components/*:base/core/*) ;;
       components/mpool/*:framework/mpool/* | components/mpool/*:framework/rcache/*) ;;
       components/mpool/*:framework/registrar/* | components/mpool/*:framework/monitor/*) ;;
-      components/mpool/*:base/slots/*) ;;
+      components/mpool/*:base/slots/* | components/registrar/*:base/slots/* | components/registrar/*:base/descriptors/*) ;;
       components/rcache/*:framework/rcache/* | components/registrar/*:framework/registrar/*) ;;
       components/monitor/*:framework/monitor/* | components/monitor/*:base/patch/*) ;;
       components/*) complain "$file uses $included: no contract of its framework" ;;

@@ -410,6 +410,11 @@ check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpu
 TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu_soak_test.sh
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/base/descriptors_test
+TESTS += test/unit/base/descriptors_test
+test_unit_base_descriptors_test_SOURCES = test/unit/base/descriptors_test.cc
+test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescriptors.la base/libslots.la -lgtest_main \
+	$(GTEST_LIBS)
 test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_slots_test.cc \
 	test/conform/gpu_house.h
 test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)

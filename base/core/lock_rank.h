@@ -24,6 +24,7 @@ enum class LockRank : uint8_t {
   pending = 25,    // one pool's registrations under way. Hooks may take it: from here on the hook wall stands.
   index = 30,      // one index. Leaf; hooks may take it.
   slots = 35,      // which slots of an exporter's segment are taken. Leaf; hooks write the words without it.
+  tickets = 36,    // an exporter's table of descriptors. Leaf; never taken in a hook.
   arena = 40,      // memory of registrations. Leaf; never taken in a hook.
   threads = 41,    // thread indices. Leaf; never taken in a hook.
   params = 42,     // values of settable parameters. Leaf; never taken in a hook.

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The importer's side: by the socket, or without the exporter's help.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/descriptors/wire.h"
+
+namespace pinrail::descriptors {
+namespace {
+
+class Deadline {
+ public:
+  explicit Deadline(uint32_t timeout_ms) : at_(now() + std::chrono::milliseconds(timeout_ms)) {}
+  int left_ms() const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(at_ - now()).count();
+    return left > 0 ? static_cast<int>(left) : 0;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static Clock::time_point now() { return Clock::now(); }
+  const Clock::time_point at_;
+};
+
+// A server that is busy has a full queue: then again, a little later.
+Status connect_to(int socket, const sockaddr_un& address, socklen_t length, const Deadline& deadline) {
+  const timespec pause{0, 1000000};
+  for (;;) {
+    if (connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return success();
+    if (errno == ECONNREFUSED || errno == ENOENT) return PINRAIL_ERR_NOT_FOUND;
+    if (errno != EAGAIN && errno != EINTR) return PINRAIL_ERR_PERM;
+    if (deadline.left_ms() == 0) return PINRAIL_ERR_NOT_AVAILABLE;
+    nanosleep(&pause, nullptr);
+  }
+}
+
+// D2.
+Status check_server(int socket, const slots::Process& exporter) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return PINRAIL_ERR_PERM;
+  const bool same = peer.uid == geteuid() && static_cast<uint32_t>(peer.pid) == exporter.pid;
+  return same ? success() : Status(PINRAIL_ERR_PERM);
+}
+
+Status wait_for_word(int socket, const Deadline& deadline) {
+  for (;;) {
+    pollfd entry{socket, POLLIN, 0};
+    const int ready = poll(&entry, 1, deadline.left_ms());
+    if (ready > 0) return success();
+    if (ready == 0) return PINRAIL_ERR_NOT_AVAILABLE;
+    if (errno != EINTR) return PINRAIL_ERR_ERROR;
+  }
+}
+
+// The one descriptor that came; whatever else came is closed.
+Status take_descriptor(msghdr* message, int* descriptor_out) {
+  int first = -1;
+  size_t came = 0;
+  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= header->cmsg_len; at += sizeof(int), ++came) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + at, sizeof(number));
+      if (came == 0) {
+        first = number;
+      } else {
+        close(number);
+      }
+    }
+  }
+  if (came == 1 && (message->msg_flags & MSG_CTRUNC) == 0) {
+    *descriptor_out = first;
+    return success();
+  }
+  if (first >= 0) close(first);
+  return PINRAIL_ERR_ERROR;
+}
+
+Status read_answer(int socket, int* descriptor_out) {
+  Answer answer, right;
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+  iovec bytes{&answer, sizeof(answer)};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (length == 0 || (length < 0 && errno == ECONNRESET)) return PINRAIL_ERR_NOT_FOUND;  // it ended, or dropped us
+  if (length < 0) return PINRAIL_ERR_ERROR;
+  const Status taken = take_descriptor(&message, descriptor_out);
+  const bool sane = length == sizeof(answer) && answer.magic == right.magic;
+  const auto said = static_cast<pinrail_status_t>(answer.status);
+  if (sane && said == PINRAIL_SUCCESS) return taken;
+  if (taken.ok()) close(*descriptor_out);
+  return sane && said == PINRAIL_ERR_NOT_FOUND ? said : PINRAIL_ERR_ERROR;
+}
+
+Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uint32_t timeout_ms, int* descriptor_out) {
+  const Deadline deadline(timeout_ms);
+  const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  sockaddr_un address;
+  const socklen_t length = name_socket(exporter, ticket.server, &address);
+  Status status = connect_to(socket.get(), address, length, deadline);
+  if (status.ok()) status = check_server(socket.get(), exporter);
+  if (!status.ok()) return status;
+  Question question;
+  question.number = ticket.number;
+  question.place = ticket.place;
+  if (send(socket.get(), &question, sizeof(question), MSG_NOSIGNAL) != sizeof(question)) return PINRAIL_ERR_NOT_FOUND;
+  status = wait_for_word(socket.get(), deadline);
+  if (!status.ok()) return status;
+  int descriptor = -1;
+  status = read_answer(socket.get(), &descriptor);
+  if (status.ok()) *descriptor_out = descriptor;
+  return status;
+}
+
+// Another process's open file.
+class Foreign {
+ public:
+  explicit Foreign(uint32_t pid) : process_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+  bool is_open() const { return process_.is_open(); }
+  int take(int64_t number) const {
+    return static_cast<int>(syscall(SYS_pidfd_getfd, process_.get(), static_cast<int>(number), 0));
+  }
+
+ private:
+  const Descriptor process_;
+};
+
+// Whether the file is that server's table.
+bool is_table(int file, const slots::Process& exporter, uint64_t server) {
+  Header header;
+  const Header right{kTable, kVersion, exporter.pid, exporter.start, server};
+  return pread(file, &header, sizeof(header), 0) == sizeof(header) && std::memcmp(&header, &right, sizeof(header)) == 0;
+}
+
+// One word of an entry. Half of an old one and half of a new one would look like a number that is not the ticket's.
+bool read_word(int file, uint32_t place, size_t offset, uint64_t* word_out) {
+  const auto at = static_cast<off_t>(offsetof(Table, entries) + place * sizeof(Entry) + offset);
+  return pread(file, word_out, sizeof(*word_out), at) == sizeof(*word_out);
+}
+
+// The number is looked at before and after: if it is the ticket's both times, the descriptor was its own between (D1).
+Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int* descriptor_out) {
+  const Foreign process(exporter.pid);
+  if (!process.is_open()) return errno == ESRCH ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
+  if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;  // it is a later one of that pid
+  const Descriptor file(process.take(ticket.directory));
+  if (!file.is_open()) return errno == EBADF ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
+  if (!is_table(file.get(), exporter, ticket.server)) return PINRAIL_ERR_NOT_FOUND;
+  uint64_t number = 0, where = 0;
+  constexpr size_t kNumber = offsetof(Entry, number), kDescriptor = offsetof(Entry, descriptor);
+  if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
+  if (!read_word(file.get(), ticket.place, kDescriptor, &where)) return PINRAIL_ERR_NOT_FOUND;
+  Descriptor found(process.take(static_cast<int64_t>(where)));
+  if (!found.is_open()) return errno == EBADF ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
+  if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
+  *descriptor_out = found.release();
+  return success();
+}
+
+}  // namespace
+
+Status fetch(const slots::Process& exporter, const Ticket& ticket, Way way, uint32_t timeout_ms, int* descriptor_out) {
+  if (ticket.number == 0 || ticket.server == 0 || ticket.place >= Server::kMost) return PINRAIL_ERR_NOT_FOUND;
+  if (exporter.user != geteuid()) return PINRAIL_ERR_PERM;
+  if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;
+  if (way != Way::socket) {
+    const Status fetched = fetch_by_pidfd(exporter, ticket, descriptor_out);
+    if (way == Way::pidfd || !fetched.is(PINRAIL_ERR_NOT_SUPPORTED)) return fetched;
+  }
+  return fetch_by_socket(exporter, ticket, timeout_ms, descriptor_out);
+}
+
+}  // namespace pinrail::descriptors

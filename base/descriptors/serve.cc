@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/descriptors/serve.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+namespace pinrail::descriptors {
+namespace {
+
+struct Peer {
+  int socket = -1;
+  int64_t until = 0;
+  uint64_t turn = 0;  // rises with each that comes
+};
+
+int64_t now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+bool is_own_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+// Never waits: who does not read its answer goes without.
+void send_answer(int socket, pinrail_status_t status, int descriptor) {
+  Answer answer;
+  answer.status = status;
+  iovec bytes{&answer, sizeof(answer)};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  }
+  while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
+  }
+}
+
+class Peers {
+ public:
+  explicit Peers(const Find& find) : find_(find) {}
+  ~Peers() {
+    for (Peer& peer : peers_) drop(&peer);
+  }
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  // What it has said by now is answered at once; else it gets a place, of the oldest if need be.
+  void welcome(int socket) {
+    if (!is_own_user(socket)) {
+      close(socket);  // it knows who we are, and why
+      return;
+    }
+    Peer* place = &peers_[0];
+    for (Peer& peer : peers_) {
+      if (peer.socket < 0 || (place->socket >= 0 && peer.turn < place->turn)) place = &peer;
+      if (place->socket < 0) break;
+    }
+    drop(place);
+    *place = {socket, now_ms() + kPatienceMs, ++turns_};
+    listen_to(place);
+  }
+
+  // One question each. A word of another length is none.
+  void listen_to(Peer* peer) {
+    Question question, more;
+    iovec bytes{&question, sizeof(question)};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;  // no room for descriptors: the kernel closes what is sent along
+    const ssize_t length = recvmsg(peer->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    const bool sane = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
+                      question.magic == more.magic && question.version == more.version;
+    if (sane) answer(peer->socket, question);
+    drop(peer);
+  }
+
+  void drop_late(int64_t now) {
+    for (Peer& peer : peers_) {
+      if (peer.socket >= 0 && peer.until <= now) drop(&peer);
+    }
+  }
+
+  // Into places of the array behind the first two; returns how many.
+  nfds_t ask_for(pollfd* entries, Peer** who) {
+    nfds_t count = 0;
+    for (Peer& peer : peers_) {
+      if (peer.socket < 0) continue;
+      entries[count] = {peer.socket, POLLIN, 0};
+      who[count++] = &peer;
+    }
+    return count;
+  }
+
+ private:
+  void answer(int socket, const Question& question) const {
+    const Descriptor descriptor(find_(question));
+    send_answer(socket, descriptor.is_open() ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND, descriptor.get());
+  }
+  static void drop(Peer* peer) {
+    if (peer->socket >= 0) close(peer->socket);
+    *peer = {};
+  }
+  const Find& find_;
+  Peer peers_[kMostPeers];
+  uint64_t turns_ = 0;
+};
+
+// Everybody who waits. False: there is no descriptor left for them just now.
+bool accept_all(int listener, Peers* peers) {
+  for (;;) {
+    const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket >= 0) {
+      peers->welcome(socket);
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    return errno == EAGAIN;
+  }
+}
+
+}  // namespace
+
+void serve(int listener, int wake, const Find& find) {
+  constexpr int kLookAgainMs = 100;  // at late peers, and for a descriptor for a new one
+  Peers peers(find);
+  bool may_accept = true;
+  for (;;) {
+    pollfd entries[2 + kMostPeers] = {{wake, POLLIN, 0}, {may_accept ? listener : -1, POLLIN, 0}};
+    Peer* who[kMostPeers] = {};
+    const nfds_t count = peers.ask_for(entries + 2, who);
+    const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kLookAgainMs : -1);
+    if (ready < 0 && errno != EINTR) return;
+    if (ready > 0 && entries[0].revents != 0) return;
+    for (nfds_t i = 0; ready > 0 && i < count; ++i) {
+      if (entries[2 + i].revents != 0) peers.listen_to(who[i]);
+    }
+    peers.drop_late(now_ms());
+    may_accept = accept_all(listener, &peers);
+  }
+}
+
+}  // namespace pinrail::descriptors

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The exporter's side: the table, and how its server comes and goes. What the thread does is in serve.cc.
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "base/descriptors/serve.h"
+#include "base/descriptors/wire.h"
+
+namespace pinrail::descriptors {
+namespace {
+
+constexpr int kBacklog = 64;
+
+// Never 0.
+bool random_number(uint64_t* number_out) {
+  if (getrandom(number_out, sizeof(*number_out), 0) != sizeof(*number_out)) return false;
+  *number_out |= 1;
+  return true;
+}
+
+}  // namespace
+
+socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out) {
+  *address_out = {};
+  address_out->sun_family = AF_UNIX;
+  char* name = address_out->sun_path + 1;  // abstract: it begins with 0, and goes with its socket
+  const int length =
+      std::snprintf(name, sizeof(address_out->sun_path) - 1, "pinrail-gpu.%u.%u.%llx.%llx", process.user, process.pid,
+                    static_cast<unsigned long long>(process.start), static_cast<unsigned long long>(server));
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
+}
+
+// Sealed, so that nobody who maps or reads it can be surprised by its length.
+Status Directory::create(const slots::Process& self, uint64_t server) {
+  file = memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0 || ftruncate(file, sizeof(Table)) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  table = static_cast<Table*>(at);  // a new file is zeros: free entries
+  table->header = Header{kTable, kVersion, self.pid, self.start, server};
+  return success();
+}
+
+Directory::~Directory() {
+  if (table != nullptr) munmap(table, sizeof(Table));
+  if (file >= 0) close(file);
+}
+
+void Directory::disown() {
+  munmap(table, sizeof(Table));
+  table = nullptr;
+  file = -1;
+}
+
+Server::Server() = default;
+
+Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_out) {
+  if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
+  Descriptor owned(descriptor);
+  uint64_t number = 0;
+  Guard guard(mutex_);
+  const Status started = running_ ? success() : start(self);
+  if (!started.ok()) return started;
+  Table* table = directory_->table;
+  uint32_t place = lowest_;
+  while (place < kMost && table->entries[place].number.load() != 0) ++place;
+  if (place == kMost || !random_number(&number)) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  lowest_ = place + 1;
+  table->entries[place].descriptor.store(owned.release());
+  table->entries[place].number.store(number);  // last: who reads it finds its descriptor
+  *ticket_out = {table->header.server, number, place, static_cast<uint32_t>(directory_->file)};
+  return success();
+}
+
+// The number first: who took the descriptor by its number and sees its ticket still there, took the right one (D1).
+void Server::remove(const Ticket& ticket) {
+  Guard guard(mutex_);
+  if (directory_ == nullptr || ticket.number == 0 || ticket.place >= kMost) return;
+  Entry& entry = directory_->table->entries[ticket.place];
+  uint64_t expected = ticket.number;
+  if (!entry.number.compare_exchange_strong(expected, 0)) return;
+  close(static_cast<int>(entry.descriptor.load()));
+  lowest_ = std::min(lowest_, ticket.place);
+}
+
+Status Server::start(const slots::Process& self) {
+  uint64_t random = 0;
+  directory_.reset(new (std::nothrow) Directory);
+  Status status = directory_ != nullptr && random_number(&random) ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
+  if (status.ok()) status = directory_->create(self, random);
+  if (status.ok()) status = open_socket(self);
+  if (status.ok()) status = start_thread();
+  if (!status.ok()) close_all();
+  return status;
+}
+
+Status Server::open_socket(const slots::Process& self) {
+  sockaddr_un address;
+  const socklen_t length = name_socket(self, directory_->table->header.server, &address);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const bool open = wake_ >= 0 && listener_ >= 0 &&
+                    bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                    listen(listener_, kBacklog) == 0;
+  return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+// The program's signals are not for this thread.
+Status Server::start_thread() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  running_ = pthread_create(&thread_, nullptr, run, this) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return running_ ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+// Takes the lock for its copy of a descriptor alone: a peer that reads slowly holds up nobody who exports.
+void* Server::run(void* server_pointer) {
+  auto* server = static_cast<Server*>(server_pointer);
+  pthread_setname_np(pthread_self(), "pinrail-fds");
+  serve(server->listener_, server->wake_, [server](const Question& question) {
+    Guard guard(server->mutex_);
+    if (question.place >= kMost) return -1;
+    const Entry& entry = server->directory_->table->entries[question.place];
+    if (question.number == 0 || entry.number.load() != question.number) return -1;
+    return fcntl(static_cast<int>(entry.descriptor.load()), F_DUPFD_CLOEXEC, 0);
+  });
+  return nullptr;
+}
+
+void Server::close_all() {
+  if (directory_ != nullptr && directory_->table != nullptr) {
+    for (Entry& entry : directory_->table->entries) {
+      if (entry.number.exchange(0) != 0) close(static_cast<int>(entry.descriptor.load()));
+    }
+  }
+  directory_.reset();
+  for (int* each : {&listener_, &wake_}) {
+    if (*each >= 0) close(*each);
+    *each = -1;
+  }
+}
+
+// Nobody else is in any more, but the thread; it takes the lock, so it is not held while waiting for it.
+Server::~Server() {
+  pthread_t thread{};
+  bool running = false;
+  {
+    Guard guard(mutex_);
+    running = running_;
+    thread = thread_;
+  }
+  if (running) {
+    const uint64_t one = 1;
+    while (write(wake_, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+    pthread_join(thread, nullptr);
+  }
+  Guard guard(mutex_);
+  close_all();
+}
+
+// The lock may be held for ever here.
+void Server::disown() NO_THREAD_SAFETY_ANALYSIS {
+  running_ = false;
+  listener_ = wake_ = -1;
+  Directory* const parents = directory_.release();
+  if (parents == nullptr) return;
+  parents->disown();
+  delete parents;
+}
+
+}  // namespace pinrail::descriptors

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// wire.h - what both sides of a server of descriptors agree on: the table's file, the socket's name, one question and
+// one answer.
+#ifndef PINRAIL_BASE_DESCRIPTORS_WIRE_H
+#define PINRAIL_BASE_DESCRIPTORS_WIRE_H
+
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "base/descriptors/descriptors.h"
+
+namespace pinrail::descriptors {
+
+constexpr uint32_t kQuestion = 0x51444650, kAnswer = 0x41444650, kTable = 0x54444650;
+constexpr uint32_t kVersion = 1;
+
+struct Question {
+  uint32_t magic = kQuestion, version = kVersion;
+  uint64_t number = 0;
+  uint32_t place = 0, zero = 0;
+};
+
+struct Answer {
+  uint32_t magic = kAnswer;
+  int32_t status = 0;  // SUCCESS, and the descriptor comes with it; or NOT_FOUND
+};
+
+// The file: a header, then kMost entries.
+struct Header {
+  uint32_t magic = kTable, version = kVersion;
+  uint64_t pid = 0, start = 0, server = 0;
+};
+
+struct Entry {
+  std::atomic<uint64_t> number;  // 0: free. It is 0 before the descriptor is closed
+  std::atomic<int64_t> descriptor;
+};
+
+struct Table {
+  Header header;
+  Entry entries[Server::kMost];
+};
+
+// The table, as its server has it.
+struct Directory {
+  Directory() = default;
+  ~Directory();
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  Status create(const slots::Process& self, uint64_t server);
+  void disown();  // leaves the file open
+
+  Table* table = nullptr;
+  int file = -1;
+};
+
+// Returns the address' length.
+socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out);
+
+// Closes what it holds.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  int release() {
+    const int number = number_;
+    number_ = -1;
+    return number;
+  }
+
+ private:
+  int number_;
+};
+
+}  // namespace pinrail::descriptors
+
+#endif

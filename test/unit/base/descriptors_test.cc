@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Descriptors for other processes: the right one or none, to the same user alone, whatever peers and servers do.
+#include "base/descriptors/descriptors.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/descriptors/serve.h"
+#include "base/descriptors/wire.h"
+#include "test/support/child.h"
+#include "test/support/proc_status.h"
+
+namespace pinrail::test {
+namespace {
+
+using descriptors::Descriptor;
+using descriptors::fetch;
+using descriptors::Server;
+using descriptors::Ticket;
+using descriptors::Way;
+
+constexpr uint32_t kLongMs = 20000, kShortMs = 50;
+
+slots::Process self() {
+  slots::Process process;
+  EXPECT_TRUE(slots::this_process(&process).ok());
+  return process;
+}
+
+// A file that holds that number.
+int make_file(uint64_t content) {
+  const int file = memfd_create("descriptors-test", MFD_CLOEXEC);
+  EXPECT_EQ(pwrite(file, &content, sizeof(content), 0), ssize_t{sizeof(content)});
+  return file;
+}
+
+uint64_t content_of(int file) {
+  uint64_t content = 0;
+  EXPECT_EQ(pread(file, &content, sizeof(content), 0), ssize_t{sizeof(content)});
+  return content;
+}
+
+class Descriptors : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    server_.reset();
+    EXPECT_EQ(open_descriptors(), before_);
+  }
+  Ticket put(uint64_t content) {
+    Ticket ticket;
+    EXPECT_TRUE(server_->put(process_, make_file(content), &ticket).ok());
+    return ticket;
+  }
+  Status try_fetch(const Ticket& ticket, Way way, uint64_t* content_out = nullptr, uint32_t timeout = kLongMs) const {
+    int number = -1;
+    const Status status = fetch(process_, ticket, way, timeout, &number);
+    const Descriptor file(status.ok() ? number : -1);
+    if (status.ok() && content_out != nullptr) *content_out = content_of(file.get());
+    return status;
+  }
+  void expect_content(const Ticket& ticket, uint64_t content) const {
+    for (const Way way : {Way::any, Way::socket, Way::pidfd}) {
+      uint64_t seen = 0;
+      EXPECT_EQ(try_fetch(ticket, way, &seen).code(), PINRAIL_SUCCESS) << int{static_cast<uint8_t>(way)};
+      EXPECT_EQ(seen, content);
+    }
+  }
+  void expect_status(const Ticket& ticket, pinrail_status_t status) const {
+    for (const Way way : {Way::any, Way::socket, Way::pidfd}) EXPECT_EQ(try_fetch(ticket, way).code(), status);
+  }
+  // A connection to the server, as a peer of any manners has it.
+  int connect_to(const Ticket& ticket) const {
+    sockaddr_un address;
+    const socklen_t length = descriptors::name_socket(process_, ticket.server, &address);
+    const int peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(connect(peer, reinterpret_cast<const sockaddr*>(&address), length), 0);
+    return peer;
+  }
+
+  const slots::Process process_ = self();
+  const size_t before_ = open_descriptors();
+  std::unique_ptr<Server> server_ = std::make_unique<Server>();
+};
+
+TEST_F(Descriptors, each_way_brings_the_file_that_was_put_in) {
+  const Ticket first = put(11), second = put(22);
+  expect_content(first, 11);
+  expect_content(second, 22);
+}
+
+TEST_F(Descriptors, another_process_gets_it_too) {
+  const Ticket ticket = put(33);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        uint64_t by_socket = 0, by_pidfd = 0;
+        const Status first = try_fetch(ticket, Way::socket, &by_socket);
+        const Status second = try_fetch(ticket, Way::pidfd, &by_pidfd);
+        return ChildAnswer{first.code(), second.code(), static_cast<int64_t>(by_socket),
+                           static_cast<int64_t>(by_pidfd)};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[2], 33);
+  EXPECT_EQ(answer[3], 33);
+}
+
+TEST_F(Descriptors, what_was_removed_is_gone_although_its_place_and_its_number_serve_again) {
+  const Ticket old_one = put(1);
+  server_->remove(old_one);
+  const Ticket new_one = put(2);
+  EXPECT_EQ(new_one.place, old_one.place);
+  expect_status(old_one, PINRAIL_ERR_NOT_FOUND);
+  expect_content(new_one, 2);
+  server_->remove(old_one);  // again: ignored
+  expect_content(new_one, 2);
+}
+
+TEST_F(Descriptors, a_forged_ticket_brings_nothing) {
+  const Ticket right = put(1);
+  Ticket wrong = right;
+  wrong.number ^= 1u << 20;
+  expect_status(wrong, PINRAIL_ERR_NOT_FOUND);
+  wrong = right;
+  wrong.place = 77;
+  expect_status(wrong, PINRAIL_ERR_NOT_FOUND);
+  wrong.place = Server::kMost;
+  expect_status(wrong, PINRAIL_ERR_NOT_FOUND);
+  wrong = right;
+  wrong.server ^= 1u << 20;
+  expect_status(wrong, PINRAIL_ERR_NOT_FOUND);
+  wrong = right;
+  wrong.directory = 0;  // standard input
+  EXPECT_TRUE(try_fetch(wrong, Way::pidfd).is(PINRAIL_ERR_NOT_FOUND));
+  wrong.directory = 1000000;
+  EXPECT_TRUE(try_fetch(wrong, Way::pidfd).is(PINRAIL_ERR_NOT_FOUND));
+  expect_status(Ticket{}, PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(Descriptors, a_server_that_was_started_anew_does_not_answer_for_the_old_one) {
+  const Ticket old_one = put(1);
+  server_ = std::make_unique<Server>();
+  const Ticket new_one = put(2);
+  EXPECT_NE(new_one.server, old_one.server);
+  expect_status(old_one, PINRAIL_ERR_NOT_FOUND);
+  expect_content(new_one, 2);
+}
+
+TEST_F(Descriptors, an_exporter_that_is_dead_or_whose_pid_is_anothers_by_now_is_not_found) {
+  const Ticket ticket = put(1);
+  slots::Process other = process_;
+  other.start ^= 1;
+  int number = -1;
+  for (const Way way : {Way::socket, Way::pidfd}) {
+    EXPECT_TRUE(fetch(other, ticket, way, kLongMs, &number).is(PINRAIL_ERR_NOT_FOUND));
+  }
+}
+
+TEST_F(Descriptors, of_another_users_nothing_is_asked) {
+  const Ticket ticket = put(1);
+  slots::Process other = process_;
+  other.user += 1;
+  int number = -1;
+  EXPECT_TRUE(fetch(other, ticket, Way::any, kLongMs, &number).is(PINRAIL_ERR_PERM));
+}
+
+TEST_F(Descriptors, another_user_who_asks_is_refused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Ticket ticket = put(1);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        if (setresuid(65534, 65534, 65534) != 0) return ChildAnswer{1};
+        const Descriptor stranger(connect_to(ticket));
+        descriptors::Question question;
+        question.number = ticket.number;
+        question.place = ticket.place;
+        descriptors::Answer said;
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+        iovec bytes{&said, sizeof(said)};
+        msghdr message{};
+        message.msg_iov = &bytes;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        send(stranger.get(), &question, sizeof(question), MSG_NOSIGNAL);
+        return ChildAnswer{0, recvmsg(stranger.get(), &message, 0)};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], 0);
+  EXPECT_LE(answer[1], 0) << "there was an answer";
+  expect_content(ticket, 1);
+}
+
+TEST_F(Descriptors, peers_that_say_nothing_hold_up_nobody) {
+  const Ticket ticket = put(7);
+  std::vector<int> silent;
+  for (int i = 0; i < 3 * descriptors::kMostPeers; ++i) silent.push_back(connect_to(ticket));
+  uint64_t seen = 0;
+  EXPECT_TRUE(try_fetch(ticket, Way::socket, &seen).ok());
+  EXPECT_EQ(seen, 7u);
+  char byte = 0;
+  EXPECT_EQ(recv(silent[0], &byte, 1, 0), 0) << "the oldest is dropped when there are too many";
+  EXPECT_EQ(recv(silent.back(), &byte, 1, 0), 0) << "the youngest when its time is over";
+  for (const int peer : silent) close(peer);
+}
+
+TEST_F(Descriptors, peers_that_talk_nonsense_are_dropped) {
+  const Ticket ticket = put(8);
+  descriptors::Question question;
+  question.number = ticket.number;
+  question.place = ticket.place;
+  descriptors::Question strange = question;
+  strange.magic ^= 1;
+  std::vector<char> much(10000, 'x');
+  const std::pair<const void*, size_t> words[] = {
+      {&question, sizeof(question) - 1}, {&strange, sizeof(strange)}, {much.data(), much.size()}, {much.data(), 0}};
+  for (const auto& [bytes, length] : words) {
+    const Descriptor peer(connect_to(ticket));
+    char byte = 0;
+    ASSERT_EQ(send(peer.get(), bytes, length, MSG_NOSIGNAL), static_cast<ssize_t>(length));
+    EXPECT_EQ(recv(peer.get(), &byte, 1, 0), 0) << length;
+  }
+  const Descriptor gone(connect_to(ticket));  // asks, and does not wait for its answer
+  EXPECT_EQ(send(gone.get(), &question, sizeof(question), MSG_NOSIGNAL), ssize_t{sizeof(question)});
+  close(Descriptor(connect_to(ticket)).release());
+  expect_content(ticket, 8);
+}
+
+// A server of the test's own manners, under the name of a ticket.
+class Impostor {
+ public:
+  Impostor(const slots::Process& process, const Ticket& ticket, std::function<void(int)> manners)
+      : manners_(std::move(manners)) {
+    sockaddr_un address;
+    const socklen_t length = descriptors::name_socket(process, ticket.server, &address);
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_.get(), 1), 0);
+    thread_ = std::thread([this] {
+      const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (peer.is_open()) manners_(peer.get());
+    });
+  }
+  ~Impostor() {
+    shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+
+ private:
+  const Descriptor listener_{socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  const std::function<void(int)> manners_;
+  std::thread thread_;
+};
+
+void wait_for_the_end(int peer) {
+  char bytes[64];
+  while (recv(peer, bytes, sizeof(bytes), 0) > 0) {
+  }
+}
+
+void send_files(int peer, int count) {
+  descriptors::Answer answer;
+  iovec bytes{&answer, sizeof(answer)};
+  msghdr message{};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
+  if (count != 0) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(static_cast<size_t>(count) * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(static_cast<size_t>(count) * sizeof(int));
+    const int zeros[8] = {};
+    std::memcpy(CMSG_DATA(header), zeros, static_cast<size_t>(count) * sizeof(int));
+  }
+  EXPECT_GT(sendmsg(peer, &message, MSG_NOSIGNAL), 0);
+}
+
+TEST_F(Descriptors, a_server_that_never_answers_ends_in_time) {
+  const Ticket ticket{0x1234567, 1, 0, 0};
+  const Impostor impostor(process_, ticket, wait_for_the_end);
+  EXPECT_TRUE(try_fetch(ticket, Way::socket, nullptr, kShortMs).is(PINRAIL_ERR_NOT_AVAILABLE));
+}
+
+TEST_F(Descriptors, an_answer_that_is_none_is_an_error_and_leaves_nothing_open) {
+  const Ticket ticket{0x1234567, 1, 0, 0};
+  const std::function<void(int)> manners[] = {
+      [](int peer) { send_files(peer, 0); }, [](int peer) { send_files(peer, 2); },
+      [](int peer) { send_files(peer, 7); }, [](int peer) { send(peer, "hello", 5, MSG_NOSIGNAL); }};
+  for (const auto& each : manners) {
+    const Impostor impostor(process_, ticket, [&](int peer) {
+      each(peer);
+      wait_for_the_end(peer);
+    });
+    EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_ERROR);
+  }
+  const Impostor impostor(process_, ticket, [](int) {});  // hangs up
+  EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(Descriptors, another_process_under_the_exporters_name_is_not_believed) {
+  const Ticket ticket{0x7654321, 1, 0, 0};
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const Descriptor reading(ready[0]), writing(ready[1]);
+  const pid_t child = fork();
+  if (child == 0) {
+    const Impostor impostor(process_, ticket, [](int peer) {
+      send_files(peer, 1);
+      wait_for_the_end(peer);
+    });
+    if (write(writing.get(), "r", 1) == 1) pause();
+    _exit(0);
+  }
+  char byte = 0;
+  EXPECT_EQ(read(reading.get(), &byte, 1), 1);
+  EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_PERM);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST_F(Descriptors, where_the_kernel_bars_the_one_way_the_other_is_taken) {
+  const Ticket ticket = put(5);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        uint64_t seen = 0;
+        if (!refuse_system_call(SYS_pidfd_getfd, EPERM)) return ChildAnswer{1};
+        const Status barred = try_fetch(ticket, Way::pidfd);
+        const Status other = try_fetch(ticket, Way::any, &seen);
+        return ChildAnswer{0, barred.code(), other.code(), static_cast<int64_t>(seen)};
+      },
+      &answer));
+  if (answer[0] != 0) GTEST_SKIP() << "system calls cannot be refused here";
+  EXPECT_EQ(answer[1], PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[3], 5);
+}
+
+// The child drops all that it has of the parent's; the parent serves on.
+TEST_F(Descriptors, a_forked_child_disowns_and_the_parent_serves_on) {
+  const Ticket ticket = put(6);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        server_->disown();
+        server_.reset();
+        return ChildAnswer{1};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], 1);
+  expect_content(ticket, 6);
+}
+
+TEST_F(Descriptors, a_table_that_is_full_says_so_and_leaks_nothing) {
+  std::vector<Ticket> tickets(3);
+  for (Ticket& ticket : tickets) ticket = put(1);
+  Ticket more;
+  EXPECT_TRUE(server_->put(process_, -1, &more).is(PINRAIL_ERR_BAD_PARAM));
+  server_->remove(tickets[1]);
+  EXPECT_EQ(put(2).place, tickets[1].place) << "the lowest free place";
+}
+
+// D1, while places and numbers are used again and again.
+TEST_F(Descriptors, what_is_fetched_while_others_come_and_go_is_the_right_one_or_none) {
+  constexpr int kRounds = 3000;
+  std::atomic<uint64_t> serial{1};
+  struct Shared {
+    std::mutex mutex;
+    Ticket ticket;
+    uint64_t content = 0;
+  } shared;
+  shared.content = serial++;
+  shared.ticket = put(shared.content);
+  std::atomic<bool> stopping{false};
+  std::thread changer([&] {
+    while (!stopping.load()) {
+      const uint64_t content = serial++;
+      Ticket fresh;
+      ASSERT_TRUE(server_->put(process_, make_file(content), &fresh).ok());
+      Ticket old_one;
+      {
+        const std::lock_guard<std::mutex> lock(shared.mutex);
+        old_one = shared.ticket;
+        shared.ticket = fresh;
+        shared.content = content;
+      }
+      server_->remove(old_one);
+    }
+  });
+  int right = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    Ticket ticket;
+    uint64_t content = 0, seen = 0;
+    {
+      const std::lock_guard<std::mutex> lock(shared.mutex);
+      ticket = shared.ticket;
+      content = shared.content;
+    }
+    const Status status = try_fetch(ticket, i % 2 == 0 ? Way::pidfd : Way::socket, &seen);
+    ASSERT_TRUE(status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) << status.code();
+    if (!status.ok()) continue;
+    ++right;
+    ASSERT_EQ(seen, content);
+  }
+  stopping.store(true);
+  changer.join();
+  EXPECT_GT(right, 0);
+}
+
+}  // namespace
+}  // namespace pinrail::test
