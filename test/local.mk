@@ -415,8 +415,8 @@ TESTS += test/unit/base/descriptors_test
 test_unit_base_descriptors_test_SOURCES = test/unit/base/descriptors_test.cc
 test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescriptors.la base/libslots.la -lgtest_main \
 	$(GTEST_LIBS)
-test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_slots_test.cc \
-	test/conform/gpu_house.h
+test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_modes_test.cc \
+	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
 test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_house.h

@@ -107,6 +107,8 @@ class GpuPool {
     EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
     return figures;
   }
+  // How many registrations are.
+  size_t referenced() const { return pool_->ops->referenced(pool_->module); }
   bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
 
   pinrail_status_t status;
