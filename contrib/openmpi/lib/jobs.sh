@@ -5,9 +5,10 @@
 
 job_seconds=1800 # the programs themselves end if they hang (test/openmpi/common.h); this is for mpirun
 own=() # options without which a job by Open MPI's own grdma would lack something
-# Ranks outnumber processors here; root is who runs tests in many a container.
+# Ranks outnumber processors here, and others use them too: a rank that is bound to one would wait for that one. Root is
+# who runs tests in many a container.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-common=(--oversubscribe --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
+common=(--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
 
 # prepare BUILD: programs and the options that select ours; without an MPI all is skipped.
 prepare() {
