@@ -39,7 +39,8 @@ select_ours() {
 }
 
 # job LOG RANKS [MPIRUN_OPTION]... -- PROGRAM [ARGUMENT]...: its exit status, and the time in LOG.took. Without
-# address randomisation, so that two runs of one program allocate at the same addresses.
+# address randomisation, so that two runs of one program allocate at the same addresses. In the foreground, so that
+# who ends the tests ends the job.
 job() {
   local log=$1 ranks=$2 options=()
   shift 2
@@ -47,7 +48,7 @@ job() {
   local program=$2
   shift 2
   local start=$EPOCHREALTIME status=0
-  timeout -k 10 "$job_seconds" mpirun -np "$ranks" "${common[@]}" "${options[@]}" \
+  timeout --foreground -k 10 "$job_seconds" mpirun -np "$ranks" "${common[@]}" "${options[@]}" \
     setarch -R "$build/test/openmpi/$program" "$@" >"$log" 2>&1 </dev/null || status=$?
   awk -v from="$start" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s\n", to - from }' >"$log.took"
   return "$status"
