@@ -402,10 +402,11 @@ test_unit_fake_cuda_double_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/cuda_ipc
 TESTS += test/conform/cuda_ipc
-test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/registrar_conformance.h \
+test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_ipc_kinds_test.cc \
+	test/conform/gpu_slot.h test/conform/gpu_memory.h test/conform/registrar_conformance.h \
 	test/conform/registrar_subject.cc test/support/skip_main.cc
 test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-test_conform_cuda_ipc_LDADD = test/fake/libcuda.la $(registrar_conformance_libs)
+test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
 check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story test/gpu/hit_cost
 TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu_soak_test.sh
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
@@ -423,7 +424,7 @@ test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.c
 test_conform_gpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
-	test/gpu/driver.cc test/gpu/contents.h
+	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h
 test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
 	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la

@@ -3,7 +3,7 @@
 // refuses.
 #include <cstring>
 
-#include "framework/registrar/request.h"
+#include "test/conform/gpu_slot.h"
 #include "test/conform/registrar_conformance.h"
 #include "test/fake/cuda/cuda_double.h"
 #include "test/support/child.h"
@@ -12,34 +12,6 @@ namespace pinrail::test {
 namespace {
 
 constexpr uint32_t kPeer = 77;
-
-// A registration with its tail, as a pool would lend it.
-struct Slot {
-  explicit Slot(const pinrail_registrar_t& of) : table(of), memory(sizeof(pinrail_registration_t) + of.tail_size + 64) {
-    void* at = memory.data();
-    size_t room = memory.size();
-    reg = static_cast<pinrail_registration_t*>(std::align(64, sizeof(*reg) + of.tail_size, at, room));
-  }
-  Status make(uint32_t kind, uintptr_t addr, size_t length, const pinrail_gpu_handle_t* block = nullptr) {
-    pinrail_register_request_t request{};
-    request.size = sizeof(request);
-    request.kind = kind;
-    request.fd = -1;
-    request.addr = reinterpret_cast<void*>(addr);
-    request.length = length;
-    request.handle = block;
-    request.handle_length = block == nullptr ? 0 : sizeof(*block);
-    reg->base = request.addr;
-    reg->length = length;
-    return table.register_mem(table.context, &request, reg);
-  }
-  Status end() { return table.deregister_mem(table.context, reg, PINRAIL_REASON_RELEASED); }
-  const pinrail_gpu_handle_t& block() const { return *static_cast<const pinrail_gpu_handle_t*>(registrar_tail(reg)); }
-
-  const pinrail_registrar_t& table;
-  std::vector<char> memory;
-  pinrail_registration_t* reg;
-};
 
 class CudaIpc : public ::testing::Test {
  protected:

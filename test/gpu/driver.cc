@@ -23,6 +23,13 @@ bool Driver::load(bool is_double, const char** why_out) {
                    PINRAIL_LOOK_UP(free, cuMemFree) && PINRAIL_LOOK_UP(write, cuMemcpyHtoD) &&
                    PINRAIL_LOOK_UP(get_handle, cuIpcGetMemHandle) && PINRAIL_LOOK_UP(open, cuIpcOpenMemHandle) &&
                    PINRAIL_LOOK_UP(close, cuIpcCloseMemHandle);
+  has_kinds = PINRAIL_LOOK_UP(granularity, cuMemGetAllocationGranularity) && PINRAIL_LOOK_UP(create, cuMemCreate) &&
+              PINRAIL_LOOK_UP(release, cuMemRelease) && PINRAIL_LOOK_UP(reserve, cuMemAddressReserve) &&
+              PINRAIL_LOOK_UP(give_back, cuMemAddressFree) && PINRAIL_LOOK_UP(map, cuMemMap) &&
+              PINRAIL_LOOK_UP(unmap, cuMemUnmap) && PINRAIL_LOOK_UP(set_access, cuMemSetAccess) &&
+              PINRAIL_LOOK_UP(create_pool, cuMemPoolCreate) && PINRAIL_LOOK_UP(destroy_pool, cuMemPoolDestroy) &&
+              PINRAIL_LOOK_UP(alloc_from_pool, cuMemAllocFromPoolAsync) &&
+              PINRAIL_LOOK_UP(free_async, cuMemFreeAsync) && PINRAIL_LOOK_UP(wait, cuStreamSynchronize);
   open_handles = reinterpret_cast<size_t (*)()>(dlsym(library, "cuda_double_open_handles"));
   if (!all) *why_out = "the driver lacks a function";
   return all;

@@ -21,6 +21,21 @@ struct Driver {
   decltype(&::cuIpcGetMemHandle) get_handle = nullptr;
   decltype(&::cuIpcOpenMemHandle) open = nullptr;
   decltype(&::cuIpcCloseMemHandle) close = nullptr;
+  // Of drivers that are not too old; NULL: not there.
+  decltype(&::cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&::cuMemCreate) create = nullptr;
+  decltype(&::cuMemRelease) release = nullptr;
+  decltype(&::cuMemAddressReserve) reserve = nullptr;
+  decltype(&::cuMemAddressFree) give_back = nullptr;
+  decltype(&::cuMemMap) map = nullptr;
+  decltype(&::cuMemUnmap) unmap = nullptr;
+  decltype(&::cuMemSetAccess) set_access = nullptr;
+  decltype(&::cuMemPoolCreate) create_pool = nullptr;
+  decltype(&::cuMemPoolDestroy) destroy_pool = nullptr;
+  decltype(&::cuMemAllocFromPoolAsync) alloc_from_pool = nullptr;
+  decltype(&::cuMemFreeAsync) free_async = nullptr;
+  decltype(&::cuStreamSynchronize) wait = nullptr;
+  bool has_kinds = false;              // all of those
   size_t (*open_handles)() = nullptr;  // the double's alone
 
   // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver. why_out:

@@ -4,22 +4,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace pinrail::gpu_test {
 namespace {
 
 constexpr char kUsage[] =
-    "Usage: soak [--double] [--mode 1|2|3|4] [--rounds N] [--monitor NAME]\n"
+    "Usage: soak [--double] [--mode 1|2|3|4] [--rounds N] [--kind ipc|vmm|pool] [--monitor NAME]\n"
     "Two processes: one allocates GPU memory, exports and frees it in a loop, at the same address, smaller, larger "
     "and\n"
     "shifted; the other opens it through rgpusm and compares every byte.\n"
     "  --double        the driver double instead of a real driver\n"
     "  --mode N        leave_pinned and size_limit: 1 no, none; 2 no, limited; 3 yes, none (default); 4 yes, limited\n"
+    "  --kind NAME     of the memory: ipc, cuMemAlloc's (default); vmm, cuMemCreate's; pool, of a stream-ordered pool\n"
     "  --rounds N      default 100000\n"
     "  --monitor NAME  how the exporter learns of frees: external (default; every other one is reported) or cuda\n"
     "The last line: soak: N rounds, N bytes verified, N stale, N open handles left. Exit: 0 no stale byte and no "
     "handle\n"
-    "left; 1 otherwise; 2 usage; 77 no driver here.\n";
+    "left; 1 otherwise; 2 usage; 77 no driver here, or not that kind.\n";
 
 bool fail(const char* what, const char* value, int* exit_out) {
   std::fprintf(stderr, "soak: %s%s\n%s", what, value, kUsage);
@@ -31,6 +33,16 @@ bool number(const char* text, uint64_t least, uint64_t most, uint64_t* out) {
   char* end = nullptr;
   *out = std::strtoull(text, &end, 10);
   return *text >= '0' && *text <= '9' && *end == '\0' && *out >= least && *out <= most;
+}
+
+bool kind_of(const char* text, Kind* kind_out) {
+  const char* const names[] = {"ipc", "vmm", "pool"};
+  for (const Kind kind : {Kind::ipc, Kind::vmm, Kind::pool}) {
+    if (std::strcmp(text, names[static_cast<int>(kind)]) != 0) continue;
+    *kind_out = kind;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -55,6 +67,9 @@ bool read_options(int argc, char** argv, SoakOptions* options, int* exit_out) {
     } else if (std::strcmp(name, "--rounds") == 0) {
       if (!number(text, 1, UINT32_MAX, &value)) return fail("--rounds is a number from 1 on, not ", text, exit_out);
       options->rounds = value;
+    } else if (std::strcmp(name, "--kind") == 0) {
+      if (!kind_of(text, &options->kind)) return fail("--kind is ipc, vmm or pool, not ", text, exit_out);
+      options->kind_name = text;
     } else if (std::strcmp(name, "--monitor") == 0) {
       if (*text == '\0') return fail("--monitor lacks its value", "", exit_out);
       options->monitor = text;

@@ -5,11 +5,15 @@
 
 #include <cstdint>
 
+#include "test/gpu/memory.h"
+
 namespace pinrail::gpu_test {
 
 struct SoakOptions {
   bool is_double = false;
   int mode = 3;
+  Kind kind = Kind::ipc;
+  const char* kind_name = "ipc";
   uint64_t rounds = 100000;
   const char* monitor = "external";
 };

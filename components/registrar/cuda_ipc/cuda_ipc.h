@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // cuda_ipc.h - one registrar of GPU memory: handles of one's own allocations, mappings of peers' allocations.
 //
-// Owns     the primary contexts that it retained, and the mappings behind its registrations.
+// Owns     the primary contexts that it retained, the mappings behind its registrations, and the file descriptors
+// behind
+//          its blocks.
 // Threads  all functions may run together; create and destroy exclude the rest.
 //
 // I1  Around each call of the driver that needs one, the primary context of the device is current, and what was current
 //     before is again afterwards.
 // I2  In a forked child nothing is asked of the driver.
+// I3  What a failed call had got of the driver it gave back; what could not be given back is said.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 
@@ -14,6 +17,8 @@
 #include <sys/types.h>
 
 #include "base/core/lock.h"
+#include "base/descriptors/descriptors.h"
+#include "base/slots/process.h"
 #include "components/registrar/cuda_ipc/cuda_library.h"
 
 namespace pinrail::cuda_ipc {
@@ -36,13 +41,28 @@ struct Registrar {
   Mutex mutex{LockRank::registrar};
   CUcontext contexts[kMostDevices] GUARDED_BY(mutex) = {};
   pinrail_registrar_t limits{};
+  slots::Process self;                           // pid 0: the system does not say, and no descriptor can be passed
+  descriptors::Server server;                    // of one's own memory
+  descriptors::Way way = descriptors::Way::any;  // to peers' descriptors
+  uint32_t fd_timeout_ms = 0;
 };
 
 // What is kept behind each registration.
 struct Tail {
   pinrail_gpu_handle_t block;  // first: the pools read it
-  CUdeviceptr mapped;          // of a peer's memory; 0: none
   int32_t device;
+  // Of a peer's memory; 0: not, or not any more.
+  CUdeviceptr mapped;
+  CUdeviceptr reserved;                   // the addresses of physical memory
+  CUmemGenericAllocationHandle imported;  // physical memory itself, until it is mapped
+  CUmemoryPool pool;
+};
+
+// Which allocation a pointer lies in, and how peers can have it.
+struct Found {
+  pinrail_gpu_range_t range;
+  pinrail_gpu_kind_t kind;
+  CUmemoryPool pool;  // of that kind
 };
 
 // The device's primary context, current while this lives. (Not a lock: each thread has its own stack of contexts.)
@@ -61,6 +81,18 @@ class Current {
 
 // What an error of the driver is here; says it, with what was asked of the driver, unless it is an everyday one.
 Status status_of(const Registrar& registrar, const char* call, CUresult error);
+
+// cuda_ipc_identify.cc. NOT_FOUND: it is no GPU memory; NOT_SUPPORTED: of this kind the driver tells too little.
+Status look_up(const Registrar& registrar, const void* addr, Found* found_out);
+
+// cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds beyond cuMemAlloc's. The context is current. export_...: the driver's
+// part of the block, and the descriptor, which is the caller's, -1: none. open_...: into the tail, as far as it came.
+Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out);
+Status open_vmm(Registrar* registrar, int descriptor, Tail* tail);
+Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out);
+Status open_pool(Registrar* registrar, int descriptor, Tail* tail);
+// What the tail still has of a peer's memory, from the last to the first; on an error the rest stays in it.
+Status close_peer(Registrar* registrar, Tail* tail);
 
 // In the table.
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);

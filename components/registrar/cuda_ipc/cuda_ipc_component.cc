@@ -16,6 +16,8 @@ const char kHelp[] =
 #include "components/registrar/cuda_ipc/cuda_ipc_help.txt"
     ;
 
+constexpr pinrail_enum_value_t kWays[] = {{0, "auto"}, {1, "socket"}, {2, "pidfd"}, {0, nullptr}};
+
 constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "library", "libcuda.so.1",
      "File name of the CUDA driver library, as dlopen takes it. For sites that keep it where the loader does not look.",
@@ -23,7 +25,13 @@ constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "device", "-1",
      "Number of the GPU in whose context the memory of peers is mapped. -1: the GPU where it lies if this process sees "
      "that one, else GPU 0.",
-     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 4, nullptr, -1, kMostDevices - 1, nullptr}};
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 4, nullptr, -1, kMostDevices - 1, nullptr},
+    {sizeof(pinrail_param_t), "fds", "auto",
+     "How the file descriptors of peers' memory (cuMemCreate, stream-ordered pools) are fetched. socket: the peer is "
+     "asked. pidfd: they are taken without its help, which the kernel may bar. auto: pidfd, else socket.",
+     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 7, kWays, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "fd_timeout", "1000", "Milliseconds that a peer has to answer who asks for a descriptor.",
+     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 3600000, nullptr}};
 
 void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
   char line[256];
@@ -93,6 +101,19 @@ pinrail_status_t read_device(Registrar* registrar) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
+// How descriptors come and go; without /proc they do not.
+pinrail_status_t read_descriptors(Registrar* registrar) {
+  const pinrail_host_t* host = registrar->component->host;
+  pinrail_param_value_t way{}, timeout{};
+  Status status = host->param(host, "fds", &way);
+  if (status.ok()) status = host->param(host, "fd_timeout", &timeout);
+  if (!status.ok()) return status.code();
+  registrar->way = static_cast<descriptors::Way>(way.i);
+  registrar->fd_timeout_ms = static_cast<uint32_t>(timeout.u);
+  if (!slots::this_process(&registrar->self).ok()) registrar->self = {};
+  return PINRAIL_SUCCESS;
+}
+
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
   table.size = sizeof(table);
@@ -115,6 +136,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
   registrar->process = getpid();
   pinrail_status_t status = find_devices(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_device(registrar.get());
+  if (status == PINRAIL_SUCCESS) status = read_descriptors(registrar.get());
   if (status != PINRAIL_SUCCESS) return status;
   fill_table(registrar.get());
   *registrar_out = registrar.release()->limits;
@@ -123,7 +145,10 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
 
 void destroy(void*, pinrail_registrar_t* table) {
   const std::unique_ptr<Registrar> registrar(static_cast<Registrar*>(table->context));
-  if (getpid() != registrar->process) return;  // I2
+  if (getpid() != registrar->process) {  // I2
+    registrar->server.disown();
+    return;
+  }
   Guard guard(registrar->mutex);
   for (int i = 0; i < registrar->device_count; ++i) {
     if (registrar->contexts[i] != nullptr) registrar->cuda.cuDevicePrimaryCtxRelease(i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Contexts, errors, and what a pointer is.
+// Contexts and errors.
 #include <cstdio>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -67,27 +67,6 @@ Status status_of(const Registrar& registrar, const char* call, CUresult error) {
   const pinrail_help_arg_t args[] = {{"call", call}, {"error", number}};
   registrar.component->host->help(registrar.component->host, "driver failed", args, 2);
   return status;
-}
-
-pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out) {
-  auto* registrar = static_cast<Registrar*>(context);
-  if (range_out->size < sizeof(*range_out)) return PINRAIL_ERR_VERSION;
-  unsigned type = 0;
-  CUdeviceptr base = 0;
-  size_t length = 0;
-  unsigned long long id = 0;
-  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID};
-  void* values[] = {&type, &base, &length, &id};
-  const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
-  const CUresult error = registrar->cuda.cuPointerGetAttributes(4, names, values, pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttributes", error).code();
-  if (type != CU_MEMORYTYPE_DEVICE || base == 0 || length == 0) return PINRAIL_ERR_NOT_FOUND;
-  range_out->base = reinterpret_cast<void*>(base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
-  range_out->length = length;
-  range_out->buffer_id = id;
-  return PINRAIL_SUCCESS;
 }
 
 }  // namespace pinrail::cuda_ipc

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "framework/registrar/request.h"
@@ -36,71 +37,138 @@ void make_copies_wait(const Registrar& registrar, CUdeviceptr pointer) {
   registrar.cuda.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
 }
 
-Status get_handle(Registrar* registrar, CUdeviceptr pointer, int device, CUipcMemHandle* handle_out) {
+Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block) {
+  CUipcMemHandle handle{};
+  const auto pointer = reinterpret_cast<CUdeviceptr>(found.range.base);
+  const CUresult error = registrar->cuda.cuIpcGetMemHandle(&handle, pointer);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;  // memory of a kind that has no such handle
+  static_assert(sizeof(block->driver) == sizeof(handle), "it fits");
+  std::memcpy(block->driver, &handle, sizeof(handle));
+  return status_of(*registrar, "cuIpcGetMemHandle", error);
+}
+
+Status export_kind(Registrar* registrar, const Found& found, int device, pinrail_gpu_handle_t* block,
+                   int* descriptor_out) {
   const Current current(registrar, device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  make_copies_wait(*registrar, pointer);
-  const CUresult error = registrar->cuda.cuIpcGetMemHandle(handle_out, pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;  // memory of a kind that has no such handle
-  return status_of(*registrar, "cuIpcGetMemHandle", error);
+  make_copies_wait(*registrar, reinterpret_cast<CUdeviceptr>(found.range.base));
+  switch (found.kind) {
+    case PINRAIL_GPU_IPC: return export_ipc(registrar, found, block);
+    case PINRAIL_GPU_POOL: return export_pool(registrar, found, block, descriptor_out);
+    default: return export_vmm(registrar, found, block, descriptor_out);
+  }
+}
+
+// The server has it from here on, or it is closed.
+Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_handle_t* block) {
+  if (descriptor < 0) return success();
+  descriptors::Ticket ticket;
+  const Status status = registrar->server.put(registrar->self, descriptor, &ticket);
+  if (!status.ok()) return status;
+  block->fd_server = ticket.server;
+  block->fd_number = ticket.number;
+  block->fd_place = ticket.place;
+  block->fd_table = ticket.directory;
+  return status;
+}
+
+descriptors::Ticket ticket_of(const pinrail_gpu_handle_t& block) {
+  return {block.fd_server, block.fd_number, block.fd_place, block.fd_table};
 }
 
 // The id is asked before and after: memory that was replaced meanwhile has another one, and the handle may be of
 // either.
 Status export_own(Registrar* registrar, const pinrail_register_request_t& request, Tail* tail) {
+  Found before{}, after{};
+  Status status = look_up(*registrar, request.addr, &before);
+  if (!status.ok()) return status;
+  if (before.range.base != request.addr || before.range.length != request.length) return PINRAIL_ERR_BAD_PARAM;
   const auto pointer = reinterpret_cast<CUdeviceptr>(request.addr);
-  pinrail_gpu_range_t before{}, after{};
-  before.size = after.size = sizeof(before);
-  Status status = identify(registrar, request.addr, &before);
-  if (!status.ok()) return status;
-  if (before.base != request.addr || before.length != request.length) return PINRAIL_ERR_BAD_PARAM;
   const int device = device_of_pointer(*registrar, pointer);
-  CUipcMemHandle handle{};
-  status = get_handle(registrar, pointer, device, &handle);
+  pinrail_gpu_handle_t block{};
+  int descriptor = -1;
+  status = export_kind(registrar, before, device, &block, &descriptor);
+  if (status.ok()) status = hand_over(registrar, descriptor, &block);
   if (!status.ok()) return status;
-  status = identify(registrar, request.addr, &after);
-  if (!status.ok()) return status;
-  if (after.buffer_id != before.buffer_id) return PINRAIL_ERR_NOT_FOUND;
-  pinrail_gpu_handle_t& block = tail->block;
-  block.kind = PINRAIL_GPU_IPC;
+  status = look_up(*registrar, request.addr, &after);
+  if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;
+  if (!status.ok()) {
+    registrar->server.remove(ticket_of(block));
+    return status;
+  }
+  block.kind = before.kind;
   block.base = pointer;
   block.length = request.length;
-  block.buffer_id = before.buffer_id;
+  block.buffer_id = before.range.buffer_id;
   std::memcpy(block.device, registrar->uuids[device], sizeof(block.device));
-  static_assert(sizeof(block.driver) == sizeof(handle), "it fits");
-  std::memcpy(block.driver, &handle, sizeof(handle));
-  tail->mapped = 0;
+  *tail = {};
+  tail->block = block;
   tail->device = device;
   return success();
+}
+
+Status open_ipc(Registrar* registrar, Tail* tail) {
+  CUipcMemHandle handle;
+  std::memcpy(&handle, tail->block.driver, sizeof(handle));
+  const CUresult error = registrar->cuda.cuIpcOpenMemHandle(&tail->mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  if (error != CUDA_SUCCESS) tail->mapped = 0;
+  return status_of(*registrar, "cuIpcOpenMemHandle", error);
+}
+
+// The block's descriptor, which is the caller's; -1: it needs none.
+Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_handle_t& block, int* descriptor_out) {
+  *descriptor_out = -1;
+  if (block.kind == PINRAIL_GPU_IPC || block.kind == PINRAIL_GPU_FABRIC) return success();
+  slots::Process exporter;
+  exporter.pid = block.pid;
+  exporter.user = block.user;
+  exporter.start = block.start;
+  const Status status =
+      descriptors::fetch(exporter, ticket_of(block), registrar.way, registrar.fd_timeout_ms, descriptor_out);
+  if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) {
+    const std::string pid = std::to_string(block.pid), limit = std::to_string(registrar.fd_timeout_ms);
+    const pinrail_help_arg_t args[] = {{"pid", pid.c_str()}, {"limit", limit.c_str()}};
+    registrar.component->host->help(registrar.component->host, "no descriptor", args, 2);
+    return PINRAIL_ERR_ERROR;
+  }
+  return status;
+}
+
+Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
+  const Current current(registrar, tail->device);
+  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
+  switch (tail->block.kind) {
+    case PINRAIL_GPU_IPC: return open_ipc(registrar, tail);
+    case PINRAIL_GPU_POOL: return open_pool(registrar, descriptor, tail);
+    default: return open_vmm(registrar, descriptor, tail);
+  }
+}
+
+// A close that fails is tried once more: what is not closed keeps the peer's memory for as long as this process lives.
+Status close_surely(Registrar* registrar, Tail* tail) {
+  const Status status = close_peer(registrar, tail);
+  return status.ok() ? status : close_peer(registrar, tail);
 }
 
 Status open_peer(Registrar* registrar, const pinrail_register_request_t& request, pinrail_registration_t* reg) {
   if (request.handle == nullptr || request.handle_length != sizeof(pinrail_gpu_handle_t)) return PINRAIL_ERR_BAD_PARAM;
-  const auto& block = *static_cast<const pinrail_gpu_handle_t*>(request.handle);
-  if (block.kind != PINRAIL_GPU_IPC) return PINRAIL_ERR_NOT_SUPPORTED;
-  Tail* tail = tail_of(reg);
-  CUipcMemHandle handle;
-  std::memcpy(&handle, block.driver, sizeof(handle));
-  const int device = device_for(*registrar, block);
-  CUdeviceptr mapped = 0;
-  {
-    const Current current(registrar, device);
-    if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-    const CUresult error = registrar->cuda.cuIpcOpenMemHandle(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    if (error != CUDA_SUCCESS) return status_of(*registrar, "cuIpcOpenMemHandle", error);
+  Tail tail{};
+  tail.block = *static_cast<const pinrail_gpu_handle_t*>(request.handle);
+  if (tail.block.kind < PINRAIL_GPU_IPC || tail.block.kind > PINRAIL_GPU_POOL) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (tail.block.kind != PINRAIL_GPU_IPC && !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
+  tail.device = device_for(*registrar, tail.block);
+  int number = -1;
+  Status status = fetch_descriptor(*registrar, tail.block, &number);
+  if (!status.ok()) return status;
+  status = open_kind(registrar, number, &tail);
+  if (number >= 0) close(number);
+  if (!status.ok()) {
+    close_surely(registrar, &tail).ignore();  // it has said what it could not give back
+    return status;
   }
-  tail->block = block;
-  tail->mapped = mapped;
-  tail->device = device;
-  reg->base = reinterpret_cast<void*>(mapped);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
+  *tail_of(reg) = tail;
+  reg->base = reinterpret_cast<void*>(tail.mapped);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
   return success();
-}
-
-Status close_peer(Registrar* registrar, const Tail& tail) {
-  const Current current(registrar, tail.device);
-  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  const CUresult error = registrar->cuda.cuIpcCloseMemHandle(tail.mapped);
-  return status_of(*registrar, "cuIpcCloseMemHandle", error);
 }
 
 template <typename Copy>
@@ -124,15 +192,13 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   return open_peer(registrar, *request, reg).code();
 }
 
-// A close that fails is tried once more: what is not closed keeps the peer's memory for as long as this process lives.
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t) {
   auto* registrar = static_cast<Registrar*>(context);
   Tail* tail = tail_of(reg);
-  if (tail->mapped == 0 || getpid() != registrar->process) return PINRAIL_SUCCESS;
-  Status status = close_peer(registrar, *tail);
-  if (!status.ok()) status = close_peer(registrar, *tail);
-  tail->mapped = 0;
-  return status.code();
+  if (getpid() != registrar->process) return PINRAIL_SUCCESS;
+  if (tail->mapped != 0) return close_surely(registrar, tail).code();
+  registrar->server.remove(ticket_of(tail->block));
+  return PINRAIL_SUCCESS;
 }
 
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,

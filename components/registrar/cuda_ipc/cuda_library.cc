@@ -21,9 +21,13 @@ Status Library::open(const char* file, const char** why_out) {
     return PINRAIL_ERR_NOT_AVAILABLE;
   }
   bool all = true;
+  has_younger = true;
 #define PINRAIL_CUDA_NAME(name) #name
 #define PINRAIL_CUDA_LOAD(name) all = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && all;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_LOAD)
+#define PINRAIL_CUDA_TRY(name) has_younger = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_younger;
+  PINRAIL_CUDA_YOUNGER_FUNCTIONS(PINRAIL_CUDA_TRY)
+#undef PINRAIL_CUDA_TRY
 #undef PINRAIL_CUDA_LOAD
 #undef PINRAIL_CUDA_NAME
   dlclose(handle);  // NODELETE: it stays

@@ -28,13 +28,36 @@
   X(cuMemcpyDtoH)                 \
   X(cuMemcpyHtoD)
 
+// Functions of drivers from 11.7 on; without them only memory of cuMemAlloc is known.
+#define PINRAIL_CUDA_YOUNGER_FUNCTIONS(X) \
+  X(cuPointerGetAttribute)                \
+  X(cuMemGetAddressRange)                 \
+  X(cuMemFree)                            \
+  X(cuMemAddressReserve)                  \
+  X(cuMemAddressFree)                     \
+  X(cuMemMap)                             \
+  X(cuMemUnmap)                           \
+  X(cuMemSetAccess)                       \
+  X(cuMemRelease)                         \
+  X(cuMemRetainAllocationHandle)          \
+  X(cuMemExportToShareableHandle)         \
+  X(cuMemImportFromShareableHandle)       \
+  X(cuMemPoolDestroy)                     \
+  X(cuMemPoolSetAccess)                   \
+  X(cuMemPoolExportToShareableHandle)     \
+  X(cuMemPoolImportFromShareableHandle)   \
+  X(cuMemPoolExportPointer)               \
+  X(cuMemPoolImportPointer)
+
 namespace pinrail::cuda_ipc {
 
 struct Library {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
 #define PINRAIL_CUDA_FIELD(name) decltype(&::name) name = nullptr;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_FIELD)
+  PINRAIL_CUDA_YOUNGER_FUNCTIONS(PINRAIL_CUDA_FIELD)
 #undef PINRAIL_CUDA_FIELD
+  bool has_younger = false;  // all of them
 
   // NOT_AVAILABLE and the reason in words, which lives until the next call of the loader. It is never unmapped again:
   // the driver has threads of its own.

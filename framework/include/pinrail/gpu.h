@@ -28,7 +28,10 @@ typedef struct pinrail_gpu_range {
 
 /** How the memory is opened: the meaning of `driver` below. */
 typedef enum pinrail_gpu_kind {
-  PINRAIL_GPU_IPC = 1 /**< a CUipcMemHandle of the CUDA driver */
+  PINRAIL_GPU_IPC = 1,    /**< a CUipcMemHandle of the CUDA driver */
+  PINRAIL_GPU_VMM = 2,    /**< nothing: physical memory (cuMemCreate) comes by a file descriptor */
+  PINRAIL_GPU_FABRIC = 3, /**< a CUmemFabricHandle: physical memory without a descriptor */
+  PINRAIL_GPU_POOL = 4    /**< CUmemPoolPtrExportData: stream-ordered memory; its pool comes by a file descriptor */
 } pinrail_gpu_kind_t;
 
 /**
@@ -52,7 +55,13 @@ typedef struct pinrail_gpu_handle {
   uint64_t machine;   /**< boot and pid namespace of the exporter */
   uint8_t device[16]; /**< UUID of the GPU */
   uint8_t driver[64]; /**< the driver's handle */
-  uint8_t zero[88];   /**< 0; for later versions */
+  uint64_t
+      fd_server; /**< random number in the name of the exporter's socket, which gives out the file descriptor; 0: the
+                           kind needs none */
+  uint64_t fd_number; /**< random number by which that knows the descriptor */
+  uint32_t fd_place;  /**< where in the exporter's table of descriptors */
+  uint32_t fd_table;  /**< the table's own descriptor, for who may take it by pidfd_getfd() */
+  uint8_t zero[64];   /**< 0; for later versions */
   uint64_t checksum;  /**< of all bytes before it */
 } pinrail_gpu_handle_t;
 

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a pointer is: which allocation, by which id, and of which kind.
+#include "components/registrar/cuda_ipc/cuda_ipc.h"
+
+namespace pinrail::cuda_ipc {
+namespace {
+
+// Numbers, for older headers lack the names.
+constexpr auto kMemoryBlockId = static_cast<CUpointer_attribute>(20);
+constexpr uint64_t kDescriptorType = 1, kFabricType = 8;
+
+struct Plain {
+  unsigned type = 0;
+  CUdeviceptr base = 0;
+  size_t length = 0;
+  unsigned long long id = 0;
+  int is_legacy = 0;
+};
+
+// All that there is to know of memory of cuMemAlloc, in one call: it is asked on each hit of an owner.
+Status ask_plain(const Registrar& registrar, CUdeviceptr pointer, Plain* plain_out) {
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* values[] = {&plain_out->type, &plain_out->base, &plain_out->length, &plain_out->id, &plain_out->is_legacy};
+  const CUresult error = registrar.cuda.cuPointerGetAttributes(5, names, values, pointer);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
+  if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttributes", error);
+  const bool is_gpu = plain_out->type == CU_MEMORYTYPE_DEVICE && plain_out->base != 0 && plain_out->length != 0;
+  return is_gpu ? success() : Status(PINRAIL_ERR_NOT_FOUND);
+}
+
+// What is mapped at an address, and not what was reserved around it. The id of a reservation stays when other physical
+// memory is mapped there: that memory's own is mixed in.
+Status ask_mapping(const Registrar& registrar, CUdeviceptr pointer, Plain* plain) {
+  unsigned long long block = 0;
+  CUresult error = registrar.cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
+  if (error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
+  if (error != CUDA_SUCCESS) return status_of(registrar, "cuMemGetAddressRange", error);
+  error = registrar.cuda.cuPointerGetAttribute(&block, kMemoryBlockId, pointer);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttribute", error);
+  plain->id ^= block * 0x9E3779B97F4A7C15u;
+  return success();
+}
+
+// Not cuMemAlloc's, or that of a driver without IPC: then as the driver sees it when it is asked for a handle.
+Status ask_younger(const Registrar& registrar, CUdeviceptr pointer, Plain* plain, Found* found) {
+  unsigned long long types = 0;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
+  void* values[] = {&found->pool, &types};
+  const CUresult error = registrar.cuda.cuPointerGetAttributes(2, names, values, pointer);
+  if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttributes", error);
+  if (found->pool != nullptr) {
+    found->kind = PINRAIL_GPU_POOL;
+    return success();
+  }
+  if ((types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
+  if ((types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;  // blocks do not leave the machine
+  return ask_mapping(registrar, pointer, plain);
+}
+
+}  // namespace
+
+Status look_up(const Registrar& registrar, const void* addr, Found* found_out) {
+  const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
+  Plain plain;
+  Found found{};
+  found.kind = PINRAIL_GPU_IPC;
+  Status status = ask_plain(registrar, pointer, &plain);
+  if (status.ok() && plain.is_legacy == 0 && registrar.cuda.has_younger) {
+    status = ask_younger(registrar, pointer, &plain, &found);
+  }
+  if (!status.ok()) return status;
+  found.range.size = sizeof(found.range);
+  found.range.base = reinterpret_cast<void*>(plain.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
+  found.range.length = plain.length;
+  found.range.buffer_id = plain.id;
+  *found_out = found;
+  return success();
+}
+
+pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out) {
+  if (range_out->size < sizeof(*range_out)) return PINRAIL_ERR_VERSION;
+  Found found{};
+  const Status status = look_up(*static_cast<Registrar*>(context), addr, &found);
+  if (status.ok()) *range_out = found.range;
+  return status.code();
+}
+
+}  // namespace pinrail::cuda_ipc

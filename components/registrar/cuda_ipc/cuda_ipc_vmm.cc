@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Physical memory of virtual memory management (cuMemCreate): by a file descriptor, or a fabric handle. And the way
+// back of all kinds.
+#include <cstring>
+
+#include "components/registrar/cuda_ipc/cuda_ipc.h"
+
+namespace pinrail::cuda_ipc {
+namespace {
+
+constexpr auto kFabricType = static_cast<CUmemAllocationHandleType>(8);  // older headers lack the name
+
+// Mapped from its beginning on: the driver takes no other offset yet.
+Status export_physical(const Registrar& registrar, const Found& found, CUmemGenericAllocationHandle physical,
+                       pinrail_gpu_handle_t* block, int* descriptor_out) {
+  int descriptor = -1;
+  const bool by_fabric = found.kind == PINRAIL_GPU_FABRIC;
+  void* const into = by_fabric ? static_cast<void*>(block->driver) : &descriptor;
+  const auto type = by_fabric ? kFabricType : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const CUresult error = registrar.cuda.cuMemExportToShareableHandle(into, physical, type, 0);
+  if (error != CUDA_SUCCESS) return status_of(registrar, "cuMemExportToShareableHandle", error);
+  *descriptor_out = descriptor;
+  return success();
+}
+
+CUresult import_physical(const Registrar& registrar, int descriptor, Tail* tail) {
+  if (tail->block.kind == PINRAIL_GPU_FABRIC) {
+    return registrar.cuda.cuMemImportFromShareableHandle(&tail->imported, tail->block.driver, kFabricType);
+  }
+  void* const number = reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
+  return registrar.cuda.cuMemImportFromShareableHandle(&tail->imported, number,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
+
+CUresult map_physical(const Registrar& registrar, Tail* tail, const char** call_out) {
+  const Library& cuda = registrar.cuda;
+  const size_t length = tail->block.length;
+  *call_out = "cuMemAddressReserve";
+  CUresult error = cuda.cuMemAddressReserve(&tail->reserved, length, 0, 0, 0);
+  if (error != CUDA_SUCCESS) {
+    tail->reserved = 0;
+    return error;
+  }
+  *call_out = "cuMemMap";
+  error = cuda.cuMemMap(tail->reserved, length, 0, tail->imported, 0);
+  if (error != CUDA_SUCCESS) return error;
+  tail->mapped = tail->reserved;
+  *call_out = "cuMemSetAccess";
+  CUmemAccessDesc access{};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = tail->device;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return cuda.cuMemSetAccess(tail->mapped, length, &access, 1);
+}
+
+CUresult unmap(const Library& cuda, const Tail& tail, const char** call_out) {
+  switch (tail.block.kind) {
+    case PINRAIL_GPU_IPC: *call_out = "cuIpcCloseMemHandle"; return cuda.cuIpcCloseMemHandle(tail.mapped);
+    case PINRAIL_GPU_POOL: *call_out = "cuMemFree"; return cuda.cuMemFree(tail.mapped);
+    default: *call_out = "cuMemUnmap"; return cuda.cuMemUnmap(tail.mapped, tail.block.length);
+  }
+}
+
+// One step of the way back; SUCCESS and nothing left: that was all.
+CUresult give_back_last(const Library& cuda, Tail* tail, const char** call_out) {
+  CUresult error = CUDA_SUCCESS;
+  if (tail->mapped != 0) {
+    error = unmap(cuda, *tail, call_out);
+    if (error == CUDA_SUCCESS) tail->mapped = 0;
+  } else if (tail->reserved != 0) {
+    *call_out = "cuMemAddressFree";
+    error = cuda.cuMemAddressFree(tail->reserved, tail->block.length);
+    if (error == CUDA_SUCCESS) tail->reserved = 0;
+  } else if (tail->imported != 0) {
+    *call_out = "cuMemRelease";
+    error = cuda.cuMemRelease(tail->imported);
+    if (error == CUDA_SUCCESS) tail->imported = 0;
+  } else if (tail->pool != nullptr) {
+    *call_out = "cuMemPoolDestroy";
+    error = cuda.cuMemPoolDestroy(tail->pool);
+    if (error == CUDA_SUCCESS) tail->pool = nullptr;
+  }
+  return error;
+}
+
+bool has_anything(const Tail& tail) {
+  return tail.mapped != 0 || tail.reserved != 0 || tail.imported != 0 || tail.pool != nullptr;
+}
+
+}  // namespace
+
+Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out) {
+  if (found.kind == PINRAIL_GPU_VMM && registrar->self.pid == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  const Library& cuda = registrar->cuda;
+  CUmemGenericAllocationHandle physical = 0;
+  CUresult error = cuda.cuMemRetainAllocationHandle(&physical, found.range.base);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // unmapped since
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error);
+  const Status status = export_physical(*registrar, found, physical, block, descriptor_out);
+  error = cuda.cuMemRelease(physical);
+  if (error != CUDA_SUCCESS) error = cuda.cuMemRelease(physical);
+  if (error != CUDA_SUCCESS) status_of(*registrar, "cuMemRelease", error).ignore();  // it is said
+  return status;
+}
+
+// Once it is mapped the handle is not needed any more, and goes with the rest of the way back if it does not go now.
+Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
+  CUresult error = import_physical(*registrar, descriptor, tail);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // what came is no memory, or not any more
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemImportFromShareableHandle", error);
+  const char* call = "";
+  error = map_physical(*registrar, tail, &call);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
+  if (registrar->cuda.cuMemRelease(tail->imported) == CUDA_SUCCESS) tail->imported = 0;
+  return success();
+}
+
+Status close_peer(Registrar* registrar, Tail* tail) {
+  if (!has_anything(*tail)) return success();
+  const Current current(registrar, tail->device);
+  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
+  while (has_anything(*tail)) {
+    const char* call = "";
+    const CUresult error = give_back_last(registrar->cuda, tail, &call);
+    if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
+  }
+  return success();
+}
+
+}  // namespace pinrail::cuda_ipc

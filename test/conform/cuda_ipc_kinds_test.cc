@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// registrar/cuda_ipc, kinds beyond cuMemAlloc's: physical memory by a descriptor or a fabric handle, stream-ordered
+// memory. Exporter and importer are one process here; test/gpu/soak has two.
+#include <cstdlib>
+#include <cstring>
+
+#include "base/slots/process.h"
+#include "test/conform/gpu_memory.h"
+#include "test/conform/gpu_slot.h"
+#include "test/conform/registrar_conformance.h"
+#include "test/support/proc_status.h"
+
+namespace pinrail::test {
+namespace {
+
+class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+    CUmemoryPool usual = nullptr;  // made once, and kept
+    ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
+    descriptors_ = open_descriptors();
+    open_with({});
+  }
+  void TearDown() override {
+    cuda_double_forget();
+    EXPECT_EQ(cuda_double_context_depth(), 1u);
+    device_.reset();
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_EQ(cuda_double_used(), 0u);
+    EXPECT_EQ(open_descriptors(), descriptors_);
+    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  }
+  void open_with(const std::vector<std::pair<std::string, std::string>>& settings) {
+    std::string why;
+    ASSERT_TRUE(ComponentDevice::open("cuda_ipc", {settings.begin(), settings.end()}, nullptr, &device_, &why).ok())
+        << why;
+  }
+  const pinrail_registrar_t& table() const { return device_->table(); }
+  Status export_all(Slot* slot, const GpuMemory& memory) const {
+    return slot->make(PINRAIL_KIND_GPU, memory.at(), GpuMemory::kBytes);
+  }
+  // The block with what the pool adds.
+  static pinrail_gpu_handle_t block_of(const Slot& slot) {
+    pinrail_gpu_handle_t block = slot.block();
+    slots::Process self;
+    EXPECT_TRUE(slots::this_process(&self).ok());
+    block.pid = self.pid;
+    block.user = self.user;
+    block.start = self.start;
+    return block;
+  }
+  Status open_peer(Slot* slot, const pinrail_gpu_handle_t& block) const {
+    return slot->make(PINRAIL_KIND_REMOTE, block.base, block.length, &block);
+  }
+  void expect_same_bytes(const Slot& slot, const GpuMemory& memory, unsigned stamp) const {
+    const std::vector<unsigned char> sent = stamped(stamp, 0, 5000);
+    std::vector<unsigned char> seen(5000);
+    const size_t at = GpuMemory::kBytes - 5000;
+    ASSERT_EQ(cuMemcpyHtoD(memory.at() + at, sent.data(), sent.size()), CUDA_SUCCESS);
+    ASSERT_EQ(table().device_read(table().context, slot.reg, at, seen.data(), seen.size()), PINRAIL_SUCCESS);
+    EXPECT_EQ(seen, sent);
+  }
+  // An export and an open, and all of it given back; whatever fails. How far it came.
+  int once(const GpuMemory& memory) {
+    Slot own(table()), peer(table());
+    if (!export_all(&own, memory).ok()) return 0;
+    const bool opened = open_peer(&peer, block_of(own)).ok();
+    if (opened) {
+      EXPECT_TRUE(peer.end().ok());
+    }
+    EXPECT_TRUE(own.end().ok());
+    return opened ? 2 : 1;
+  }
+
+  std::unique_ptr<Device> device_;
+  CUcontext context_ = nullptr;
+  size_t descriptors_ = 0;
+};
+
+TEST_P(CudaKinds, a_block_opens_the_same_memory_by_each_way) {
+  for (const char* way : {"auto", "socket", "pidfd"}) {
+    device_.reset();
+    open_with({{"fds", way}});
+    const GpuMemory memory(GetParam());
+    Slot own(table()), peer(table());
+    ASSERT_TRUE(export_all(&own, memory).ok()) << way;
+    EXPECT_EQ(own.block().kind, uint32_t{GetParam()});
+    ASSERT_TRUE(open_peer(&peer, block_of(own)).ok()) << way;
+    EXPECT_NE(reinterpret_cast<CUdeviceptr>(peer.reg->base), memory.at());
+    expect_same_bytes(peer, memory, 5);
+    EXPECT_TRUE(peer.end().ok());
+    EXPECT_TRUE(own.end().ok());
+  }
+}
+
+TEST_P(CudaKinds, whichever_call_of_the_driver_fails_nothing_stays_open) {
+  const GpuMemory memory(GetParam());
+  ASSERT_EQ(once(memory), 2);
+  cuda_double_forget();
+  ASSERT_EQ(once(memory), 2);
+  const uint64_t calls = cuda_double_calls("*");
+  const size_t before = open_descriptors();
+  EXPECT_GT(calls, 15u);
+  int failed = 0;
+  for (const CUresult error : {CUDA_ERROR_UNKNOWN, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE}) {
+    for (uint64_t n = 1; n <= calls; ++n) {
+      cuda_double_forget();
+      cuda_double_fail("*", n, error, 0);
+      failed += once(memory) != 2 ? 1 : 0;
+      EXPECT_EQ(cuda_double_open_handles(), 0u) << n;
+      EXPECT_EQ(cuda_double_context_depth(), 1u) << n;
+      EXPECT_EQ(open_descriptors(), before) << n;
+    }
+  }
+  EXPECT_GT(failed, 20);
+}
+
+TEST_P(CudaKinds, what_is_not_given_back_at_the_first_try_is_at_the_second) {
+  const GpuMemory memory(GetParam());
+  const char* const functions[] = {"cuMemUnmap", "cuMemAddressFree", "cuMemRelease", "cuMemFree", "cuMemPoolDestroy"};
+  for (const char* function : functions) {
+    Slot own(table()), peer(table());
+    ASSERT_TRUE(export_all(&own, memory).ok());
+    ASSERT_TRUE(open_peer(&peer, block_of(own)).ok());
+    cuda_double_fail(function, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT_TRUE(peer.end().ok()) << function;
+    cuda_double_forget();
+    EXPECT_TRUE(own.end().ok());
+    EXPECT_EQ(cuda_double_open_handles(), 0u) << function;
+  }
+}
+
+TEST_P(CudaKinds, a_block_whose_registration_is_gone_is_not_found) {
+  GpuMemory memory(GetParam());
+  Slot own(table()), peer(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  const pinrail_gpu_handle_t block = block_of(own);
+  ASSERT_TRUE(own.end().ok());
+  memory.free();
+  EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_NOT_FOUND));
+}
+
+TEST_P(CudaKinds, other_memory_at_the_same_address_has_another_id) {
+  GpuMemory memory(GetParam());
+  pinrail_gpu_range_t before{}, after{};
+  before.size = after.size = sizeof(before);
+  ASSERT_EQ(table().identify(table().context, memory.pointer(), &before), PINRAIL_SUCCESS);
+  memory.replace();
+  ASSERT_EQ(table().identify(table().context, memory.pointer(), &after), PINRAIL_SUCCESS);
+  EXPECT_EQ(before.base, after.base);
+  EXPECT_EQ(before.length, after.length);
+  EXPECT_NE(before.buffer_id, after.buffer_id);
+}
+
+TEST_P(CudaKinds, memory_that_was_not_made_to_be_shared_is_not_supported) {
+  const GpuMemory memory(GetParam(), false);
+  Slot own(table());
+  EXPECT_TRUE(export_all(&own, memory).is(PINRAIL_ERR_NOT_SUPPORTED));
+}
+
+// The kinds that come by a descriptor.
+class CudaDescriptors : public CudaKinds {};
+
+TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
+  const GpuMemory memory(GetParam());
+  Slot own(table()), peer(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  const pinrail_gpu_handle_t right = block_of(own);
+  const auto refused = [&](pinrail_status_t status, auto&& forge) {
+    pinrail_gpu_handle_t block = right;
+    forge(&block);
+    EXPECT_EQ(open_peer(&peer, block).code(), status);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+  };
+  refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->fd_number ^= 1u << 9; });
+  refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->fd_server ^= 1u << 9; });
+  refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->fd_place = 99999999; });
+  refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->fd_number = 0; });
+  refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->start += 1; });
+  refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->pid = 4999999; });
+  refused(PINRAIL_ERR_PERM, [](auto* block) { block->user += 1; });
+  refused(PINRAIL_ERR_NOT_SUPPORTED, [](auto* block) { block->kind = 5; });
+  EXPECT_TRUE(own.end().ok());
+}
+
+class CudaPools : public CudaKinds {};
+
+TEST_P(CudaPools, another_kinds_descriptor_is_not_found) {
+  const GpuMemory memory(PINRAIL_GPU_VMM), pooled(PINRAIL_GPU_POOL);
+  Slot own(table()), of_pool(table()), peer(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  ASSERT_TRUE(export_all(&of_pool, pooled).ok());
+  pinrail_gpu_handle_t block = block_of(of_pool);
+  block.fd_number = own.block().fd_number;
+  block.fd_place = own.block().fd_place;
+  EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(own.end().ok());
+  EXPECT_TRUE(of_pool.end().ok());
+}
+
+std::string name_of(const ::testing::TestParamInfo<pinrail_gpu_kind_t>& kind) {
+  const char* const names[] = {"none", "ipc", "vmm", "fabric", "pool"};
+  return names[kind.param];
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaKinds, ::testing::Values(PINRAIL_GPU_VMM, PINRAIL_GPU_FABRIC, PINRAIL_GPU_POOL),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaDescriptors, ::testing::Values(PINRAIL_GPU_VMM, PINRAIL_GPU_POOL), name_of);
+INSTANTIATE_TEST_SUITE_P(Kinds, CudaPools, ::testing::Values(PINRAIL_GPU_POOL), name_of);
+
+// Before the driver is started: by the double there are fabric handles.
+const int fabric = setenv("CUDA_DOUBLE_FABRIC", "1", 0);  // NOLINT(concurrency-mt-unsafe): before main
+
+}  // namespace
+}  // namespace pinrail::test
