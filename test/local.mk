@@ -416,6 +416,11 @@ TESTS += test/unit/base/descriptors_test
 test_unit_base_descriptors_test_SOURCES = test/unit/base/descriptors_test.cc
 test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescriptors.la base/libslots.la -lgtest_main \
 	$(GTEST_LIBS)
+check_PROGRAMS += test/conform/grdma_gpu
+TESTS += test/conform/grdma_gpu
+test_conform_grdma_gpu_SOURCES = $(fake_registrar_sources) test/conform/grdma_gpu_test.cc test/conform/gpu_memory.h
+test_conform_grdma_gpu_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_modes_test.cc \
 	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
 test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)

@@ -76,6 +76,21 @@ pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, void
 void gc_leave(const pinrail_host_t*, void* member) { gc::leave(member); }
 void gc_wake_hook(const pinrail_host_t*, pinrail_gc_when_t when) { gc::wake_hook(when); }
 
+pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail_bound_registrar_t** registrar_out,
+                                const pinrail_registrar_t** table_out) {
+  return guarded([&] {
+    pinrail_registrar_choice_t choice{};
+    choice.name = name;
+    std::unique_ptr<pinrail_bound_registrar> bound;
+    const Status status = registrar::bind(*the_house->loader, choice, 0, &bound);
+    if (!status.ok()) return status;
+    *table_out = &bound->table;
+    *registrar_out = bound.release();
+    return status;
+  });
+}
+void close_registrar(const pinrail_host_t*, pinrail_bound_registrar_t* registrar) { delete registrar; }
+
 pinrail_host_t services() {
   pinrail_host_t host{};
   host.size = sizeof(host);
@@ -98,6 +113,8 @@ pinrail_host_t services() {
   host.gc_join = gc_join;
   host.gc_leave = gc_leave;
   host.gc_wake_hook = gc_wake_hook;
+  host.registrar_open = open_registrar;
+  host.registrar_close = close_registrar;
   return host;
 }
 

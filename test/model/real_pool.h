@@ -13,6 +13,7 @@
 #include "components/mpool/grdma/grdma_device.cc"
 #include "components/mpool/grdma/grdma_evict.cc"
 #include "components/mpool/grdma/grdma_gc.cc"
+#include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
 #include "components/mpool/grdma/grdma_pending.cc"
 #include "components/mpool/grdma/grdma_register.cc"

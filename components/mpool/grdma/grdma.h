@@ -41,7 +41,8 @@ struct Area {
   size_t lru_place;                 // guarded by the cache lock
   uintptr_t reason;                 // pinrail_reason_t; relaxed atomic
   Pool* owner;
-  bool is_ready;  // stands in ready_, guarded by the cache lock
+  bool is_ready;       // stands in ready_, guarded by the cache lock
+  uint64_t buffer_id;  // of GPU memory: which allocation it was
 };
 static_assert(sizeof(Area) <= arena::kAreaBytes, "it fits");
 
@@ -74,13 +75,16 @@ struct Settings {
   bool explicit_bytes = false;  // the creator named a limit, so it must agree with the cache's
   bool explicit_count = false;
   std::string rcache_name;
+  std::string gpu_registrar;      // empty: GPU memory is not looked for
+  bool gpu_leave_pinned = false;  // what was asked for: no monitor is needed
 };
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out);
 
 // What a caller asked for, rounded out to the registrar's granularity.
 struct Request {
   Span span;
-  uint64_t how;  // as the C table has it
+  uint64_t how;            // as the C table has it
+  uint64_t buffer_id = 0;  // of GPU memory
 
   uint32_t access() const { return static_cast<uint32_t>(how); }
   uint32_t rights() const { return access() & PINRAIL_RIGHTS_MASK; }
@@ -113,9 +117,14 @@ enum class Published : uint8_t {
   alone     // another one covers it by now: dead, but its maker holds it
 };
 
+class Gpu;
+
 class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits read has a line of its own
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
+  // knows_gpu: the pool is of GPU memory, and that makes dmabufs of it; NULL: of host memory.
+  static Status create_one(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
+                           const pinrail_registrar_t* knows_gpu, Pool** pool_out);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
   // As the C table calls them: one function from the border to the index.
@@ -123,10 +132,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
                                          uint64_t how, pinrail_handle_t* handle_out);
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
   pinrail_shortcut_t shortcut();
+  void dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
   // It may have been the last reference to a dead one: somebody must sum.
   __attribute__((noinline)) void ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
+  void invalidate_all_kinds_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
   void stats(pinrail_mpool_stats_t* stats_out) const;
@@ -137,6 +148,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
  private:
   friend class Cache;
+  friend class Gpu;
 
   // Register calls that hit, per thread: a line that no two of the first threads share.
   struct alignas(128) HitCount {
@@ -144,12 +156,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   };
   static constexpr size_t kHitCounts = 64;  // threads beyond share the last one
 
-  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
-      : component_(component), host_(component->host), config_(config), settings_(settings) {}
-  ~Pool() = default;
+  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
+  ~Pool();
   Status join_cache(const char* cache_name);
   Status connect();
   void leave_cache();
+  void end_all(pinrail_thread_t* thread);
+  void open_again();
   Status join_gc_thread();
   void leave_gc_thread();
 
@@ -161,6 +174,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
                                                         uint64_t how, pinrail_handle_t* handle_out);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  __attribute__((noinline)) pinrail_status_t gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                                                       uint64_t how, pinrail_handle_t* handle_out);
+  Status register_known(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
+                        pinrail_registration_t** reg_out);
   Status register_uncached(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                           pinrail_registration_t** reg_out);
@@ -184,6 +201,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
                      pinrail_registration_t** reg_out);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  Status tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg);
+  Status ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                       pinrail_registration_t* reg);
   bool make_room(pinrail_thread_t* thread);
   Status nothing_idle(const pinrail_registration_t* own);
   void say_limit(const pinrail_registration_t* reg);
@@ -191,6 +211,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
 
   // grdma_deregister.cc
+  Pool* owner_of(const pinrail_registration_t* reg);
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
   __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
@@ -241,10 +262,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // Asked once for each registration. E5: a monitor that went blind has killed what is cached, and nothing new is kept.
   bool is_kept(uint32_t flags) const {
     return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
-           host_->monitor_works(host_, nullptr) != 0;
+           (knows_gpu_ != nullptr || host_->monitor_works(host_, nullptr) != 0);
   }
   // Asked before the device is told, while the request is pending: an event between the answer and the index is a race.
-  bool is_covered(const Span& span) const { return host_->monitor_covers(host_, span.base, span.length()) != 0; }
+  // GPU memory is covered by its buffer id.
+  bool is_covered(const Span& span) const {
+    return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
+  }
   // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
   bool has_dead(const pinrail_thread_t* thread) const {
     const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);
@@ -268,6 +292,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   const pinrail_mpool_config_t config_;
   const Settings settings_;
   pinrail_registrar_t limits_of_registrar_{};  // max_length, tail_size, thread_mode
+  const pinrail_registrar_t* knows_gpu_ = nullptr;
+  std::unique_ptr<Gpu> gpu_;  // of a pool of host memory that looks for GPU memory
   void* subscription_ = nullptr;
   void* gc_member_ = nullptr;  // NULL: nobody but callers drains. Set before hooks come in
 

@@ -68,6 +68,10 @@ constexpr pinrail_param_t kParams[] = {
      PINRAIL_TYPE_SIZE, PINRAIL_SCOPE_READONLY, 5, nullptr, 1, INT64_MAX, nullptr},
     {sizeof(pinrail_param_t), "rcache_name", "vma", "Component that indexes the registrations.", PINRAIL_TYPE_STRING,
      PINRAIL_SCOPE_READONLY, 7, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "gpu_registrar", "",
+     "Registrar that knows GPU memory (cuda_ipc): with it, GPU memory is recognised and registered whole, by dmabuf or "
+     "peer memory (GPUDirect). Starts the GPU's driver with the first pool. Empty: all memory is taken for the host's.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 4, nullptr, 0, 0, nullptr},
     bool_param("empty_cache", 6, "When room is needed, give back everything idle at once instead of the oldest one."),
     bool_param("print_stats", 5, "Print the pool's figures when it is destroyed."),
 };
@@ -108,11 +112,11 @@ pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, si
 void shortcut(void* module, pinrail_shortcut_t* shortcut_out) { *shortcut_out = pool_of(module)->shortcut(); }
 
 void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t state) {
-  pool_of(module)->ask_gc(thread, handle, state);
+  pool_of(module)->dropped_dead(thread, handle, state);
 }
 
 void invalidate_range(void* module, uintptr_t base, size_t length) {
-  pool_of(module)->invalidate_range_hook(Span::of(base, length));
+  pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
 
 pinrail_status_t evict(void* module, pinrail_thread_t* thread) {

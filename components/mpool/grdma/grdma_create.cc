@@ -2,7 +2,7 @@
 // A pool from its parameters, its creator's options and the registrar that it was given.
 #include <new>
 
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 namespace {
@@ -63,7 +63,9 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   if (!sane) return PINRAIL_ERR_BAD_PARAM;
   Resolver resolver(host);
   Settings settings;
-  const Status kept = resolve_leave_pinned(host, resolver.leave_pinned(config.leave_pinned), &settings.leave_pinned);
+  const int64_t asked = resolver.leave_pinned(config.leave_pinned);
+  settings.gpu_leave_pinned = asked != 0;
+  const Status kept = resolve_leave_pinned(host, asked, &settings.leave_pinned);
   if (!kept.ok()) return kept;
   settings.limits.bytes = resolver.limit("mpool_grdma_size_limit", config.size_limit, &settings.explicit_bytes);
   settings.limits.count = resolver.limit("mpool_grdma_count_limit", config.count_limit, &settings.explicit_count);
@@ -77,20 +79,43 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   settings.print_stats = resolver.info("mpool_grdma_print_stats").typed.i != 0;
   const char* rcache = resolver.info("mpool_grdma_rcache_name").typed.s;
   settings.rcache_name = rcache != nullptr ? rcache : "";
+  const char* gpu_registrar = resolver.info("mpool_grdma_gpu_registrar").typed.s;
+  settings.gpu_registrar = gpu_registrar != nullptr ? gpu_registrar : "";
   if (resolver.missing()) return PINRAIL_ERR_ERROR;
   *settings_out = settings;
   return success();
 }
+
+Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
+    : component_(component), host_(component->host), config_(config), settings_(settings) {}
+
+Pool::~Pool() = default;
 
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
   if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   Settings settings;
   const Status read = read_settings(component->host, config, &settings);
   if (!read.ok()) return read;
+  std::unique_ptr<Gpu> gpu;
+  Status status = success();
+  if (!settings.gpu_registrar.empty()) status = Gpu::create(component, config, settings, &gpu);
+  if (!status.ok()) return status;
+  status = create_one(component, config, settings, nullptr, pool_out);
+  if (status.ok()) {
+    (*pool_out)->gpu_ = std::move(gpu);
+  } else if (gpu != nullptr) {
+    gpu->give_up();
+  }
+  return status;
+}
+
+Status Pool::create_one(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
+                        const pinrail_registrar_t* knows_gpu, Pool** pool_out) {
   const auto drop = [](Pool* unused) { delete unused; };
   std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings), drop);
   pool->limits_of_registrar_ = *config.limits;
   pool->page_mask_ = config.limits->granularity - 1;
+  pool->knows_gpu_ = knows_gpu;
   const Status joined = pool->join_cache(config.cache_name);
   if (!joined.ok()) return joined;
   Status connected = pool->join_gc_thread();

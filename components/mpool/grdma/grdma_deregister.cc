@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way out: drop the reference; what is dead or not kept goes back to the device.
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 
@@ -10,6 +10,17 @@ inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
   return success();
+}
+
+// The pool of GPU memory, or this one.
+Pool* Pool::owner_of(const pinrail_registration_t* reg) {
+  return gpu_ != nullptr && area_of(reg).owner == gpu_->ranges() ? gpu_->ranges() : this;
+}
+
+// Whose it was is not known any more.
+void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
+  ask_gc(thread, handle, after);
+  if (gpu_ != nullptr) gpu_->ranges()->ask_gc(thread, handle, after);
 }
 
 void Pool::ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
@@ -31,7 +42,7 @@ Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
 }
 
 pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
-  return guarded([&] { return static_cast<Pool*>(pool)->deregister(thread, handle); });
+  return guarded([&] { return static_cast<Pool*>(pool)->owner_of(handle.reg)->deregister(thread, handle); });
 }
 
 // Counted in the state word: the last drop is known, and acts.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 namespace {
@@ -23,21 +23,39 @@ std::string describe(const pinrail_registration_t* reg, int64_t references) {
 }  // namespace
 
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
-  if (!close_if_idle((flags & PINRAIL_DESTROY_FORCE) != 0)) return PINRAIL_ERR_BUSY;
+  const bool force = (flags & PINRAIL_DESTROY_FORCE) != 0;
+  if (gpu_ != nullptr && !gpu_->ranges()->close_if_idle(force)) return PINRAIL_ERR_BUSY;
+  if (!close_if_idle(force)) {
+    if (gpu_ != nullptr) gpu_->ranges()->open_again();
+    return PINRAIL_ERR_BUSY;
+  }
+  if (settings_.print_stats) say_stats();
+  if (gpu_ != nullptr) gpu_->end(thread);
+  gpu_.reset();
+  end_all(thread);
+  return success();
+}
+
+void Pool::open_again() {
+  Guard guard(cache_->mutex);
+  closing_ = false;
+}
+
+// Closed: ends with `delete this`.
+void Pool::end_all(pinrail_thread_t* thread) {
   leave_gc_thread();
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
   settle(thread);
   release_all(thread);
-  if (settings_.print_stats) say_stats();
   rcache_.ops->destroy(rcache_.module);
   leave_cache();
   delete this;
-  return success();
 }
 
 size_t Pool::referenced() const {
+  const size_t of_gpu = gpu_ != nullptr ? gpu_->ranges()->referenced() : 0;
   Guard guard(cache_->mutex);
-  return count_referenced(nullptr);
+  return of_gpu + count_referenced(nullptr);
 }
 
 // list_out: the first few, in words.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // To the device and back, and how room is made for it. No lock is held here across a call of the registrar.
+#include <unistd.h>
+
 #include <string>
 
 #include "components/mpool/grdma/grdma.h"
@@ -45,6 +47,7 @@ Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint3
   reg->flags = request.flags();
   reg->pool = config_.pool;
   area_of(reg).owner = this;
+  area_of(reg).buffer_id = request.buffer_id;
 
   Status status = admit(thread, reg);
   if (!status.ok()) {
@@ -85,9 +88,34 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   }
 }
 
-// Asks the device until it agrees or nothing is left to evict (R7).
 Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  const pinrail_register_request_t request = device_request(reg);
+  pinrail_register_request_t request = device_request(reg);
+  return knows_gpu_ != nullptr ? tell_gpu_memory(thread, &request, reg) : ask_registrar(thread, request, reg);
+}
+
+// By dmabuf; where driver or device have none, as if it were host memory: a kernel with peer memory takes that.
+Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request,
+                             pinrail_registration_t* reg) {
+  const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
+  Status status = PINRAIL_ERR_NOT_SUPPORTED;
+  if (takes_dmabuf && knows_gpu_->export_dmabuf != nullptr) {
+    status = knows_gpu_->export_dmabuf(knows_gpu_->context, request->addr, request->length, &request->fd,
+                                       &request->fd_offset);
+    if (status.ok()) {
+      request->kind = PINRAIL_KIND_DMABUF;
+      status = ask_registrar(thread, *request, reg);
+      close(request->fd);
+    }
+  }
+  if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
+  *request = device_request(reg);
+  const Status as_host = ask_registrar(thread, *request, reg);
+  return as_host.ok() ? as_host : status;
+}
+
+// Asks the device until it agrees or nothing is left to evict (R7).
+Status Pool::ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                           pinrail_registration_t* reg) {
   for (;;) {
     const Status status = host_->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return status;

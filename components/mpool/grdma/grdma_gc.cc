@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Deferred deregistration, API context only: what events killed goes back to the device, once nobody holds it.
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 namespace {
@@ -137,7 +137,7 @@ void Pool::drain_if_due(pinrail_thread_t* thread) {
 Status Pool::progress(pinrail_thread_t* thread) {
   drain_own(thread, SIZE_MAX);  // what an earlier call left over
   drain_own(thread, SIZE_MAX);  // what has come since
-  return success();
+  return gpu_ != nullptr ? gpu_->ranges()->progress(thread) : success();
 }
 
 }  // namespace pinrail::grdma

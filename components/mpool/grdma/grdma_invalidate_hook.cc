@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hook context: dead, onto the gc list, stop.
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 
@@ -49,6 +49,11 @@ void Pool::invalidate_range_hook(const Span& span) {
     }
   }
   rcache_.ops->invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, this);
+}
+
+void Pool::invalidate_all_kinds_hook(const Span& span) {
+  invalidate_range_hook(span);
+  if (gpu_ != nullptr) gpu_->ranges()->invalidate_range_hook(span);
 }
 
 void Pool::report_hook(void* pool, uintptr_t base, size_t length) {

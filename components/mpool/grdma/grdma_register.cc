@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: a hit, or a miss -> registrar -> index.
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 namespace {
@@ -46,7 +46,29 @@ pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thre
   // relaxed: a hint; the gc list itself is taken with an acquire.
   const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kBypass) == 0;
   if (usual && pool->hit(thread, span, how, handle_out)) return PINRAIL_SUCCESS;
+  if (pool->gpu_ != nullptr) return pool->gpu_entry(thread, addr, length, how, handle_out);
   return pool->miss_entry(thread, span.base, span.end, how, handle_out);
+}
+
+// No hit among host memory: it may be memory of a GPU.
+pinrail_status_t Pool::gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+                                 pinrail_handle_t* handle_out) {
+  const pinrail_status_t status = guarded([&] { return gpu_->register_mem(thread, addr, length, how, handle_out); });
+  if (status != PINRAIL_ERR_NOT_FOUND) return status;
+  Span span = Span::of(addr, length);
+  if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
+  return miss_entry(thread, span.base, span.end, how, handle_out);
+}
+
+// Of GPU memory, whole.
+Status Pool::register_known(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
+                            pinrail_registration_t** reg_out) {
+  pinrail_handle_t handle{};
+  drain_if_due(thread);
+  *is_hit_out = !request.has(PINRAIL_FLAG_CACHE_BYPASS) && hit(thread, request.span, request.how, &handle);
+  if (!*is_hit_out) return miss(thread, request, reg_out);
+  *reg_out = handle.reg;
+  return success();
 }
 
 // All that is no plain hit; it may still be one.
@@ -69,7 +91,7 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   pinrail_registration_t* reg;
   if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how), &reg) !=
       PINRAIL_SUCCESS) {
-    return PINRAIL_ERR_NOT_FOUND;
+    return gpu_ != nullptr ? gpu_->find(thread, addr, length, how, handle_out) : Status(PINRAIL_ERR_NOT_FOUND);
   }
   count_hit(thread);
   *handle_out = {reg, generation_of(reg)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Figures of a pool, and the check of its invariants for tests.
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 
@@ -15,6 +15,15 @@ pinrail_mpool_stats_t Pool::happened() const {
   figures.races = races_.load(std::memory_order_relaxed);
   figures.retries = retries_.load(std::memory_order_relaxed);
   figures.uncovered = uncovered_.load(std::memory_order_relaxed);
+  if (gpu_ != nullptr) {
+    const pinrail_mpool_stats_t more = gpu_->ranges()->happened();
+    figures.hits += more.hits;
+    figures.misses += more.misses;
+    figures.evictions += more.evictions;
+    figures.invalidations += more.invalidations;
+    figures.races += more.races;
+    figures.retries += more.retries;
+  }
   figures.size_limit = cache_->limits().bytes;
   figures.count_limit = cache_->limits().count;
   figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
@@ -31,6 +40,11 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
   pinrail_mpool_stats_t figures = happened();
   figures.indexed = rcache_.ops->count(rcache_.module);
   figures.dead_bytes = gc_bytes_.load(std::memory_order_relaxed);
+  if (gpu_ != nullptr) {
+    const Pool& ranges = *gpu_->ranges();
+    figures.indexed += ranges.rcache_.ops->count(ranges.rcache_.module);
+    figures.dead_bytes += ranges.gc_bytes_.load(std::memory_order_relaxed);
+  }
   const Usage usage = cache_->usage();
   figures.registered_bytes = usage.bytes;
   figures.registered_count = usage.count;
@@ -42,6 +56,8 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
 // G1-G3 and the index's own. Under the cache lock states still move by drops and hits, so only what these cannot
 // change is checked.
 const char* Pool::check() const {
+  const char* const in_gpu = gpu_ != nullptr ? gpu_->ranges()->check() : nullptr;
+  if (in_gpu != nullptr) return in_gpu;
   if (rcache_.ops->check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
   Guard guard(cache_->mutex);
   if (!lru_list_.in_order()) return "the LRU list is out of order";

@@ -101,6 +101,7 @@ pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, s
                              size_t length);
 pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
                               size_t length);
+pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out);
 pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out);
 
 }  // namespace pinrail::cuda_ipc

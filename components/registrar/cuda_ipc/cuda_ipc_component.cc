@@ -128,6 +128,7 @@ void fill_table(Registrar* registrar) {
   table.device_read = device_read;
   table.device_write = device_write;
   table.identify = identify;
+  table.export_dmabuf = export_dmabuf;
 }
 
 pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {

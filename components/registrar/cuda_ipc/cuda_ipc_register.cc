@@ -217,4 +217,21 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
   });
 }
 
+// The driver makes one of the very range.
+pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out) {
+  auto* registrar = static_cast<Registrar*>(context);
+  const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
+  if (getpid() != registrar->process || !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
+  const Current current(registrar, device_of_pointer(*registrar, pointer));
+  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
+  int descriptor = -1;
+  const CUresult error = registrar->cuda.cuMemGetHandleForAddressRange(&descriptor, pointer, length,
+                                                                       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetHandleForAddressRange", error).code();
+  *fd_out = descriptor;
+  *fd_offset_out = 0;
+  return PINRAIL_SUCCESS;
+}
+
 }  // namespace pinrail::cuda_ipc

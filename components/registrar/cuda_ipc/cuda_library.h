@@ -32,6 +32,7 @@
 #define PINRAIL_CUDA_YOUNGER_FUNCTIONS(X) \
   X(cuPointerGetAttribute)                \
   X(cuMemGetAddressRange)                 \
+  X(cuMemGetHandleForAddressRange)        \
   X(cuMemFree)                            \
   X(cuMemAddressReserve)                  \
   X(cuMemAddressFree)                     \

@@ -85,7 +85,7 @@ void fill_table(Registrar* registrar, size_t max_length) {
   table.name = "verbs";
   table.context = registrar;
   table.thread_mode = PINRAIL_THREAD_CONCURRENT;  // libibverbs is thread-safe
-  table.kinds = PINRAIL_KIND_HOST;
+  table.kinds = uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF};
   table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   table.max_length = max_length & ~(table.granularity - 1);
   table.tail_size = sizeof(Tail);

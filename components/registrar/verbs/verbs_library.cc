@@ -28,6 +28,7 @@ Status Library::open(const char** why_out) {
   PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_LOAD)
 #undef PINRAIL_VERBS_LOAD
   load(handle, "ibv_reg_mr_iova2", &reg_mr_iova2);
+  load(handle, "ibv_reg_dmabuf_mr", &reg_dmabuf_mr);
   load(handle, "_ibv_query_gid_ex", &query_gid_ex);
   if (all) return success();
   *why_out = "libibverbs.so.1 lacks a function that is needed";

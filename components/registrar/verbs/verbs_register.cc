@@ -20,8 +20,20 @@ int access_of(uint32_t rights, uint32_t traits) {
   return access;
 }
 
+// The device's addresses are those that the range has here.
+ibv_mr* register_dmabuf(const Registrar& registrar, const pinrail_register_request_t& request) {
+  if (registrar.library.reg_dmabuf_mr == nullptr) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  const auto iova = reinterpret_cast<uintptr_t>(request.addr);
+  return registrar.library.reg_dmabuf_mr(registrar.pd, request.fd_offset, request.length, iova, request.fd,
+                                         access_of(request.rights, request.traits));
+}
+
 // Relaxed ordering is a hint: a library that does not know it registers without.
 ibv_mr* register_region(const Registrar& registrar, const pinrail_register_request_t& request) {
+  if (request.kind == PINRAIL_KIND_DMABUF) return register_dmabuf(registrar, request);
   const int access = access_of(request.rights, request.traits);
   const bool hints = (access & IBV_ACCESS_OPTIONAL_RANGE) != 0;
   if (hints && registrar.library.reg_mr_iova2 != nullptr) {

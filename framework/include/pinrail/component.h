@@ -405,6 +405,14 @@ struct pinrail_host {
   void (*gc_leave)(const pinrail_host_t *host, void *member);
   /** Wakes the gc thread, if there is one. Hook context; a system call only where it sleeps, or shall hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
+
+  /**
+   * For mpools that need a second registrar's functions: the component of that name, until it is closed. Its table is
+   * called directly. NOT_FOUND: there is none of that name; else what it says.
+   */
+  pinrail_status_t (*registrar_open)(const pinrail_host_t *host, const char *name,
+                                     pinrail_bound_registrar_t **registrar_out, const pinrail_registrar_t **table_out);
+  void (*registrar_close)(const pinrail_host_t *host, pinrail_bound_registrar_t *registrar);
 };
 
 #ifdef __cplusplus

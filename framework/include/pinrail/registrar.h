@@ -95,6 +95,13 @@ typedef struct pinrail_registrar {
    * registrar_fork_marks).
    */
   uint32_t pins_nothing;
+
+  /**
+   * Optional, for registrars of the kind GPU: a dmabuf of that range of GPU memory, whose file descriptor is the caller's
+   * to close, and where in it the range begins. NOT_SUPPORTED: the driver makes none of it.
+   */
+  pinrail_status_t (*export_dmabuf)(void *context, const void *addr, size_t length, int *fd_out,
+                                    uint64_t *fd_offset_out);
 } pinrail_registrar_t;
 
 /** The registrar's tail of a registration, or NULL if the registrar declared none. */

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "components/mpool/grdma/grdma_gpu.h"
+
+namespace pinrail::grdma {
+namespace {
+
+// Memory that is replaced while it is being registered is tried again this often.
+constexpr int kTries = 4;
+
+}  // namespace
+
+Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
+                   std::unique_ptr<Gpu>* gpu_out) {
+  std::unique_ptr<Gpu> gpu(new Gpu(component->host));
+  Status status = gpu->host_->registrar_open(gpu->host_, settings.gpu_registrar.c_str(), &gpu->bound_, &gpu->table_);
+  if (!status.ok()) return status;
+  const bool knows_gpu = (gpu->table_->kinds & PINRAIL_KIND_GPU) != 0 && gpu->table_->identify != nullptr;
+  if (!knows_gpu) {
+    const pinrail_help_arg_t args[] = {{"name", settings.gpu_registrar.c_str()}};
+    gpu->host_->help(gpu->host_, "knows no GPU memory", args, 1);
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
+  pinrail_mpool_config_t own = config;
+  own.flags |= PINRAIL_POOL_EXACT;
+  Settings kept = settings;
+  kept.leave_pinned = settings.gpu_leave_pinned;
+  kept.print_stats = false;
+  status = Pool::create_one(component, own, kept, gpu->table_, &gpu->ranges_);
+  if (status.ok()) *gpu_out = std::move(gpu);
+  return status;
+}
+
+Gpu::~Gpu() {
+  if (bound_ != nullptr) host_->registrar_close(host_, bound_);
+}
+
+void Gpu::end(pinrail_thread_t* thread) {
+  ranges_->end_all(thread);
+  ranges_ = nullptr;
+}
+
+void Gpu::give_up() {
+  ranges_->leave_gc_thread();
+  ranges_->host_->monitor_unsubscribe(host_, ranges_->subscription_);
+  ranges_->rcache_.ops->destroy(ranges_->rcache_.module);
+  ranges_->leave_cache();
+  delete ranges_;
+  ranges_ = nullptr;
+}
+
+// The whole allocation that the range lies in, and which one it is now.
+Status Gpu::identify(uintptr_t addr, size_t length, uint64_t how, Request* request_out) const {
+  pinrail_gpu_range_t range{};
+  range.size = sizeof(range);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
+  const Status status = table_->identify(table_->context, reinterpret_cast<const void*>(addr), &range);
+  if (!status.ok()) return status;
+  Span span = Span::of(range.base, range.length);
+  if (!span.contains(Span::of(addr, length))) return PINRAIL_ERR_BAD_PARAM;
+  if (!round_out(&span, ranges_->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
+  *request_out = {span, how, range.buffer_id};
+  return success();
+}
+
+bool Gpu::is_of(pinrail_registration_t* reg, uint64_t buffer_id) const { return area_of(reg).buffer_id == buffer_id; }
+
+// Other memory is there by now: it, and whatever overlaps it.
+void Gpu::bury(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {
+  // The reference that was just taken.
+  Status(Pool::deregister_entry(ranges_, thread, {reg, generation_of(reg)})).ignore();
+  ranges_->invalidate_range_hook(span);
+}
+
+Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+                         pinrail_handle_t* handle_out) {
+  for (int tries = 0; tries < kTries; ++tries) {
+    Request request{}, after{};
+    Status status = identify(addr, length, how, &request);
+    if (!status.ok()) return status;
+    bool is_hit = false;
+    pinrail_registration_t* reg = nullptr;
+    status = ranges_->register_known(thread, request, &is_hit, &reg);
+    if (!status.ok()) return status;
+    bool current = is_of(reg, request.buffer_id);
+    // What is new was made while the memory could go: the driver is asked once more.
+    if (current && !is_hit) current = identify(addr, length, how, &after).ok() && after.buffer_id == request.buffer_id;
+    if (current) {
+      *handle_out = {reg, generation_of(reg)};
+      return success();
+    }
+    bury(thread, reg, request.span);
+  }
+  return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
+Status Gpu::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
+  Request request{};
+  const Status status = identify(addr, length, how, &request);
+  if (!status.ok()) return PINRAIL_ERR_NOT_FOUND;
+  pinrail_handle_t handle{};
+  const Status found = ranges_->find(thread, request.span.base, request.span.length(), how, &handle);
+  if (!found.ok()) return found;
+  if (is_of(handle.reg, request.buffer_id)) {
+    *handle_out = handle;
+    return success();
+  }
+  bury(thread, handle.reg, request.span);
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+}  // namespace pinrail::grdma
