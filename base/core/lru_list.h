@@ -21,7 +21,7 @@
 
 namespace pinrail {
 
-// PlaceOf(reg) gives a size_t& in which the list keeps the entry's place.
+// PlaceOf(reg) gives a uint32_t& in which the list keeps the entry's place.
 template <typename PlaceOf>
 class LruList {
  public:
@@ -40,7 +40,7 @@ class LruList {
 
   void insert(pinrail_registration_t* reg, uint64_t epoch) {
     heap_.push_back({epoch, reg});
-    PlaceOf()(reg) = heap_.size();
+    PlaceOf()(reg) = static_cast<uint32_t>(heap_.size());
     up(heap_.size() - 1);
   }
 
@@ -75,7 +75,7 @@ class LruList {
  private:
   void put(size_t at, const Entry& entry) {
     heap_[at] = entry;
-    PlaceOf()(entry.reg) = at + 1;
+    PlaceOf()(entry.reg) = static_cast<uint32_t>(at + 1);
   }
 
   void up(size_t at) {

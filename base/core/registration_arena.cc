@@ -35,7 +35,16 @@ SizeClass classes[2][kClasses];  // by pinrail_counting_t
 SizeClass untouched;
 
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
-size_t cell_bytes(size_t size_class) { return sizeof(pinrail_registration_t) + size_class * kTailAlignment; }
+
+// What a registration takes in a chunk: a cell for itself and its tail, and an area.
+struct Needs {
+  size_t cell;
+  size_t area;
+  size_t bytes() const { return cell + area; }
+};
+Needs needs_of(pinrail_counting_t counting, size_t size_class) {
+  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment, area_bytes(counting)};
+}
 
 // Straight from the kernel: it must outlive every allocator's whim. It begins where a huge page can.
 char* map_slab(size_t bytes, bool huge) {
@@ -49,19 +58,18 @@ char* map_slab(size_t bytes, bool huge) {
   return first + before;
 }
 
-// How many registrations go into a chunk: each takes its cell and its area. One that is larger than a chunk has as many
-// chunks to itself as it needs.
-uint32_t chunk_count(size_t cell) {
-  const size_t fit = (kChunk - sizeof(Chunk)) / (cell + kAreaBytes);
+// How many registrations go into a chunk. One that is larger than a chunk has as many chunks to itself as it needs.
+uint32_t chunk_count(const Needs& needs) {
+  const size_t fit = (kChunk - sizeof(Chunk) - kTailAlignment) / needs.bytes();
   return fit == 0 ? 1 : static_cast<uint32_t>(fit);
 }
-size_t chunk_bytes(size_t cell) {
-  const size_t bytes = sizeof(Chunk) + chunk_count(cell) * (cell + kAreaBytes);
+size_t chunk_bytes(const Needs& needs) {
+  const size_t bytes = sizeof(Chunk) + kTailAlignment + chunk_count(needs) * needs.bytes();
   return (bytes + kChunk - 1) / kChunk * kChunk;
 }
 
-bool next_chunk(SizeClass& size_class, size_t cell) REQUIRES(size_class.mutex) {
-  const size_t bytes = chunk_bytes(cell);
+bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
+  const size_t bytes = chunk_bytes(needs);
   if (size_class.chunk != nullptr) size_class.chunk += bytes;
   if (static_cast<size_t>(size_class.slab_end - size_class.chunk) < bytes) {
     char* slab = map_slab(kSlab, size_class.mapped >= kMany);
@@ -74,23 +82,24 @@ bool next_chunk(SizeClass& size_class, size_t cell) REQUIRES(size_class.mutex) {
     size_class.slab_end = slab + kSlab;
   }
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
-  head->cell_bytes = static_cast<uint32_t>(cell);
-  head->count = chunk_count(cell);
+  head->cell_bytes = static_cast<uint32_t>(needs.cell);
+  head->area_bytes = static_cast<uint32_t>(needs.area);
+  head->count = chunk_count(needs);
   size_class.used = 0;
   return true;
 }
 
-pinrail_registration_t* pop(SizeClass& size_class, size_t cell) {
+pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
   Guard guard(size_class.mutex);
   pinrail_registration_t* reg = size_class.free_list;
   if (reg != nullptr) {
     size_class.free_list = static_cast<pinrail_registration_t*>(reg->base);
     return reg;
   }
-  const bool is_full = size_class.chunk == nullptr || size_class.used == chunk_count(cell);
-  if (is_full && !next_chunk(size_class, cell)) return nullptr;
+  const bool is_full = size_class.chunk == nullptr || size_class.used == chunk_count(needs);
+  if (is_full && !next_chunk(size_class, needs)) return nullptr;
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
-  return reinterpret_cast<pinrail_registration_t*>(first_cell(head) + size_class.used++ * cell);
+  return reinterpret_cast<pinrail_registration_t*>(first_cell(head) + size_class.used++ * needs.cell);
 }
 
 void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
@@ -115,7 +124,7 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
   const size_t index = class_of(tail_size);
   pinrail_registration_t* reg = take_spare(counting, index);
-  if (reg == nullptr) reg = pop(classes[counting][index], cell_bytes(index));
+  if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   // The state word may be looked at by a find with a stale pointer; everything else is cleared.
   state::set(reg, counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0);
@@ -125,7 +134,7 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   reg->pool = nullptr;
   __atomic_store_n(&reg->last_use, 0, __ATOMIC_RELAXED);
   reg->tail_size = static_cast<uint32_t>(tail_size);
-  std::memset(area_of(reg), 0, kAreaBytes);
+  std::memset(area_of(reg), 0, area_bytes(counting));
   std::memset(reg + 1, 0, index * kTailAlignment);
   *reg_out = reg;
   return success();

@@ -22,19 +22,26 @@ constexpr size_t kMaxTail = size_t{64} * 1024;
 // Registrations live in chunks: a head, the areas of the pools, the registrations with their tails. What hits look at
 // so lies line by line: with the areas in between, every other line, it would use but half of a processor's cache.
 constexpr size_t kChunk = size_t{64} * 1024;  // size and alignment
-constexpr size_t kAreaBytes = 64;
 struct alignas(64) Chunk {
   uint32_t cell_bytes;
+  uint32_t area_bytes;
   uint32_t count;
 };
-inline char* first_cell(Chunk* chunk) { return reinterpret_cast<char*>(chunk + 1) + size_t{chunk->count} * kAreaBytes; }
+// Of those that are counted per thread there are many.
+constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
+// The cells begin on a line.
+inline char* first_cell(Chunk* chunk) {
+  const size_t areas =
+      (size_t{chunk->count} * chunk->area_bytes + kTailAlignment - 1) / kTailAlignment * kTailAlignment;
+  return reinterpret_cast<char*>(chunk + 1) + areas;
+}
 
-// What the pool's component keeps of a registration: kAreaBytes, zeroed by allocate(). In any context.
+// What the pool's component keeps of a registration: area_bytes(), zeroed by allocate(). In any context.
 inline void* area_of(const pinrail_registration_t* reg) {
   char* const address = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg));
   auto* chunk = reinterpret_cast<Chunk*>(address - (reinterpret_cast<uintptr_t>(address) & (kChunk - 1)));
   const auto offset = static_cast<uint32_t>(address - first_cell(chunk));
-  return reinterpret_cast<char*>(chunk + 1) + size_t{offset / chunk->cell_bytes} * kAreaBytes;
+  return reinterpret_cast<char*>(chunk + 1) + size_t{offset / chunk->cell_bytes} * chunk->area_bytes;
 }
 
 // Zeroed but for state and tail_size, with the generation raised and nothing else in state.

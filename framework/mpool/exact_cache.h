@@ -34,18 +34,18 @@ struct Area {
   uint64_t id;
   std::atomic<uint64_t>* slot;  // NULL: it has none
   uint64_t life;                // of the slot's word
-  size_t lru_place;
+  uint32_t lru_place;
   pinrail_registration_t* previous;  // of the same peer
   pinrail_registration_t* next;
 };
-static_assert(sizeof(Area) <= arena::kAreaBytes, "it fits");
+static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_SHARED), "it fits");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
 
 struct LruPlaceOf {
-  size_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
-  size_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+  uint32_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+  uint32_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
 };
 
 struct Limits {

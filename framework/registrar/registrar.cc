@@ -71,12 +71,12 @@ Status call_deregister(pinrail_bound_registrar_t* bound, pinrail_registration_t*
 }
 
 Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
-  if (bound->table.tail_init == nullptr || reg->tail_size == 0) return success();
+  if (bound->table.tail_init == nullptr || bound->table.tail_size == 0) return success();
   return bound->table.tail_init(bound->table.context, arena::tail_of(reg));
 }
 
 void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
-  if (bound->table.tail_fini == nullptr || reg->tail_size == 0) return;
+  if (bound->table.tail_fini == nullptr || bound->table.tail_size == 0) return;
   bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
 }
 

@@ -38,20 +38,19 @@ struct Area {
   pinrail_registration_t* previous;  // all_, guarded by the cache lock
   pinrail_registration_t* next;
   pinrail_registration_t* gc_next;  // while on the gc list, or in limbo
-  size_t lru_place;                 // guarded by the cache lock
-  uintptr_t reason;                 // pinrail_reason_t; relaxed atomic
   Pool* owner;
+  uint32_t lru_place;  // guarded by the cache lock
+  uint8_t reason;      // pinrail_reason_t; relaxed atomic
   bool is_ready;       // stands in ready_, guarded by the cache lock
-  uint64_t buffer_id;  // of GPU memory: which allocation it was
 };
-static_assert(sizeof(Area) <= arena::kAreaBytes, "it fits");
+static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it fits");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
 
 struct LruPlaceOf {
-  size_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
-  size_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+  uint32_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+  uint32_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
 };
 
 // One opened component.
@@ -197,6 +196,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void unlink_pending(Pending* own) REQUIRES(pending_mutex_);
 
   // grdma_device.cc
+  uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
+  size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
   Status tell_device(pinrail_thread_t* thread, const Request& request, uint32_t rights, pinrail_counting_t counting,
                      pinrail_registration_t** reg_out);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);

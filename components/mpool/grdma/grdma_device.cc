@@ -5,6 +5,7 @@
 #include <string>
 
 #include "components/mpool/grdma/grdma.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
 namespace {
@@ -34,11 +35,18 @@ std::string source_of(const pinrail_host_t* host, const char* parameter) {
 
 }  // namespace
 
+// Of GPU memory: which allocation it is. It lies behind the registrar's tail, for of host memory there are too many for
+// eight bytes more in each area.
+uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
+  return *reinterpret_cast<uint64_t*>(static_cast<char*>(registrar_tail(reg)) + tail_of_registrar());
+}
+
 // A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
 Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint32_t rights, pinrail_counting_t counting,
                          pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  const Status allocated = host_->registration_alloc(host_, limits_of_registrar_.tail_size, counting, &reg);
+  const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
+  const Status allocated = host_->registration_alloc(host_, tail_of_registrar() + own_tail, counting, &reg);
   if (!allocated.ok()) return allocated;
   reg->base = reinterpret_cast<void*>(request.span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
   reg->length = request.span.length();
@@ -47,7 +55,7 @@ Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint3
   reg->flags = request.flags();
   reg->pool = config_.pool;
   area_of(reg).owner = this;
-  area_of(reg).buffer_id = request.buffer_id;
+  if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
 
   Status status = admit(thread, reg);
   if (!status.ok()) {

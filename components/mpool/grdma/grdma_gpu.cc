@@ -62,7 +62,9 @@ Status Gpu::identify(uintptr_t addr, size_t length, uint64_t how, Request* reque
   return success();
 }
 
-bool Gpu::is_of(pinrail_registration_t* reg, uint64_t buffer_id) const { return area_of(reg).buffer_id == buffer_id; }
+bool Gpu::is_of(pinrail_registration_t* reg, uint64_t buffer_id) const {
+  return ranges_->buffer_id_of(reg) == buffer_id;
+}
 
 // Other memory is there by now: it, and whatever overlaps it.
 void Gpu::bury(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {

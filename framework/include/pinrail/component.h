@@ -352,7 +352,8 @@ struct pinrail_host {
   pinrail_status_t (*registration_alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_counting_t counting,
                                          pinrail_registration_t **reg_out);
   void (*registration_free)(const pinrail_host_t *host, pinrail_registration_t *reg);
-  /** 64 bytes of the mpool component's own, zeroed when the registration was made. Any context. */
+  /** 64 bytes of the mpool component's own, 40 if references are counted per thread; zeroed when the registration was
+   * made. Any context. */
   void *(*registration_area)(const pinrail_host_t *host, const pinrail_registration_t *reg);
 
   /**
