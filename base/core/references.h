@@ -5,7 +5,8 @@
 // THREADS: each thread has a small table of cells, (registration, signed count), that it alone writes, with plain
 // stores. The references of a registration are the count in its state word plus all cells that name it; a cell may be
 // negative, for a reference may be dropped on another thread than took it. Nobody knows the sum until somebody must:
-// to evict, to give back what is dead, to destroy.
+// to evict, to give back what is dead, to destroy. Each thread has two cells for a registration: the near one, of a few
+// that many share and that lie close together; and the far one for when that counts another registration.
 //
 // How the sum is learned: make the registration untakeable first (sealed or dead), then one membarrier, then add up.
 //   taking    cell + 1, then look at the state: sealed or dead -> cell - 1 and go the slow way.
@@ -20,6 +21,9 @@
 //     registration that was counted per thread serves only such registrations again, for its cells may cancel out
 //     without being 0 each.
 // C3  An ending thread adds its cells to the state words, under the lock that sums.
+// C4  Behind each near cell stands what its thread knows of the registration from taking it: the epoch in which it was
+//     found takeable and dated, its generation, and its pool. While the epoch stands still that is still true
+//     (epoch.h), so that a drop need not look at the registration; it looks at the epoch again when it has counted.
 #ifndef PINRAIL_BASE_CORE_REFERENCES_H
 #define PINRAIL_BASE_CORE_REFERENCES_H
 
@@ -27,13 +31,19 @@
 
 #include <atomic>
 
+#include "base/core/epoch.h"
 #include "base/core/registration.h"
 
 namespace pinrail::references {
 
-constexpr unsigned kCellBits = 10;
-constexpr size_t kCells = size_t{1} << kCellBits;  // 8 KiB per thread
-constexpr int kMost = 30000;                       // of one cell, above or below 0; beyond, the state word counts
+constexpr unsigned kNearBits = 6;
+constexpr size_t kNear = size_t{1} << kNearBits;  // cells at hand; a few lines, so that hits find them in the cache
+constexpr unsigned kFarBits = 10;
+constexpr size_t kFar = size_t{1} << kFarBits;  // cells of what finds its near one taken
+constexpr unsigned kNearWordBits = 2;  // a near cell, and behind it three words that its thread alone reads: C4
+constexpr size_t kNearWords = size_t{1} << kNearWordBits;
+constexpr size_t kWords = kNearWords * kNear + kFar;  // 10 KiB per thread
+constexpr int kMost = 30000;                          // of one cell, above or below 0; beyond, the state word counts
 
 // A cell: the registration's address above, the count in the low 16 bits.
 inline uint64_t tag_of(const pinrail_registration_t* reg) { return reinterpret_cast<uintptr_t>(reg) << 16; }
@@ -42,9 +52,26 @@ inline bool names(uint64_t cell, const pinrail_registration_t* reg) { return ((c
 
 // Neighbours in a slab, which lie one or some more lines apart, have cells of their own: as many in a row as there are
 // cells share none. (From x and x/2 together all bits of x can be told.)
-inline size_t place_of(const pinrail_registration_t* reg) {
-  const uintptr_t line = reinterpret_cast<uintptr_t>(reg) >> 6;
-  return (line ^ line >> 1) & (kCells - 1);
+constexpr size_t spread(uintptr_t line) { return line ^ line >> 1; }
+// The words at which its cells stand.
+inline size_t near_of(const pinrail_registration_t* reg) {
+  constexpr size_t kMask = (kNear - 1) << kNearWordBits;
+  return spread(reinterpret_cast<uintptr_t>(reg) >> (6 - kNearWordBits)) & kMask;
+}
+inline size_t far_of(const pinrail_registration_t* reg) {
+  return kNearWords * kNear + (spread(reinterpret_cast<uintptr_t>(reg) >> 6) & (kFar - 1));
+}
+// From a cell to the next one.
+constexpr size_t words_of_cell(size_t place) { return place < kNearWords * kNear ? kNearWords : 1; }
+
+inline uint64_t* near_cell(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  return &thread->cells[near_of(reg)];
+}
+inline uint64_t* far_cell(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  return &thread->cells[far_of(reg)];
+}
+inline uint64_t look(const uint64_t* cell) {
+  return __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
 }
 
 inline void put(uint64_t* cell, uint64_t word) {
@@ -54,12 +81,27 @@ inline void put(uint64_t* cell, uint64_t word) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Counts in the calling thread's cell. False if it has none for this registration now: then nothing happened.
-inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
-  if (thread->cells == nullptr) return false;
-  uint64_t* cell = &thread->cells[place_of(reg)];
-  // relaxed: this thread alone writes it.
-  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);
+// The calling thread has counted the registration in this near cell of its, and found it takeable and dated in that
+// epoch (C4). Without a pool of the C face nothing is noted.
+inline void note_in(uint64_t* near, uint64_t epoch, uint64_t generation, const void* pool) {
+  near[1] = pool == nullptr ? 0 : epoch;
+  near[2] = generation;
+  near[3] = reinterpret_cast<uintptr_t>(pool);
+}
+// The same, if it has counted it there.
+inline void note(const pinrail_thread_t* thread, const pinrail_registration_t* reg, uint64_t epoch, uint64_t generation,
+                 const void* pool) {
+  uint64_t* near = near_cell(thread, reg);
+  if (names(look(near), reg)) note_in(near, epoch, generation, pool);
+}
+inline void note_nothing(uint64_t* near) { near[1] = 0; }
+inline bool is_noted(const uint64_t* near, uint64_t epoch, uint64_t generation) {
+  return near[1] == epoch && near[2] == generation;
+}
+
+// Counts in that cell, unless it counts another one or too many.
+inline bool count_in(uint64_t* cell, const pinrail_registration_t* reg, int step) {
+  const uint64_t word = look(cell);
   const int now = count_of(word);
   if (!names(word, reg) && now != 0) return false;
   const int next = now + step;
@@ -68,41 +110,45 @@ inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* 
   return true;
 }
 
-// Out of line: what a hit hardly ever needs. It would cost the others their registers.
-__attribute__((noinline, cold)) inline bool count_slow(const pinrail_thread_t* thread,
-                                                       const pinrail_registration_t* reg) {
-  return count(thread, reg, 1);
-}
-
-// count() of one more, in few steps: every hit takes them.
-inline bool count_one(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+// Counts in a cell of the calling thread, and what was noted there is forgotten. False if it has none for this
+// registration now: then nothing happened. What was just counted is taken back in the same cell (C1).
+inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
   if (thread->cells == nullptr) return false;
-  uint64_t* cell = &thread->cells[place_of(reg)];
-  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
-  const uint64_t tag = tag_of(reg);
-  const bool is_ours = (word ^ tag) < kMost;  // names it, and counts 0 or more
-  if (!is_ours && count_of(word) != 0) return count_slow(thread, reg);
-  put(cell, (is_ours ? word : tag) + 1);  // which of the two cannot be predicted
+  uint64_t* near = near_cell(thread, reg);
+  if (!count_in(near, reg, step)) return count_in(far_cell(thread, reg), reg, step);
+  note_nothing(near);
   return true;
 }
 
-// The same, if its cell names it already; else nothing happens. For a thread that has cells.
+// The same for the first one, in few steps: false if the near cell counts anything. What is noted there is of another
+// one still. For a thread that has cells.
+inline bool count_first(uint64_t* near, const pinrail_registration_t* reg) {
+  if (count_of(look(near)) != 0) return false;
+  put(near, tag_of(reg) + 1);
+  return true;
+}
+
+// The same for one more, if the near cell names it already, and what is noted stays; else nothing happens. For a thread
+// that has cells.
 inline bool count_again(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  uint64_t* cell = &thread->cells[place_of(reg)];
-  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
+  uint64_t* near = near_cell(thread, reg);
+  const uint64_t word = look(near);
   if ((word ^ tag_of(reg)) >= kMost) return false;
-  put(cell, word + 1);
+  put(near, word + 1);
   return true;
 }
 
-// Drops a reference that the calling thread itself took and has in its cell. False if there is none.
-inline bool drop_own(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  if (thread->cells == nullptr) return false;
-  uint64_t* cell = &thread->cells[place_of(reg)];
-  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
-  if ((word ^ tag_of(reg)) - 1 >= kMost) return false;            // names another, or counts less than 1
+// Drops a reference that the cell has of the registration. False if there is none.
+inline bool drop_in(uint64_t* cell, const pinrail_registration_t* reg) {
+  const uint64_t word = look(cell);
+  if ((word ^ tag_of(reg)) - 1 >= kMost) return false;  // names another, or counts less than 1
   put(cell, word - 1);
   return true;
+}
+
+// Drops a reference that the calling thread itself took and has in a cell. False if there is none.
+inline bool drop_own(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  return thread->cells != nullptr && (drop_in(near_cell(thread, reg), reg) || drop_in(far_cell(thread, reg), reg));
 }
 
 // As drop_own(), and the registration's last use is the epoch's; the date comes first, for after the drop it may be
@@ -112,11 +158,28 @@ inline bool drop_dated(const pinrail_thread_t* thread, pinrail_registration_t* r
   return drop_own(thread, reg);
 }
 
+// What became of a drop by what the thread has noted.
+enum class Noted : uint8_t {
+  no,      // nothing is noted that is still true: nothing was dropped
+  done,    // dropped
+  stirred  // dropped, and the epoch moved on: it may be dead, and then the pool must hear of it
+};
+
+// Drops a reference that the calling thread took itself, without a look at the registration.
+inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle, const void** pool_out) {
+  if (thread->cells == nullptr) return Noted::no;
+  uint64_t* near = near_cell(thread, handle.reg);
+  const uint64_t epoch = epoch::load(thread->epoch);
+  if (!is_noted(near, epoch, handle.generation) || !drop_in(near, handle.reg)) return Noted::no;
+  if (epoch::load(thread->epoch) == epoch) return Noted::done;
+  *pool_out = reinterpret_cast<const void*>(near[3]);  // NOLINT(performance-no-int-to-ptr)
+  return Noted::stirred;
+}
+
 // Whether the calling thread has counted the registration, be it above or below 0.
 inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  if (thread->cells == nullptr) return false;
-  const uint64_t word = __atomic_load_n(&thread->cells[place_of(reg)], __ATOMIC_RELAXED);  // relaxed: its own
-  return names(word, reg) && count_of(word) != 0;
+  const auto counts = [&](uint64_t word) { return names(word, reg) && count_of(word) != 0; };
+  return thread->cells != nullptr && (counts(look(near_cell(thread, reg))) || counts(look(far_cell(thread, reg))));
 }
 
 // Takes back what was counted in vain. Who summed meanwhile believed in it, and asks again when undone has risen.
@@ -129,20 +192,10 @@ __attribute__((noinline, cold)) inline void undo(const pinrail_thread_t* thread,
 inline bool take(const pinrail_thread_t* thread, pinrail_registration_t* reg, uint64_t word) {
   constexpr uint64_t kLife = state::kIndexed | state::kSealed | state::kGenerationMask;
   constexpr uint64_t kUsual = state::kIndexed | state::kPerThread;
-  if ((word & (kUsual | state::kSealed)) != kUsual || !count_one(thread, reg)) {
+  if ((word & (kUsual | state::kSealed)) != kUsual || !count(thread, reg, 1)) {
     return (word & (state::kIndexed | state::kSealed)) == state::kIndexed && try_acquire(reg, word);
   }
   if (((state::load(reg) ^ word) & kLife) == 0) return true;
-  undo(thread, reg);
-  return false;
-}
-
-// Counts a registration that may have become another one meanwhile, but is counted per thread for ever (A3 of
-// registration_arena.h), and looks: true if it is indexed and was not sealed; then it stays what it is. False, too,
-// where that has no cell now.
-inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (!count_one(thread, reg)) return false;
-  if ((state::load(reg) & (state::kIndexed | state::kSealed)) == state::kIndexed) return true;
   undo(thread, reg);
   return false;
 }

@@ -38,12 +38,16 @@ Record* free_records GUARDED_BY(mutex) = nullptr;
 uint32_t record_count GUARDED_BY(mutex) = 0;
 
 alignas(128) uint64_t undone = 0;  // references.h; atomic
+// epoch.h; what every hit reads, so it shares its line with nothing.
+struct alignas(128) Epoch {
+  uint64_t now = epoch::kFirst;
+} epoch;
 
 recent::Entry no_recent[recent::kEntries];  // of threads without cells; never written
 
-// What a thread has to itself. 12 KiB.
-struct Own {
-  uint64_t cells[references::kCells] = {};
+// What a thread has to itself. 14 KiB.
+struct alignas(64) Own {
+  uint64_t cells[references::kWords] = {};
   recent::Entry recent[recent::kEntries];
 };
 
@@ -57,7 +61,7 @@ int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, co
 // C3 of references.h.
 void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
   if (thread->cells == nullptr) return;
-  for (size_t i = 0; i < references::kCells; ++i) {
+  for (size_t i = 0; i < references::kWords; i += references::words_of_cell(i)) {
     const uint64_t cell = thread->cells[i];
     if (references::count_of(cell) == 0) continue;
     auto* reg = reinterpret_cast<pinrail_registration_t*>(cell >> 16);  // NOLINT(performance-no-int-to-ptr): a cell
@@ -95,13 +99,15 @@ Record* take_record() {
   }
   auto* record = new (std::nothrow) Record{};
   if (record == nullptr) return nullptr;
-  record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr, &undone, {}, nullptr, no_recent};
+  record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr, &undone, &epoch.now, {}, nullptr, no_recent};
   record->next = all_records;
   __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
   return record;
 }
 
 }  // namespace
+
+uint64_t* epoch_word() { return &epoch.now; }
 
 pinrail_thread_t* current_slow() {
   pthread_once(&once, prepare);
@@ -144,10 +150,13 @@ namespace {
 int64_t sum_cells(const pinrail_registration_t* reg) REQUIRES(mutex) {
   int64_t sum = 0;
   for (const Record* record = all_records; record != nullptr; record = record->next) {
-    if (record->thread.cells == nullptr) continue;
-    // acquire: pairs with the release store in references::count().
-    const uint64_t cell = __atomic_load_n(&record->thread.cells[references::place_of(reg)], __ATOMIC_ACQUIRE);
-    if (references::names(cell, reg)) sum += references::count_of(cell);
+    const uint64_t* const cells = record->thread.cells;
+    if (cells == nullptr) continue;
+    for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {
+      // acquire: pairs with the release store in references::put().
+      const uint64_t cell = __atomic_load_n(&cells[place], __ATOMIC_ACQUIRE);
+      if (references::names(cell, reg)) sum += references::count_of(cell);
+    }
   }
   return sum;
 }

@@ -17,6 +17,9 @@ pinrail_thread_t* current_slow();
 void leave_parents_life();
 inline bool is_left_behind(const pinrail_thread_t* thread) { return thread->size == 0; }
 
+// The process's one epoch; see epoch.h.
+uint64_t* epoch_word();
+
 // Initial-exec: this library is loaded at start or takes a few bytes of the static TLS reserve; one load per call.
 // __thread, not thread_local: that one asks at each use whether there is something to initialise.
 extern __thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec")));

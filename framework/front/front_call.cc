@@ -21,22 +21,6 @@ uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
   return pool->shortcut.hits + size_t{16} * thread->index;
 }
 
-// By the pool's table of starts; only for a thread that the shortcut serves.
-inline bool hit_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr, size_t length,
-                      uint64_t how, pinrail_handle_t* handle_out) {
-  const pinrail_shortcut_t& shortcut = pool->shortcut;
-  Span span = Span::of(addr, length);
-  // No flag, a known access, and a range that is none of the odd ones: the pool answers those.
-  if ((how & ~kAccessMask) != 0 || length == 0 || addr == 0) return false;
-  if (!round_out(&span, shortcut.page_mask + 1) || span.end <= addr) return false;
-  pinrail_registration_t* reg =
-      starts::take(thread, *shortcut.starts, span.base, span.length(), static_cast<uint32_t>(how));
-  if (reg == nullptr) return false;
-  recent::raise(hits_of(pool, thread));
-  *handle_out = {reg, generation_of(reg)};
-  return true;
-}
-
 // Asks the pool. Out of line: hits need no stack for it.
 __attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint64_t how,
                                                     pinrail_handle_t* handle_out) {
@@ -49,31 +33,56 @@ __attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void*
   return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, how, handle_out);
 }
 
-// What the thread did not ask for lately. What it asks for a second time is remembered.
-__attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                             uint64_t how, pinrail_handle_t* handle_out,
-                                                             const pinrail_thread_t* thread) {
-  const auto addr = reinterpret_cast<uintptr_t>(pointer);
-  const bool served = pool != nullptr && thread->index < pool->shortcut.hit_threads && thread->cells != nullptr;
-  if (!served || !hit_start(thread, pool, addr, length, how, handle_out)) {
-    return ask_pool(pool, pointer, length, how, handle_out);
-  }
-  recent::Entry& entry = recent::entry_for(thread, addr);
-  if (entry.candidate == addr) {
-    recent::remember(&entry, addr, length, pool, how, handle_out->reg, hits_of(pool, thread));
-  }
-  entry.candidate = addr;
+// Whether the pool lends the thread its table of starts. That serves requests without a flag.
+inline bool has_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool) {
+  return pool != nullptr && thread->index < pool->shortcut.hit_threads;
+}
+
+// A hit by its start is counted, and what a thread asks for a second time is remembered.
+inline pinrail_status_t hit_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, recent::Entry* entry,
+                                  uintptr_t addr, size_t length, uint32_t access, pinrail_handle_t handle) {
+  recent::raise(hits_of(pool, thread));
+  if (entry->candidate == addr) recent::remember(entry, addr, length, pool, access, handle.reg, hits_of(pool, thread));
+  entry->candidate = addr;
   return PINRAIL_SUCCESS;
+}
+
+// Something has been sealed or killed since the last look at what starts there; or nothing that is known does.
+__attribute__((noinline)) pinrail_status_t register_stirred(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                            uint64_t how, pinrail_handle_t* handle_out) {
+  const pinrail_thread_t* thread = thread::current_thread;
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  const auto access = static_cast<uint32_t>(how);
+  if ((how & ~kAccessMask) == 0 && has_start(thread, pool)) {
+    const size_t offset = addr & pool->shortcut.page_mask;
+    const pinrail_starts_t& starts = *pool->shortcut.starts;
+    if (starts::take(thread, starts, addr - offset, offset, length, access, pool, handle_out))
+      return hit_start(thread, pool, &recent::entry_for(thread, addr), addr, length, access, *handle_out);
+  }
+  return ask_pool(pool, pointer, length, how, handle_out);
+}
+
+// What the thread did not ask for lately. Calls that end it stand for all that is not usual: so a hit needs little
+// stack.
+__attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                             uint32_t access, pinrail_handle_t* handle_out,
+                                                             recent::Entry* entry) {
+  const pinrail_thread_t* thread = thread::current_thread;
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  if (!has_start(thread, pool)) return ask_pool(pool, pointer, length, access, handle_out);
+  const size_t offset = addr & pool->shortcut.page_mask;
+  if (!starts::take_unstirred(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out))
+    return register_stirred(pool, pointer, length, access, handle_out);
+  return hit_start(thread, pool, entry, addr, length, access, *handle_out);
 }
 
 // What the thread remembered is no more, and was counted.
 __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                           uint64_t how, pinrail_handle_t* handle_out,
-                                                          const pinrail_thread_t* thread) {
-  recent::Entry& entry = recent::entry_for(thread, reinterpret_cast<uintptr_t>(pointer));
-  references::undo(thread, entry.reg);
-  entry = {};
-  return register_by_start(pool, pointer, length, how, handle_out, thread);
+                                                          recent::Entry* entry) {
+  references::undo(thread::current_thread, entry->reg);
+  *entry = {};
+  return register_stirred(pool, pointer, length, how, handle_out);
 }
 
 // A forced destroy left it without a pool: the last drop ends it, and that is all (R10). Memory that was counted per
@@ -91,8 +100,9 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle) {
   return PINRAIL_SUCCESS;
 }
 
-// A handle of another life, or of an orphan; or the first call of a thread.
+// A handle of nothing, of another life, or of an orphan; or the first call of a thread.
 __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
+  if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   look();
@@ -116,6 +126,27 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
                                                               pinrail_handle_t handle) {
   look();
   return pool->ops->deregister(pool->module, thread, handle);
+}
+
+// The epoch has moved on since the reference was taken, or another thread took it.
+__attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  // The pool is looked at only if the handle is of this life: else it may be gone.
+  const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan);
+  if (ours != handle.generation) return deregister_unusual(handle);
+  const pinrail_mpool_t* pool = handle.reg->pool;
+  if (pool->shortcut.starts == nullptr || !references::drop_dated(thread, handle.reg, thread->epoch)) {
+    return deregister_in_pool(pool, thread, handle);
+  }
+  const uint64_t after = state::load(handle.reg);
+  if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
+  return drop_dead(pool, thread, handle, after);
+}
+
+// Dropped, while something was sealed or killed: perhaps this one.
+__attribute__((noinline)) pinrail_status_t drop_stirred(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
+                                                        pinrail_handle_t handle) {
+  const uint64_t after = state::load(handle.reg);
+  return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : drop_dead(pool, thread, handle, after);
 }
 
 // Whether the handle is of a registration that its pool still has.
@@ -143,14 +174,14 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
   const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const pinrail_thread_t* thread = thread::current_thread;
-  if (thread == nullptr || handle_out == nullptr || !gate::is_open()) {
+  if (thread == nullptr || handle_out == nullptr || (how & ~front::kAccessMask) != 0 || !gate::is_open()) {
     return front::ask_pool(pool, pointer, length, how, handle_out);
   }
-  const recent::Entry& entry = recent::entry_for(thread, addr);
-  if (!recent::matches(entry, addr, length, pool, how) || !references::count_again(thread, entry.reg)) {
-    return front::register_by_start(pool, pointer, length, how, handle_out, thread);
+  recent::Entry& entry = recent::entry_for(thread, addr);
+  if (!recent::matches(entry, addr, length, pool, access) || !references::count_again(thread, entry.reg)) {
+    return front::register_by_start(pool, pointer, length, access, handle_out, &entry);
   }
-  if (!recent::is_alive(entry)) return front::register_again(pool, pointer, length, how, handle_out, thread);
+  if (!recent::is_alive(entry)) return front::register_again(pool, pointer, length, access, handle_out, &entry);
   recent::raise(entry.hits);
   *handle_out = {entry.reg, state::generation(entry.life)};
   return PINRAIL_SUCCESS;
@@ -167,19 +198,16 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   return pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
 }
 
+// From the nearest to the farthest, too: what the thread noted when it took the reference, and still holds; what the
+// registration says; the pool.
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
-  if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  // The pool is looked at only if the handle is of this life: else it may be gone.
-  const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan);
   pinrail_thread_t* thread = thread::current_thread;
-  if (ours != handle.generation || thread == nullptr) return front::deregister_unusual(handle);
-  const pinrail_mpool_t* pool = handle.reg->pool;
-  if (pool->shortcut.epoch == nullptr || !references::drop_dated(thread, handle.reg, pool->shortcut.epoch)) {
-    return front::deregister_in_pool(pool, thread, handle);
-  }
-  const uint64_t after = state::load(handle.reg);
-  if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
-  return front::drop_dead(pool, thread, handle, after);
+  if (handle.reg == nullptr || thread == nullptr) return front::deregister_unusual(handle);
+  const void* pool = nullptr;
+  const references::Noted noted = references::drop_noted(thread, handle, &pool);
+  if (noted == references::Noted::done) return PINRAIL_SUCCESS;
+  if (noted == references::Noted::no) return front::deregister_usual(thread, handle);
+  return front::drop_stirred(static_cast<const pinrail_mpool_t*>(pool), thread, handle);
 }
 
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {

@@ -6,6 +6,7 @@
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/core/set_aside.h"
+#include "base/core/thread.h"
 #include "base/report/report.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
@@ -99,6 +100,7 @@ pinrail_host_t services() {
   host.registration_free = free;
   host.registration_area = area_of;
   host.count_references = count_references;
+  host.epoch = thread::epoch_word();
   host.registrar_register = register_mem;
   host.registrar_deregister = registrar::deregister_mem;
   host.rcache_create = make_rcache;

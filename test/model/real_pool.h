@@ -111,6 +111,7 @@ class RealPool {
     host_.registration_alloc = alloc;
     host_.registration_free = give_free;
     host_.count_references = count_references;
+    host_.epoch = thread::epoch_word();
     host_.registrar_register = device_register;
     host_.registrar_deregister = device_deregister;
     host_.rcache_create = make_index;
@@ -133,12 +134,14 @@ class RealPool {
 
   // The C face's register, find and deregister (framework/front/front_call.cc), on thread i.
   bool take(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (grdma::Pool::register_entry(pool_, threads[i], base, kLength, 0, handle_out) != PINRAIL_SUCCESS) return false;
+    if (!hit(i, base, handle_out) &&
+        grdma::Pool::register_entry(pool_, threads[i], base, kLength, 0, handle_out) != PINRAIL_SUCCESS)
+      return false;
     taken(*handle_out, base);
     return true;
   }
   bool find(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (!pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    if (!hit(i, base, handle_out) && !pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
     taken(*handle_out, base);
     return true;
   }
@@ -148,6 +151,14 @@ class RealPool {
   }
   // A handle that is spent, or shared by mistake.
   pinrail_status_t drop_again(int i, pinrail_handle_t handle) {
+    const void* noted_pool = nullptr;
+    const references::Noted noted = references::drop_noted(threads[i], handle, &noted_pool);
+    if (noted == references::Noted::stirred) {
+      require(noted_pool == pool_, "a drop would ask another pool");
+      const uint64_t after = state::load(handle.reg);
+      if ((after & state::kDead) != 0) pool_->ask_gc(threads[i], handle, after);
+    }
+    if (noted != references::Noted::no) return PINRAIL_SUCCESS;
     if (state::generation(state::load(handle.reg)) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
     return grdma::Pool::deregister_entry(pool_, threads[i], handle);
   }
@@ -161,6 +172,13 @@ class RealPool {
   pinrail_thread_t* threads[3] = {};
 
  private:
+  // By the table of starts alone, where the pool lends it.
+  bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    const pinrail_starts_t* starts = pool_->shortcut().starts;
+    return starts != nullptr && (starts::take_unstirred(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out) ||
+                                 starts::take(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out));
+  }
+
   void taken(pinrail_handle_t handle, uintptr_t base) {
     require(handle.reg->base == reinterpret_cast<void*>(base),
             "a reference was taken to a registration of another range");

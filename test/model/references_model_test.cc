@@ -25,7 +25,8 @@ class ReferencesModel : public ::testing::Test {
     }
     reg_ = make(PINRAIL_COUNTING_THREADS);
     for (int i = 0; i < 3; ++i) {
-      model::call(&threads_[i]->cells[references::place_of(reg_)], "cell of " + std::to_string(i));
+      model::call(references::near_cell(threads_[i], reg_), "near cell of " + std::to_string(i));
+      model::call(references::far_cell(threads_[i], reg_), "far cell of " + std::to_string(i));
     }
     model::call(&reg_->state, "state");
     model::call(&cache_mutex_, "cache lock");
@@ -209,10 +210,42 @@ TEST_F(ReferencesModel, the_thread_that_dropped_ends) {
                 [&] { expect_settled(); }});
 }
 
-// C2: the place in the table is another registration's, so the state word counts.
-TEST_F(ReferencesModel, a_taken_cell_sends_the_count_to_the_state_word) {
+// C2: the near place is another registration's, so the far one counts; or both are, and the state word does.
+TEST_F(ReferencesModel, a_taken_cell_sends_the_count_to_the_far_one) {
   const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  threads_[0]->cells[references::place_of(reg_)] = references::tag_of(other) | 1;
+  *references::near_cell(threads_[0], reg_) = references::tag_of(other) | 1;
+  expect_right({{[&] {
+                   if (hit(0)) drop(0);
+                 },
+                 [&] {
+                   if (hit(1)) drop(1);
+                 },
+                 [&] { evict(); }},
+                [&] {
+                  expect_settled();
+                  require(references::names(*references::near_cell(threads_[0], reg_), other),
+                          "a cell was overwritten");
+                }});
+}
+
+// One reference stands in the far cell, the next ones in the near one: the sum needs both.
+TEST_F(ReferencesModel, counts_in_both_cells_add_up) {
+  const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
+  *references::near_cell(threads_[0], reg_) = references::tag_of(other) | 1;
+  ASSERT_TRUE(hit(0));
+  *references::near_cell(threads_[0], reg_) = references::tag_of(other);
+  expect_right({{[&] {
+                   const bool again = hit(0);
+                   drop(0);
+                   if (again) drop(0);
+                 },
+                 [&] { evict(); }},
+                [&] { expect_settled(); }});
+}
+
+TEST_F(ReferencesModel, taken_cells_send_the_count_to_the_state_word) {
+  const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
+  *references::near_cell(threads_[0], reg_) = *references::far_cell(threads_[0], reg_) = references::tag_of(other) | 1;
   expect_right({{[&] {
                    if (hit(0)) drop(0);
                  },

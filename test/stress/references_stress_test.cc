@@ -106,6 +106,28 @@ TEST(References, more_than_a_cell_holds_is_counted_in_the_word) {
   EXPECT_EQ(sum_of(reg), 0);
 }
 
+// C4: what is counted in its far cell must not be noted behind the near one, which counts another registration.
+TEST(References, nothing_is_noted_where_another_registration_is_counted) {
+  pinrail_thread_t* thread = thread::current();
+  pinrail_registration_t* reg = make_indexed();
+  pinrail_registration_t* other = make_indexed();
+  while (references::near_of(other) != references::near_of(reg)) other = make_indexed();
+  const char pools[2] = {};
+  const uint64_t epoch = epoch::load(thread->epoch);
+  for (pinrail_registration_t* each : {reg, other}) {
+    ASSERT_TRUE(references::take(thread, each, state::load(each)));
+    references::note(thread, each, epoch, generation_of(each), &pools[each == reg ? 0 : 1]);
+  }
+  const void* pool = nullptr;
+  EXPECT_EQ(references::drop_noted(thread, {other, generation_of(other)}, &pool), references::Noted::no);
+  EXPECT_TRUE(references::is_noted(references::near_cell(thread, reg), epoch, generation_of(reg)));
+  EXPECT_EQ(references::near_cell(thread, reg)[3], reinterpret_cast<uintptr_t>(&pools[0]));
+  EXPECT_EQ(references::drop_noted(thread, {reg, generation_of(reg)}, &pool), references::Noted::done);
+  EXPECT_TRUE(references::drop_own(thread, other));
+  EXPECT_EQ(sum_of(reg), 0);
+  EXPECT_EQ(sum_of(other), 0);
+}
+
 TEST(ReferencesStress, references_dropped_on_other_threads_and_by_ending_ones_add_up) {
   std::vector<pinrail_registration_t*> regs;
   for (int i = 0; i < 3000; ++i) regs.push_back(make_indexed());  // more than a thread has cells

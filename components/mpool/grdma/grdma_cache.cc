@@ -30,7 +30,7 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
   *victim = {};
   if (!admission->counted) {
     pool->count_miss();
-    advance_epoch();
+    epoch::move_on(epoch_word);
     admission->counted = true;
   }
   if (reg->length > limits_.bytes || limits_.count == 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -105,7 +105,7 @@ Victim Cache::claim_victim(const Pool* asker) {
 
 Victim Cache::claim_locked(const Pool* asker) {
   // A new epoch: what was found held in an earlier search may be looked at again, once.
-  advance_epoch();
+  epoch::move_on(epoch_word);
   const uint64_t now = epoch();
   while (Pool* pool = oldest_pool(asker, now)) {
     pinrail_registration_t* reg = pool->next_ready();

@@ -6,7 +6,7 @@
 //
 // B1  bytes and count are those of every registration that the device was told of: from before its register_mem until
 //     after its deregister_mem. They never exceed the limits.
-// B2  epoch only rises; it rises at each miss and at each search for something to evict.
+// B2  The process's epoch (base/core/epoch.h) rises at each miss and at each search for something to evict, too.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/core/epoch.h"
 #include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -51,14 +52,11 @@ struct Admission {
 
 class Cache {
  public:
-  explicit Cache(const Limits& limits) : limits_(limits) {}
+  Cache(const Limits& limits, uint64_t* process_epoch) : epoch_word(process_epoch), limits_(limits) {}
 
   const Limits& limits() const { return limits_; }
 
-  // relaxed: the epoch orders evictions and nothing else.
-  uint64_t epoch() const { return __atomic_load_n(&epoch_.now, __ATOMIC_RELAXED); }
-
-  const uint64_t* epoch_word() const { return &epoch_.now; }
+  uint64_t epoch() const { return epoch::load(epoch_word); }
 
   Status join(Pool* pool) EXCLUDES(mutex);
   // True if it was the last one.
@@ -91,12 +89,14 @@ class Cache {
   // destroy() waits until its visitors_ are counted down again.
   size_t reachable_pools(const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
 
+  // Of the process; never NULL.
+  uint64_t* const epoch_word;
+
   // "cache" in lock_rank.h. Public: each pool's LRU list and list of registrations is guarded by it.
   mutable Mutex mutex{LockRank::cache};
   Condition released;  // something was dismissed
 
  private:
-  void advance_epoch() REQUIRES(mutex) { __atomic_store_n(&epoch_.now, epoch() + 1, __ATOMIC_RELAXED); }
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);
@@ -104,10 +104,6 @@ class Cache {
   bool anything_dead(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 
   const Limits limits_;
-  struct alignas(128) Epoch {  // what every hit reads: on lines of its own, away from what misses lock
-    uint64_t now = 1;          // atomic; written under the lock
-  };
-  Epoch epoch_;
   Usage usage_ GUARDED_BY(mutex);
   size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
   std::vector<Pool*> pools_ GUARDED_BY(mutex);

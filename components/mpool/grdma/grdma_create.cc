@@ -133,7 +133,7 @@ Status Pool::create_one(Component* component, const pinrail_mpool_config_t& conf
 Status Pool::join_cache(const char* cache_name) {
   Guard guard(component_->mutex);
   std::unique_ptr<Cache>& cache = component_->caches[cache_name];
-  if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits);
+  if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits, host_->epoch);
   const bool differs = (settings_.explicit_bytes && settings_.limits.bytes != cache->limits().bytes) ||
                        (settings_.explicit_count && settings_.limits.count != cache->limits().count);
   if (differs) {

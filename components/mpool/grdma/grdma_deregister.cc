@@ -6,7 +6,7 @@ namespace pinrail::grdma {
 
 // The handle is of this life of its registration: the C face has looked.
 inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  if (!references::drop_dated(thread, handle.reg, cache_->epoch_word())) return drop_elsewhere(thread, handle);
+  if (!references::drop_dated(thread, handle.reg, cache_->epoch_word)) return drop_elsewhere(thread, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
   return success();

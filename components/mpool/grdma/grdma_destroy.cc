@@ -125,6 +125,7 @@ void Pool::release_all(pinrail_thread_t* thread) {
 // are counted in its word from now on.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   Status(rcache_.ops->remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was not indexed
+  epoch::move_on(host_->epoch);                               // what threads have noted of it is not true any more
   const uint64_t word = state::load(reg);
   const int64_t references = references_of(reg);
   to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only this thread is left

@@ -99,6 +99,7 @@ bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
     const bool indexed = (word & state::kIndexed) != 0;
     if (indexed && !state::exchange(reg, &word, word | state::kSealed)) continue;
     int64_t references;
+    epoch::move_on(host_->epoch);
     host_->count_references(host_, &reg, 1, &references);
     // A hit that broke the seal meanwhile made the sum worthless.
     if (!indexed || unseal(reg)) return references > 0;
@@ -112,6 +113,7 @@ bool Pool::seal_oldest(uint64_t now) {
   // Few of a small list: a seal costs the next hit on it the slow way.
   const size_t count = take_oldest(now, sealed, std::min(kSealed, 1 + lru_list_.size() / 8));
   if (count == 0) return false;
+  epoch::move_on(host_->epoch);  // hits look at the state words again, and find the seals
   host_->count_references(host_, sealed, count, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {

@@ -24,7 +24,7 @@ pinrail_shortcut_t Pool::shortcut() {
   const pinrail_starts_t* starts = rcache_.ops->starts(rcache_.module);
   if (starts == nullptr || !settings_.leave_pinned) return {};
   static_assert(sizeof(HitCount) == 16 * sizeof(uint64_t), "as the contract says");
-  return {starts, page_mask_, &hits_[0].hits, kHitCounts - 1, cache_->epoch_word()};
+  return {starts, page_mask_, &hits_[0].hits, kHitCounts - 1};
 }
 
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {

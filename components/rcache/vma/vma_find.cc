@@ -144,8 +144,9 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
 }
 
 pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const {
-  pinrail_registration_t* reg = starts::take(thread, starts_.table(), base, length, access);
-  return reg != nullptr ? reg : find_below(thread, base, length, access);
+  pinrail_handle_t handle;
+  if (starts::take(thread, starts_.table(), base, 0, length, access, nullptr, &handle)) return handle.reg;
+  return find_below(thread, base, length, access);
 }
 
 // A range inside a registration, or one that starts_ does not know; sealed ones, and those counted in their state

@@ -6,88 +6,193 @@
 namespace pinrail::vma {
 namespace {
 
-void put(uint64_t* place, uint64_t way) {
-  __atomic_store_n(place, way, __ATOMIC_RELEASE);
-}  // pairs with starts::load()
+void store(uint64_t* word, uint64_t value) {
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);  // pairs with starts::load()
+}
+
+// relaxed: readers add epochs to it, no more.
+uint64_t version_of(const starts::Entry* entry) {
+  return __atomic_load_n(&entry->stamp, __ATOMIC_RELAXED) & starts::kVersions;
+}
+
+// From now on what is read of the entry is nothing.
+void clear(starts::Entry* entry) {
+  // The version first, the rest behind it, for it is stored with release as well.
+  store(&entry->stamp, version_of(entry) | 1);
+  store(&entry->base, 0);
+  store(&entry->name, 0);
+}
+
+bool is_eligible(const pinrail_registration_t* reg) {
+  return (state::load(reg) & state::kPerThread) != 0 && reg->length < starts::kMostLength &&
+         reg->length >= size_t{1} << starts::kPageShift && reinterpret_cast<uintptr_t>(reg) <= starts::kMostAddress &&
+         reg->base != nullptr;
+}
 
 }  // namespace
 
 Starts::Starts() {
-  void* memory = mmap(nullptr, kMost * kGroupBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  table_ = {none_, 1, 1, 0};
+  void* memory = mmap(nullptr, kMost * kLineBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
-  ways_ = static_cast<uint64_t*>(memory);
+  table_.entries = static_cast<Entry*>(memory);
   if (make_room(0)) {
     room_made(0);
-    table_.ways = ways_;
+    table_.count = table_.more = kFirst;
   } else {
-    munmap(memory, kMost * kGroupBytes);
-    ways_ = none_;
+    munmap(memory, kMost * kLineBytes);
+    table_.entries = none_;
   }
 }
 
 Starts::~Starts() {
-  if (ways_ != none_) munmap(ways_, kMost * kGroupBytes);
+  if (table_.entries != none_) munmap(table_.entries, kMost * kLineBytes);
 }
 
 bool Starts::make_room(size_t room) const {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  const size_t bytes = (grown(room) - room) * kGroupBytes;
-  if (mprotect(group(room), bytes, PROT_READ | PROT_WRITE) != 0) return false;
-  // A wish: large tables are looked at all over, and small pages cost a walk each time.
-  if (bytes >= kHugePage) madvise(group(room), bytes, MADV_HUGEPAGE);
+  constexpr size_t kLarge = size_t{8} << 20;
+  Entry* const first = table_.entries + starts::kEntries * room;
+  const size_t bytes = (doubled(room) - room) * kLineBytes;
+  if (mprotect(first, bytes, PROT_READ | PROT_WRITE) != 0) return false;
+  // A wish: large tables are looked at all over, and small pages cost a walk each time. Not for smaller ones: the part
+  // of a huge page that is not used yet would be much of them.
+  if (bytes >= kLarge) madvise(first, bytes, MADV_HUGEPAGE);
   return true;
 }
 
-// The place in one of the homes that holds the way; NULL if none does.
-uint64_t* Starts::place_with(uint64_t hash, uint64_t way) {
-  for (const size_t home : {starts::first_home(table_, hash), starts::second_home(table_, hash)}) {
-    for (uint64_t* place = group(home); place != group(home + 1); ++place) {
-      if (*place == way) return place;
-    }
+// What a reader may do to an entry meanwhile is to write an epoch into its stamp: then that is lost, and somebody looks
+// once more.
+void Starts::put(Entry* entry, const Entry& what) {
+  store(&entry->base, what.base);
+  store(&entry->name, what.name);
+  store(&entry->life, what.life);
+  store(&entry->stamp, ((version_of(entry) | 1) + 1) & starts::kVersions);
+}
+
+// There is one copy too many meanwhile, not one too few.
+void Starts::move(Entry* to, Entry* from) {
+  put(to, *from);
+  clear(from);
+}
+
+// The entry of the line that has the name; 0: a free one. NULL if there is none.
+starts::Entry* Starts::entry_with(size_t line, uint64_t name) const {
+  Entry* const first = table_.entries + starts::kEntries * line;
+  for (Entry* entry = first; entry != first + starts::kEntries; ++entry) {
+    if (entry->name == name) return entry;
   }
   return nullptr;
 }
 
-// Seven entries for four groups: hardly any finds both its homes full then, and one in eight stands in its second one.
-// A small table can afford to be twice as large, and then nearly all are found at once.
-bool Starts::is_crowded() const {
-  constexpr size_t kSmall = 8192;
-  return table_.count < kSmall ? entries_ > table_.count : 4 * entries_ > 7 * table_.count;
+// Moves one of a full line to its other home, where another one may have to move first, and so on.
+starts::Entry* Starts::make_free(size_t line, int moves) {
+  for (size_t i = 0; i < starts::kEntries; ++i) {
+    Entry* const entry = table_.entries + starts::kEntries * line + i;
+    const size_t other = other_home(line, starts::hash_of(entry->base));
+    if (other == line) continue;
+    Entry* to = entry_with(other, 0);
+    if (to == nullptr && moves > 1) to = make_free(other, moves - 1);
+    Entry* const freed = entry_with(line, 0);  // by a move of somebody else, in a circle
+    if (freed != nullptr) return freed;
+    if (to == nullptr) continue;
+    move(to, entry);
+    return entry;
+  }
+  return nullptr;
 }
 
-void Starts::insert(pinrail_registration_t* reg) {
-  if (room_ == 0 || (state::load(reg) & state::kPerThread) == 0) return;
-  const uint64_t hash = hash_of(reg);
-  uint64_t* place = place_with(hash, 0);
-  if (place != nullptr) {
-    put(place, way_of(reg, hash));
-    ++entries_;
+// An entry in one of the homes, made free if need be; NULL if that takes too many moves.
+starts::Entry* Starts::room_for(uint64_t hash) {
+  constexpr int kMoves = 5;
+  for (const size_t home : {first_home(hash), second_home(hash)}) {
+    Entry* const entry = entry_with(home, 0);
+    if (entry != nullptr) return entry;
   }
-  if (is_crowded()) grow();
+  Entry* const entry = make_free(first_home(hash), kMoves);
+  return entry != nullptr ? entry : make_free(second_home(hash), kMoves);
+}
+
+namespace {
+
+starts::Entry entry_for(const pinrail_registration_t* reg) {
+  return {span_of(reg).base, reinterpret_cast<uintptr_t>(reg) << starts::kNameShift | reg->rights | reg->traits,
+          reg->length >> starts::kPageShift << starts::kLengthShift | generation_of(reg) >> state::kGenerationShift, 0};
+}
+
+}  // namespace
+
+void Starts::insert(const pinrail_registration_t* reg) {
+  if (room_ == 0 || !is_eligible(reg)) return;
+  ++wanted_;
+  grow();
+  const uint64_t hash = hash_of(reg);
+  Entry* const entry = room_for(hash);
+  if (entry == nullptr) return;
+  put(entry, entry_for(reg));
+  ++entries_;
+}
+
+starts::Entry* Starts::entry_of(const pinrail_registration_t* reg) const {
+  const uint64_t hash = hash_of(reg);
+  const uint64_t name = entry_for(reg).name;
+  Entry* const entry = entry_with(first_home(hash), name);
+  return entry != nullptr ? entry : entry_with(second_home(hash), name);
 }
 
 void Starts::remove(const pinrail_registration_t* reg) {
-  const uint64_t hash = hash_of(reg);
-  uint64_t* place = place_with(hash, way_of(reg, hash));
-  if (place == nullptr) return;
-  put(place, 0);
+  if (room_ == 0 || !is_eligible(reg)) return;
+  --wanted_;
+  Entry* const entry = entry_of(reg);
+  if (entry == nullptr) return;
+  clear(entry);
   --entries_;
 }
 
-// One group more: what of the group that served its home, too, is at home there now, moves.
+// 17 entries for ten lines: hardly any finds both its homes full then, and a table of 65,536 nearly fits into a cache of
+// 2 MB. A small table can afford more lines.
+bool Starts::is_crowded() const {
+  constexpr size_t kSmall = 8192;
+  return table_.more < kSmall ? wanted_ > table_.more : 10 * wanted_ > 17 * table_.more;
+}
+
+// An eighth more, 32 lines at a time: it is done long before it is crowded again, and readers, who take longer while it
+// grows, seldom meet it then.
 void Starts::grow() {
-  const size_t made = table_.count;
-  if (made == room_) return;  // no memory for more: what finds its homes full is in the tree alone
-  const size_t mask = made > table_.mask ? 2 * table_.mask + 1 : table_.mask;
-  __atomic_store_n(&table_.mask, mask, __ATOMIC_RELAXED);  // relaxed: see starts::home_of()
-  __atomic_store_n(&table_.count, made + 1, __ATOMIC_RELAXED);
-  const size_t from = made & (mask >> 1);
-  uint64_t* into = group(made);
-  for (uint64_t* place = group(from); place != group(from + 1); ++place) {
-    const uint64_t way = *place;
-    if (way == 0 || is_home(from, hash_of(starts::named_by(way)))) continue;
-    put(place, 0);
-    put(into++, way);
+  constexpr int kLines = 32;
+  if (line_ == 0) {
+    if (!is_crowded() || grown(table_.more) > room_) return;
+    line_ = table_.count;
+    // relaxed: see starts::line_of().
+    __atomic_store_n(&table_.grown, kPlaces, __ATOMIC_RELAXED);
+    __atomic_store_n(&table_.more, grown(table_.count), __ATOMIC_RELAXED);
+  }
+  for (int i = 0; i < kLines && line_ != 0; ++i) grow_line();
+  if (line_ == 0) __atomic_store_n(&table_.count, table_.more, __ATOMIC_RELAXED);
+}
+
+// The last line that has not grown yet: what stands in it moves to where its places are among more lines.
+void Starts::grow_line() {
+  --line_;
+  const uint64_t from = (line_ * kPlaces + table_.count - 1) / table_.count;
+  const uint64_t to = table_.grown;
+  Entry* const first = table_.entries + starts::kEntries * line_;
+  __atomic_store_n(&table_.grown, from, __ATOMIC_RELAXED);
+  for (Entry* entry = first; entry != first + starts::kEntries; ++entry) {
+    if (entry->name == 0) continue;
+    const uint64_t hash = starts::hash_of(entry->base);
+    const auto moved = [&](uint64_t place) { return place >= from && place < to; };
+    const uint64_t place = moved(starts::first_place(hash)) ? starts::first_place(hash) : starts::second_place(hash);
+    const size_t line = starts::line_of(table_, place);
+    if (line == line_) continue;
+    Entry* room = entry_with(line, 0);
+    if (room == nullptr) room = room_for(hash);
+    if (entry->name == 0) continue;  // it moved itself
+    if (room != nullptr) {
+      move(room, entry);
+    } else {
+      clear(entry);
+      --entries_;
+    }
   }
 }
 

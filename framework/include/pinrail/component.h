@@ -93,7 +93,8 @@ typedef struct pinrail_thread {
   uint32_t index;        /**< small, dense, reused when a thread has ended */
   uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
   uint64_t *cells;       /**< its counts of references, see base/core/references.h; NULL: counted in the state words */
-  uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
+  uint64_t *undone; /**< of all threads: how many references were counted in vain and taken back */
+  uint64_t *epoch;  /**< of the process, see base/core/epoch.h */
   pinrail_absent_t absent;
   void *spare;  /**< the library's own: a free registration, kept for the thread's next one */
   void *recent; /**< the library's own: what the thread asked for lately, see base/core/recent.h */
@@ -105,10 +106,19 @@ enum {
   PINRAIL_RCACHE_EXACT = 0x1u /**< find only equal ranges and access; nothing dominates anything */
 };
 
+/** One of them: all that a hit needs to know of a registration. All words are atomic. */
+typedef struct pinrail_start {
+  uint64_t base;  /**< where it starts; 0 if the entry is free */
+  uint64_t name;  /**< the registration and its access */
+  uint64_t life;  /**< its generation and its length */
+  uint64_t stamp; /**< when it was last looked at, and the entry's version */
+} pinrail_start_t;
+
 /** A hash table of registrations by the address at which they start, for readers without a lock: base/core/starts.h. */
 typedef struct pinrail_starts {
-  const uint64_t *ways; /**< groups of four */
-  size_t mask, count;   /**< of the groups; atomic, as the ways are */
+  pinrail_start_t *entries; /**< lines of two */
+  uint64_t count, more;     /**< lines before and after it grows; equal when it does not. Atomic */
+  uint64_t grown;           /**< places from here on have their homes among more lines already; atomic */
 } pinrail_starts_t;
 
 /** Hook context: reg has left the index. */
@@ -194,10 +204,9 @@ enum { PINRAIL_HOW_FLAGS_SHIFT = 32 };
  */
 typedef struct pinrail_shortcut {
   const pinrail_starts_t *starts;
-  uintptr_t page_mask;   /**< the registrar's granularity - 1 */
-  uint64_t *hits;        /**< of thread i: hits[16 * i], written by that thread alone */
-  uint32_t hit_threads;  /**< threads with a higher index shall ask the pool */
-  const uint64_t *epoch; /**< what a release is dated with; atomic */
+  uintptr_t page_mask;  /**< the registrar's granularity - 1 */
+  uint64_t *hits;       /**< of thread i: hits[16 * i], written by that thread alone */
+  uint32_t hit_threads; /**< threads with a higher index shall ask the pool */
 } pinrail_shortcut_t;
 
 typedef struct pinrail_mpool_ops {
@@ -362,6 +371,9 @@ struct pinrail_host {
    */
   void (*count_references)(const pinrail_host_t *host, pinrail_registration_t *const *regs, size_t count,
                            int64_t *references_out);
+
+  /** The process's epoch: whoever seals or kills a registration moves it on, see base/core/epoch.h. */
+  uint64_t *epoch;
 
   /** Registrar calls of a pool. No lock may be held. */
   pinrail_status_t (*registrar_register)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,
