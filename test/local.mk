@@ -425,6 +425,11 @@ test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test
 	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
 test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/stress/gpu_stress
+TESTS += test/stress/gpu_stress
+test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_house.h
+test_stress_gpu_stress_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_house.h
 test_conform_gpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)

@@ -200,6 +200,16 @@ inline bool take(const pinrail_thread_t* thread, pinrail_registration_t* reg, ui
   return false;
 }
 
+// Counts a registration that may have become another one meanwhile, but is counted per thread for ever (A3 of
+// registration_arena.h), and looks: true if it is indexed and was not sealed; then it stays what it is. False, too,
+// where that has no cell now.
+inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (!count(thread, reg, 1)) return false;
+  if ((state::load(reg) & (state::kIndexed | state::kSealed)) == state::kIndexed) return true;
+  undo(thread, reg);
+  return false;
+}
+
 // Drops a reference of a registration that is counted per thread; the state afterwards.
 inline uint64_t drop_counted(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (!count(thread, reg, -1)) {
@@ -212,6 +222,26 @@ inline uint64_t drop_counted(const pinrail_thread_t* thread, pinrail_registratio
 // A sum that is final came out below 0: somebody dropped more than he had. The next registration must not pay for it.
 inline void forgive(pinrail_registration_t* reg, int64_t sum) {
   if (sum < 0) __atomic_fetch_add(&reg->state, static_cast<uint64_t>(-sum) << state::kReferenceShift, __ATOMIC_ACQ_REL);
+}
+
+// False if the seal was broken already.
+inline bool unseal(pinrail_registration_t* reg) {
+  uint64_t word = state::load(reg);
+  while ((word & state::kSealed) != 0) {
+    if (state::exchange(reg, &word, word & ~state::kSealed)) return true;
+  }
+  return false;
+}
+
+// As forgive(), but only while the seal holds: a sum that a hit overtook may have seen a drop without its taking. False
+// if the seal was broken.
+inline bool forgive_sealed(pinrail_registration_t* reg, int64_t sum) {
+  uint64_t word = state::load(reg);
+  while ((word & state::kSealed) != 0) {
+    const uint64_t more = static_cast<uint64_t>(-sum) << state::kReferenceShift;
+    if (sum == 0 || state::exchange(reg, &word, word + more)) return true;
+  }
+  return false;
 }
 
 // Host service count_references; see component.h.

@@ -8,6 +8,7 @@
 //   bit  2      per thread references are counted per thread (references.h); else here, and the last drop acts
 //   bit  3      sealed     indexed, but an evictor wants to know whether it is idle: the next hit must break the seal
 //   bit  4      orphan     its pool is gone, its device registration too: drops only count down
+//   bit  5      claimed    dead, and one party is giving it back: for pools in which several may find that out
 //   bits 8-43   generation rises each time the memory serves a new registration, and when it is freed
 //   bits 44-63  references on top, so that they wrap out of the word and harm no flag; of a registration that is
 //               counted per thread only a part of the sum, and signed
@@ -31,6 +32,7 @@ constexpr uint64_t kDead = 1 << 1;
 constexpr uint64_t kPerThread = 1 << 2;
 constexpr uint64_t kSealed = 1 << 3;
 constexpr uint64_t kOrphan = 1 << 4;
+constexpr uint64_t kClaimed = 1 << 5;
 constexpr uint64_t kFlags = 0xff;
 constexpr unsigned kGenerationShift = 8;
 constexpr uint64_t kGenerations = (uint64_t{1} << 36) - 1;

@@ -71,8 +71,8 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thre
   return registrar::register_mem(registrar, thread, request, reg);
 }
 
-pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, void** member_out) {
-  return guarded([&] { return gc::join(drain, arg, member_out); });
+pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, uint32_t every_ms, void** member_out) {
+  return guarded([&] { return gc::join(drain, arg, every_ms, member_out); });
 }
 void gc_leave(const pinrail_host_t*, void* member) { gc::leave(member); }
 void gc_wake_hook(const pinrail_host_t*, pinrail_gc_when_t when) { gc::wake_hook(when); }

@@ -8,6 +8,7 @@
 #include <pinrail/gpu.h>
 
 #include <cstddef>
+#include <cstring>
 
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -30,6 +31,14 @@ inline void seal_block(pinrail_gpu_handle_t* block) {
   block->version = PINRAIL_GPU_HANDLE_VERSION;
   block->size = PINRAIL_GPU_HANDLE_BYTES;
   block->checksum = checksum_of(*block);
+}
+
+// Whether it begins as blocks of this version do.
+inline bool has_known_head(const pinrail_gpu_handle_t& block) {
+  constexpr pinrail_gpu_handle_t kHead = {PINRAIL_GPU_HANDLE_MAGIC, PINRAIL_GPU_HANDLE_VERSION,
+                                          PINRAIL_GPU_HANDLE_BYTES};
+  static_assert(offsetof(pinrail_gpu_handle_t, kind) == sizeof(uint64_t), "one look");
+  return std::memcmp(&block, &kHead, sizeof(uint64_t)) == 0;
 }
 
 // The first line alone: BAD_PARAM, VERSION.

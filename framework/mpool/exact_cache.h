@@ -2,12 +2,13 @@
 // exact_cache.h - what pools of GPU memory of one cache_name share: lock, budget, exact order of eviction. Never keys.
 //
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
-// Threads  `mutex` guards every field but the clock. Never taken in a hook.
+// Threads  `mutex` guards every field but `dates`. Never taken in a hook, nor by a hit.
 //
 // B1  usage counts every registration that the registrar was told of: from before its register_mem until after its
 //     deregister_mem. It never exceeds the limits.
-// B2  Each use (a hit, a release) has a tick of the clock of its own, so the least recently used one is known exactly.
-//     On the LRU list stand the indexed ones that stay when nobody holds them, held or not.
+// B2  Each release is dated (exact_dates.h): what is idle was used last when it was released. An epoch begins with each
+//     registration that goes in and each search for something to evict. On the LRU list stand the indexed ones that
+//     stay when nobody holds them, held or not.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_CACHE_H
 #define PINRAIL_FRAMEWORK_MPOOL_EXACT_CACHE_H
 
@@ -21,27 +22,46 @@
 #include "base/core/lock.h"
 #include "base/core/lru_list.h"
 #include "base/core/registration_arena.h"
+#include "framework/mpool/exact_dates.h"
 
 namespace pinrail::exact {
 
 class Pool;
 struct Peer;
 
-// What a pool keeps of a registration. All but `previous` and `next` are written before it is in the table.
+// What a pool keeps of a registration, under the cache lock.
 struct Area {
   Peer* peer;
-  uintptr_t base;  // as its owner knows it
-  uint64_t id;
-  std::atomic<uint64_t>* slot;  // NULL: it has none
-  uint64_t life;                // of the slot's word
   uint32_t lru_place;
   pinrail_registration_t* previous;  // of the same peer
   pinrail_registration_t* next;
 };
-static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_SHARED), "it fits");
+static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it fits");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
+
+// Which memory it is: all that a hit compares, in one line behind the registrar's tail. Written before it is in the
+// index. From `start` to `life` as in a block, so that they are compared as they lie.
+struct alignas(64) Name {
+  uint64_t start;
+  uintptr_t base;  // as its owner knows it
+  size_t length;
+  uint64_t id;
+  uint64_t segment;
+  uint64_t life;                // of the slot's word
+  std::atomic<uint64_t>* slot;  // NULL: it has none
+  uint32_t pid;
+};
+static_assert(sizeof(Name) == 64, "one line");
+
+inline size_t tail_with_name(size_t tail_size) { return (tail_size + 63) / 64 * 64 + sizeof(Name); }
+inline Name& name_of(pinrail_registration_t* reg) {
+  return *reinterpret_cast<Name*>(reinterpret_cast<char*>(reg + 1) + reg->tail_size - sizeof(Name));
+}
+inline const Name& name_of(const pinrail_registration_t* reg) {
+  return name_of(const_cast<pinrail_registration_t*>(reg));
+}
 
 struct LruPlaceOf {
   uint32_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
@@ -62,6 +82,7 @@ struct Usage {
 struct Cache {
   explicit Cache(const Limits& wanted) : limits(wanted) {}
 
+  Dates dates;  // use() without the lock
   Mutex mutex{LockRank::cache};
   Condition changed;  // something was closed, or a pending one is settled
   const Limits limits;
@@ -69,9 +90,6 @@ struct Cache {
   LruList<LruPlaceOf> lru_list GUARDED_BY(mutex);
   uint64_t closing GUARDED_BY(mutex) = 0;  // left the index, and the registrar has not answered yet
   size_t pools GUARDED_BY(mutex) = 0;
-  std::atomic<uint64_t> clock{0};
-
-  uint64_t tick() { return clock.fetch_add(1, std::memory_order_relaxed) + 1; }  // relaxed: only distinct and rising
 };
 
 // A component's caches by name.

@@ -57,9 +57,6 @@ inline pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t
   return guarded([&] { return pool_of(module)->destroy(thread, flags); });
 }
 inline size_t referenced(void* module) { return pool_of(module)->referenced(); }
-inline pinrail_status_t deregister(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
-  return guarded([&] { return pool_of(module)->deregister(thread, handle); });
-}
 inline void dropped_dead(void*, pinrail_thread_t*, pinrail_handle_t, uint64_t) {}  // there is no shortcut
 inline pinrail_status_t evict(void* module, pinrail_thread_t* thread) {
   return guarded([&] { return pool_of(module)->evict(thread); });

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A pool's cache and thread, its end (R10), and its figures.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <new>
 
+#include "base/core/guarded.h"
 #include "base/core/span.h"
 #include "framework/mpool/exact_pool.h"
 
@@ -14,21 +12,19 @@ namespace {
 
 constexpr size_t kNamed = 4;  // how many referenced registrations a refusal lists
 
-std::string describe(const pinrail_registration_t* reg) {
+std::string describe(const pinrail_registration_t* reg, int64_t references) {
   char line[96];
-  std::snprintf(line, sizeof(line), "[%p, +%zu) with %llu reference(s)", reg->base, reg->length,
-                static_cast<unsigned long long>(state::references(state::load(reg))));
+  std::snprintf(line, sizeof(line), "[%p, +%zu) with %lld reference(s)", reg->base, reg->length,
+                static_cast<long long>(references));
   return line;
 }
 
 }  // namespace
 
-bool Pool::in_child() const { return getpid() != process_; }
-
 // R11: the first pool of a name makes the budget; later ones may not name another.
 Status Pool::join(const char* cache_name) {
-  process_ = getpid();
   limits_of_registrar_ = *config_.limits;
+  name_at_ = sizeof(pinrail_registration_t) + tail_with_name(limits_of_registrar_.tail_size) - sizeof(Name);
   {
     Guard guard(caches_->mutex);
     std::unique_ptr<Cache>& cache = caches_->by_name[cache_name];
@@ -44,15 +40,21 @@ Status Pool::join(const char* cache_name) {
     Guard inner(cache_->mutex);
     ++cache_->pools;
   }
+  const Status joined = join_gc_thread();
+  if (!joined.ok()) leave_cache();
+  return joined;
+}
+
+// What dies in other processes wakes nobody here, so the thread comes by itself.
+Status Pool::join_gc_thread() {
   const bool may_have_thread = config_.limits->thread_mode != PINRAIL_THREAD_CALLER;
   if (settings_.gc_interval_ms == 0 || !may_have_thread) return success();
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    leave_cache();
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
-  return success();
+  return host_->gc_join(host_, progress_entry, this, static_cast<uint32_t>(settings_.gc_interval_ms), &gc_member_);
+}
+
+int Pool::progress_entry(void* pool, pinrail_thread_t* thread) {
+  const Status done = guarded([&] { return static_cast<Pool*>(pool)->progress(thread); });
+  return done.ok() ? 0 : 1;
 }
 
 void Pool::leave_cache() {
@@ -74,68 +76,42 @@ void Pool::add_peer(Peer* peer) {
 }
 
 Status Pool::progress(pinrail_thread_t* thread) {
-  if (in_child()) return success();
   look_around(thread);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer, false);
+  sum_again(thread);
   return success();
-}
-
-// The thread is known to the registrar framework by a pinrail_thread_t of its own.
-void Pool::run() {
-  pinrail_thread_t self{};
-  uint64_t undone = 0;
-  self.size = sizeof(self);
-  self.index = UINT32_MAX;
-  self.undone = &undone;
-  for (;;) {
-    {
-      Guard guard(cache_->mutex);
-      if (!stopping_) wake_.wait_for(cache_->mutex, std::chrono::milliseconds(settings_.gc_interval_ms));
-      if (stopping_) return;
-    }
-    progress(&self).ignore();
-  }
-}
-
-void Pool::stop_thread() {
-  if (!thread_.joinable()) return;
-  if (in_child()) {
-    // It does not run here, and must not be waited for.
-    new (&thread_) std::thread;
-    return;
-  }
-  {
-    Guard guard(cache_->mutex);
-    stopping_ = true;
-    wake_.notify_all();
-  }
-  thread_.join();
 }
 
 // list_out: the first few, in words.
 size_t Pool::count_referenced_locked(std::string* list_out) {
-  size_t referenced = 0;
+  pinrail_registration_t* batch[Victims::kRoom];
+  int64_t references[Victims::kRoom];
+  size_t count = 0, referenced = 0;
+  const auto sum = [&] {
+    host_->count_references(host_, batch, count, references);
+    for (size_t i = 0; i < count; ++i) {
+      if (references[i] <= 0) continue;
+      if (++referenced > kNamed || list_out == nullptr) continue;
+      *list_out += (list_out->empty() ? "" : ", ") + describe(batch[i], references[i]);
+    }
+    count = 0;
+  };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      if (state::references(state::load(reg)) == 0) continue;
-      if (++referenced <= kNamed && list_out != nullptr) *list_out += (list_out->empty() ? "" : ", ") + describe(reg);
+      batch[count++] = reg;
+      if (count == Victims::kRoom) sum();
     }
   }
+  sum();
   return referenced;
 }
 
 size_t Pool::referenced() {
-  if (in_child()) return 0;
   Guard guard(cache_->mutex);
   return count_referenced_locked(nullptr);
 }
 
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
-  if (in_child()) {
-    // F1: the parent's locks may be held by threads that are not here. Nothing is touched, nothing given back.
-    stop_thread();
-    return success();
-  }
   std::string list;
   size_t referenced = 0;
   {
@@ -148,7 +124,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     host_->help(host_, "pool is busy", args, 2);
     return PINRAIL_ERR_BUSY;
   }
-  stop_thread();
+  if (gc_member_ != nullptr) host_->gc_leave(host_, gc_member_);
   // Other pools of the cache may be closing what they evicted here.
   while (wait_for_closing(thread)) {
   }
@@ -163,12 +139,11 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   return success();
 }
 
-// A referenced one is made an orphan: its handles may still be deregistered.
 void Pool::release_all(pinrail_thread_t* thread) {
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (;;) {
       pinrail_registration_t* reg;
-      bool held = false;
+      int64_t references = 0;
       {
         Guard guard(cache_->mutex);
         reg = peer->regs;
@@ -178,26 +153,35 @@ void Pool::release_all(pinrail_thread_t* thread) {
           unindex_locked(reg);
           kill(reg, &word);
         }
-        held = state::references(state::load(reg)) != 0;
+        references = references_of(thread, reg);
         ++cache_->closing;
       }
-      if (!held) {
-        close_one(thread, reg, PINRAIL_REASON_FINALIZED);
-        continue;
-      }
-      Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
-      left(reg);
-      Guard guard(cache_->mutex);
-      --cache_->closing;
-      dismiss_locked(reg);
-      state::set(reg, state::kDead | state::kOrphan);
+      release_one(thread, reg, references);
     }
   }
 }
 
+// Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
+// are counted in its word from now on.
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references) {
+  if (references <= 0) {
+    references::forgive(reg, references);
+    close_one(thread, reg, PINRAIL_REASON_FINALIZED);
+    return;
+  }
+  Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
+  left(reg);
+  Guard guard(cache_->mutex);
+  --cache_->closing;
+  dismiss_locked(reg);
+  const uint64_t word = state::load(reg);
+  state::set(reg, (word & state::kPerThread) | state::kDead | state::kOrphan,
+             static_cast<int>(references - state::signed_references(word)));
+}
+
 // relaxed throughout: figures, each right by itself.
 void Pool::counters(pinrail_mpool_stats_t* figures) const {
-  figures->hits = hits_.load(std::memory_order_relaxed);
+  figures->hits = hits_.sum();
   figures->misses = misses_.load(std::memory_order_relaxed);
   figures->evictions = evictions_.load(std::memory_order_relaxed);
   figures->invalidations = invalidations_.load(std::memory_order_relaxed);

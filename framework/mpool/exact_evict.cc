@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Making room and making way: idle ones are closed, oldest first. Nothing that is referenced is (R9).
-#include "framework/mpool/exact_pool.h"
+#include "framework/mpool/exact_hit.h"
 
 namespace pinrail::exact {
 namespace {
 
-Span remote_span(const pinrail_registration_t* reg) { return Span::of(area_of(reg).base, reg->length); }
+Span remote_span(const pinrail_registration_t* reg) { return Span::of(name_of(reg).base, reg->length); }
 
 constexpr size_t kSmall = 4;  // bytes: of whatever lies at that base
 
-bool is_stale(const pinrail_registration_t* reg) {
-  const Area& area = area_of(reg);
-  return area.slot != nullptr && !slots::is_alive(area.slot, area.life);
-}
+bool is_stale(const pinrail_registration_t* reg) { return !is_current(name_of(reg).slot, name_of(reg).life); }
 
 }  // namespace
 
@@ -36,33 +33,44 @@ void Pool::dismiss_locked(pinrail_registration_t* reg) {
 }
 
 void Pool::unindex_locked(pinrail_registration_t* reg) {
-  const Area& area = area_of(reg);
-  table_.remove(hash_of(*area.peer, area.base), reg);
+  const uint64_t hash = hash_of(name_of(reg));
+  table_.remove(hash, reg);
+  hints_.remove(hash, reg);
   if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
 }
 
 // An idle indexed one becomes the caller's to close.
-bool Pool::claim_idle_locked(pinrail_registration_t* reg) {
-  const uint64_t word = state::load(reg);
-  if ((word & state::kIndexed) == 0 || state::references(word) != 0 || !claim(reg, word)) return false;
+bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (!claim_idle(thread, reg)) return false;
   unindex_locked(reg);
   ++cache_->closing;
   return true;
 }
 
+// An indexed one dies, held or not. True: nobody holds it, and it is the caller's to close.
+bool Pool::kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  uint64_t word = 0;
+  if (!kill(reg, &word)) return false;
+  unindex_locked(reg);
+  const bool per_thread = (word & state::kPerThread) != 0;
+  const bool is_ours = per_thread ? claim_dead(thread, reg) : state::references(word) == 0;
+  if (is_ours) ++cache_->closing;
+  return is_ours;
+}
+
 // The least recently used idle one. One that is held counts as used now, for its release will come later; one that may
-// not be closed from here, likewise.
-pinrail_registration_t* Pool::claim_oldest_locked() {
+// not be closed from here, likewise. Each is caught up with at most once, and then looked at.
+pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread) {
   LruList<LruPlaceOf>& list = cache_->lru_list;
-  const uint64_t now = cache_->tick();
-  while (!list.empty() && list.top().epoch < now) {
+  const uint64_t now = cache_->dates.advance();
+  for (size_t looks = 2 * list.size(); looks != 0 && !list.empty(); --looks) {
     pinrail_registration_t* reg = list.top().reg;
     const uint64_t used = last_use(reg);
     const Pool& owner = *area_of(reg).peer->pool;
     const bool out_of_reach = &owner != this && owner.limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
     if (used > list.top().epoch) {
       list.catch_up(used);
-    } else if (!out_of_reach && claim_idle_locked(reg)) {
+    } else if (!out_of_reach && area_of(reg).peer->pool->claim_idle_locked(thread, reg)) {
       return reg;
     } else {
       list.catch_up(now);
@@ -75,7 +83,7 @@ bool Pool::evict_oldest(pinrail_thread_t* thread) {
   pinrail_registration_t* victim;
   {
     Guard guard(cache_->mutex);
-    victim = claim_oldest_locked();
+    victim = claim_oldest_locked(thread);
   }
   if (victim == nullptr) return false;
   Pool* owner = area_of(victim).peer->pool;
@@ -94,6 +102,7 @@ bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
 }
 
 bool Pool::make_room(pinrail_thread_t* thread) {
+  sum_again(thread);
   if (!evict_oldest(thread)) return wait_for_closing(thread);
   while (settings_.empty_cache && evict_oldest(thread)) {
   }
@@ -117,9 +126,9 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
       for (pinrail_registration_t *reg = each->regs, *next; reg != nullptr && !victims.full(); reg = next) {
         next = area_of(reg).next;
         if (!remote_span(reg).overlaps(span)) continue;
-        if (claim_idle_locked(reg)) {
+        if (claim_idle_locked(thread, reg)) {
           victims.add(reg);
-        } else if (state::references(state::load(reg)) != 0) {
+        } else if (references_of(thread, reg) > 0) {
           *held_out = true;
         }
       }
@@ -130,20 +139,29 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
   return victims.count();
 }
 
-// Of one exporter's: these are few, and looked through.
+// Of one exporter's, that was used after that: these are few, and looked through.
+pinrail_registration_t* Pool::oldest_of_locked(const Peer& peer, uint64_t after) {
+  pinrail_registration_t* oldest = nullptr;
+  for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
+    if (!each->is_process(peer)) continue;
+    for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
+      if ((state::load(reg) & state::kIndexed) == 0 || last_use(reg) <= after) continue;
+      if (oldest == nullptr || last_use(reg) < last_use(oldest)) oldest = reg;
+    }
+  }
+  return oldest;
+}
+
 bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
   pinrail_registration_t* oldest = nullptr;
   {
     Guard guard(cache_->mutex);
-    for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
-      if (!each->is_process(peer)) continue;
-      for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
-        const uint64_t word = state::load(reg);
-        const bool idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
-        if (idle && (oldest == nullptr || last_use(reg) < last_use(oldest))) oldest = reg;
-      }
-    }
-    if (oldest == nullptr || !claim_idle_locked(oldest)) return false;
+    uint64_t after = 0;
+    do {
+      oldest = oldest_of_locked(peer, after);
+      if (oldest == nullptr) return false;
+      after = last_use(oldest);
+    } while (!claim_idle_locked(thread, oldest));
   }
   evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   close_one(thread, oldest, PINRAIL_REASON_EVICTED);
@@ -183,10 +201,7 @@ void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reaso
   for (pinrail_registration_t* reg : victims) close_one(thread, reg, reason);
 }
 
-Status Pool::evict(pinrail_thread_t* thread) {
-  if (in_child() || !evict_oldest(thread)) return PINRAIL_ERR_NOT_FOUND;
-  return success();
-}
+Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
 
 // Batches, for the lock is not held while they are closed.
 template <typename Is>
@@ -198,13 +213,9 @@ size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
       Guard guard(cache_->mutex);
       for (pinrail_registration_t *reg = peer->regs, *next; reg != nullptr && !victims.full(); reg = next) {
         next = area_of(reg).next;
-        uint64_t word = 0;
-        if ((state::load(reg) & state::kIndexed) == 0 || !is(reg) || !kill(reg, &word)) continue;
-        unindex_locked(reg);
+        if ((state::load(reg) & state::kIndexed) == 0 || !is(reg)) continue;
         invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-        if (state::references(word) != 0) continue;
-        ++cache_->closing;
-        victims.add(reg);
+        if (kill_locked(thread, reg)) victims.add(reg);
       }
     }
     close(thread, victims, PINRAIL_REASON_INVALIDATED);
@@ -227,7 +238,7 @@ size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
 void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id) {
   const Span span = Span::of(base, length);
   kill_where(thread, peer, [&](const pinrail_registration_t* reg) {
-    return area_of(reg).id != but_id && remote_span(reg).overlaps(span);
+    return name_of(reg).id != but_id && remote_span(reg).overlaps(span);
   });
 }
 

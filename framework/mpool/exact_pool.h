@@ -2,40 +2,44 @@
 // exact_pool.h - a pool of whole allocations of GPU memory, local or peers', found by whose they are and by their very
 // range: what gpusm and rgpusm have in common.
 //
-// Owns     its registrations, its peers, its thread that closes what died.
+// Owns     its registrations, its peers. The process's gc thread closes what died.
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool.
 // Hook     none: what a hook has to say it says by a validity slot, or by note_dead_hook().
 //
 // X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a hit makes
-// sure
-//     of all four, and of the validity slot.
-// X2  A registration is pending, indexed or dead by its state word, and counted in it: "dead and unreferenced" is seen
-// by
-//     exactly one, who closes it.
+//     sure of all four, and of the validity slot.
+// X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them are counted
+//     per thread (base/core/references.h), the others in their words. "Dead and unreferenced" is seen by one, who
+//     closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to 0 first, and it
+//     is claimed then. Each drop of a dead one sums; what only seemed held, for a find counted it and took that back,
+//     is summed again by progress().
 // X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced stays as
-// it
-//     is, and the caller gets WOULD_BLOCK.
-// X4  No lock is held across a call of the registrar.
+//     it is, and the caller gets WOULD_BLOCK.
+// X4  No lock is held across a call of the registrar. A hit takes none (exact_hit.h).
+// X5  While a registration is sealed the cache lock is held. While one of a peer's is linked, the peer's slots stay
+//     mapped, and what it says does not change.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 #define PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 
 #include <pinrail/component.h>
 #include <pinrail/pinrail.h>
 
-#include <thread>
 #include <vector>
 
-#include "base/core/registration.h"
+#include "base/core/hit_counts.h"
+#include "base/core/references.h"
 #include "base/core/status.h"
 #include "base/slots/slots.h"
 #include "framework/mpool/exact_cache.h"
+#include "framework/mpool/exact_hints.h"
 #include "framework/mpool/exact_settings.h"
 #include "framework/mpool/exact_table.h"
 
 namespace pinrail::exact {
 
 // Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
-// All but `pool` and `next`, which are written once, under the cache lock; it may serve another exporter later.
+// `pool` and `next` are written once; the rest under the cache lock, but who holds a registration of it reads it (X5).
+// It may serve another exporter later.
 struct Peer {
   class Pool* pool = nullptr;
   Peer* next = nullptr;
@@ -71,10 +75,6 @@ struct Request {
   uint32_t flags() const { return static_cast<uint32_t>(how >> PINRAIL_HOW_FLAGS_SHIFT); }
 };
 
-uint64_t hash_of(uint32_t pid, uint64_t start, uint64_t segment, uintptr_t base);
-inline uint64_t hash_of(const Key& key) { return hash_of(key.pid, key.start, key.segment, key.base); }
-inline uint64_t hash_of(const Peer& peer, uintptr_t base) { return hash_of(peer.pid, peer.start, peer.segment, base); }
-
 // What is to be closed: dead, unreferenced, out of the index.
 class Victims {
  public:
@@ -99,9 +99,13 @@ class Pool {
   // From the index, or by the registrar. Outputs on success only.
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   // From the index alone: NOT_FOUND. By what it is, or by where it is mapped here.
-  Status find(const Key& key, pinrail_registration_t** reg_out);
-  Status find_local(uintptr_t base, size_t length, pinrail_registration_t** reg_out);
+  Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
+  // exact_hit.h. Asked: a Key, or a block as it came. NULL: not sure.
+  template <typename Asked>
+  pinrail_registration_t* hit(pinrail_thread_t* thread, const Asked& asked);
+  Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  static pinrail_status_t deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
@@ -110,12 +114,11 @@ class Pool {
   size_t referenced();
   const char* check();
   const Settings& settings() const { return settings_; }
-  void count_hit() { hits_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: a figure
 
  protected:
   Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches)
       : host_(host), config_(config), settings_(settings), caches_(caches) {}
-  // The cache of that name, and the thread if one is due. On failure nothing is left of it.
+  // The cache of that name, and the gc thread if it is due. On failure nothing is left of it.
   Status join(const char* cache_name);
 
   // Before the registrar is asked for it; an error is the request's. After the registrar made it, and before others can
@@ -123,7 +126,7 @@ class Pool {
   virtual Status begin(const Request&, pinrail_registration_t*) { return success(); }
   virtual Status made(const Request&, pinrail_registration_t*) { return success(); }
   virtual void left(pinrail_registration_t* reg) = 0;
-  // Once in each round of the thread, and in progress().
+  // In progress(), which the gc thread calls in each round.
   virtual void look_around(pinrail_thread_t*) {}
 
   // A peer of the pool, for its life; NULL if there is none. Under the cache lock.
@@ -146,7 +149,6 @@ class Pool {
   const Settings settings_;
   Cache* cache_ = nullptr;
   std::atomic<uint64_t> invalidations_{0};
-  bool in_child() const;
 
  private:
   struct Pending {
@@ -165,8 +167,22 @@ class Pool {
   void publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void settle(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
-  bool take_locked(pinrail_registration_t* reg, pinrail_registration_t** reg_out);
+  bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
+  __attribute__((noinline)) void put_back(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  __attribute__((noinline)) Status find_locked(const pinrail_thread_t* thread, const Key& key,
+                                               pinrail_registration_t** reg_out);
+  bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
+  Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   void say_limit(const pinrail_registration_t* reg);
+
+  // exact_references.cc. Sums are sure for what nobody can take any more.
+  int64_t references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
+  bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
+  bool claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  bool claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void finish(pinrail_thread_t* thread, pinrail_handle_t handle);
+  void sum_again(pinrail_thread_t* thread);
 
   // exact_evict.cc
   enum class Way : uint8_t { made, blocked };
@@ -176,8 +192,11 @@ class Pool {
   bool wait_for_closing(const pinrail_thread_t* thread);
   bool evict_oldest(pinrail_thread_t* thread);
   bool make_room(pinrail_thread_t* thread);
-  pinrail_registration_t* claim_oldest_locked() REQUIRES(cache_->mutex);
-  bool claim_idle_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  // Also of other pools of the cache, which has one lock for all.
+  pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) NO_THREAD_SAFETY_ANALYSIS;
+  bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  pinrail_registration_t* oldest_of_locked(const Peer& peer, uint64_t after) REQUIRES(cache_->mutex);
+  bool kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   Status nothing_idle(const pinrail_registration_t* own);
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
@@ -188,25 +207,28 @@ class Pool {
   size_t kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is);
 
   // exact_destroy.cc
-  void run();
-  void stop_thread();
+  static int progress_entry(void* pool, pinrail_thread_t* thread);
+  Status join_gc_thread();
   void leave_cache();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references);
   void release_all(pinrail_thread_t* thread);
   void say_stats();
 
   Caches* const caches_;
   pinrail_registrar_t limits_of_registrar_{};
-  pid_t process_ = 0;
   std::atomic<Peer*> peers_{nullptr};
+  size_t name_at_ = 0;  // where a registration of the pool has its name
+  Hints hints_;         // changed under cache_->mutex
   // Under cache_->mutex.
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
-  bool stopping_ = false;
-  Condition wake_;
-  std::thread thread_;
-  std::atomic<uint64_t> hits_{0}, misses_{0}, evictions_{0}, retries_{0};
+  std::atomic<size_t> held_dead_{0};  // counted per thread, dead, and held when they were last summed
+  uint64_t summed_undone_ = 0;        // *thread->undone before the first of those sums
+  void* gc_member_ = nullptr;
+  HitCounts hits_;
+  std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};
 };
 
 }  // namespace pinrail::exact

@@ -2,19 +2,14 @@
 // The way in: a hit, or a miss -> registrar -> index; and the way out.
 #include <new>
 
-#include "framework/mpool/exact_pool.h"
+#include "base/core/guarded.h"
+#include "framework/mpool/exact_hit.h"
 
 namespace pinrail::exact {
 namespace {
 
-bool is_current(const Area& area) { return area.slot == nullptr || slots::is_alive(area.slot, area.life); }
-
 bool same_memory(const Key& a, const Key& b) {
   return a.peer == b.peer && a.base == b.base && a.length == b.length && a.id == b.id;
-}
-
-bool is_of(const Peer& peer, const Key& key) {
-  return peer.pid == key.pid && peer.start == key.start && peer.segment == key.segment;
 }
 
 pinrail_register_request_t device_request(const Request& request) {
@@ -32,50 +27,57 @@ pinrail_register_request_t device_request(const Request& request) {
 
 }  // namespace
 
-uint64_t hash_of(uint32_t pid, uint64_t start, uint64_t segment, uintptr_t base) {
-  uint64_t hash = (start ^ segment) * 0x9E3779B97F4A7C15u;
-  hash = (hash ^ hash >> 32 ^ pid) * 0xff51afd7ed558ccdu;
-  hash = (hash ^ hash >> 29 ^ base) * 0xc4ceb9fe1a85ec53u;
-  return hash ^ hash >> 32;
-}
-
 // The one that answers; else one of the same range that does not, for it is of other memory: stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
   return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
-    __builtin_prefetch(reg, 1);  // it lies on another line than its area
-    const Area& area = area_of(reg);
-    if (area.base != key.base || reg->length != key.length || !is_of(*area.peer, key)) return false;
-    const bool same_life = key.life == 0 || area.life == key.life;
-    if (area.id == key.id && same_life && is_current(area)) return true;
+    const Name& name = name_of(reg);
+    if (!is_same_range(name, key)) return false;
+    if (is_same_memory(name, key) && is_current(name.slot, name.life)) return true;
     *mismatch_out = reg;
     return false;
   });
 }
 
-bool Pool::take_locked(pinrail_registration_t* reg, pinrail_registration_t** reg_out) {
-  if (!try_acquire(reg, state::load(reg))) return false;
-  touch(reg, cache_->tick());
+// Not sealed, for the lock is held; but perhaps just claimed by its last drop.
+bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out) {
+  const uint64_t word = state::load(reg);
+  if (!references::take(thread, reg, word) && !try_acquire(reg, word)) return false;
   *reg_out = reg;
   return true;
 }
 
-Status Pool::find(const Key& key, pinrail_registration_t** reg_out) {
-  Guard guard(cache_->mutex);
-  pinrail_registration_t* mismatch = nullptr;
-  pinrail_registration_t* reg = match_locked(key, &mismatch);
-  if (reg == nullptr || !take_locked(reg, reg_out)) return PINRAIL_ERR_NOT_FOUND;
-  count_hit();
+// It is not what the hint said. Whoever summed it meanwhile believed in our count.
+void Pool::put_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  references::undo(thread, reg);
+  sum_again(thread);
+}
+
+Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+  pinrail_registration_t* reg = hit(thread, key);
+  if (reg == nullptr) return find_locked(thread, key, reg_out);
+  *reg_out = reg;
   return success();
 }
 
-Status Pool::find_local(uintptr_t base, size_t length, pinrail_registration_t** reg_out) {
+// What hit() does not answer although it is there: it was sealed, or the table was just being changed.
+Status Pool::find_locked(const pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+  Guard guard(cache_->mutex);
+  pinrail_registration_t* mismatch = nullptr;
+  pinrail_registration_t* reg = match_locked(key, &mismatch);
+  if (reg == nullptr || !take_locked(thread, reg, reg_out)) return PINRAIL_ERR_NOT_FOUND;
+  hits_.add(thread);
+  return success();
+}
+
+Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length,
+                        pinrail_registration_t** reg_out) {
   const Span span = Span::of(base, length);
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      const bool answers = span_of(reg).contains(span) && is_current(area_of(reg));
-      if (!answers || !take_locked(reg, reg_out)) continue;
-      count_hit();
+      const bool answers = span_of(reg).contains(span) && is_current(name_of(reg).slot, name_of(reg).life);
+      if (!answers || !take_locked(thread, reg, reg_out)) continue;
+      hits_.add(thread);
       return success();
     }
   }
@@ -89,13 +91,13 @@ Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pendin
   for (;;) {
     pinrail_registration_t* mismatch = nullptr;
     pinrail_registration_t* reg = match_locked(request.key, &mismatch);
-    if (reg != nullptr && take_locked(reg, reg_out)) return Looked::hit;
+    if (reg != nullptr && take_locked(thread, reg, reg_out)) return Looked::hit;
     const Key& key = request.key;
     if (key.slot != nullptr && !slots::is_alive(key.slot, key.life)) return Looked::gone;
     Pending* other = pending_;
     while (other != nullptr && !same_memory(other->key, key)) other = other->next;
     if (other == nullptr || thread->in_registrar != 0) {
-      if (mismatch != nullptr && claim_idle_locked(mismatch)) victims->add(mismatch);
+      if (mismatch != nullptr && claim_idle_locked(thread, mismatch)) victims->add(mismatch);
       own->key = key;
       own->next = pending_;
       pending_ = own;
@@ -114,13 +116,13 @@ void Pool::settle(Pending* own) {
 }
 
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
-  if (in_child()) return PINRAIL_ERR_NOT_SUPPORTED;
   if ((request.how & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_new(thread, request, false, reg_out);
+  sum_again(thread);
   Pending own;
   Victims victims;
   switch (look(thread, request, &own, &victims, reg_out)) {
-    case Looked::hit: count_hit(); return success();
+    case Looked::hit: hits_.add(thread); return success();
     case Looked::gone: return PINRAIL_ERR_NOT_FOUND;
     case Looked::ours: break;
   }
@@ -146,14 +148,18 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
 Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out) {
   misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   pinrail_registration_t* reg = nullptr;
-  Status status = host_->registration_alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  const bool kept = cached && is_kept(request.flags());
+  const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
+  Status status = host_->registration_alloc(host_, tail_with_name(limits_of_registrar_.tail_size), counting, &reg);
   if (!status.ok()) return status;
   reg->base = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
   reg->length = request.key.length;
   reg->rights = PINRAIL_RIGHTS_MASK;
   reg->flags = request.flags();
   reg->pool = config_.pool;
-  area_of(reg) = {request.key.peer, request.key.base, request.key.id, nullptr, request.key.life, 0, nullptr, nullptr};
+  const Key& key = request.key;
+  name_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.life, nullptr, key.pid};
+  area_of(reg).peer = key.peer;
   status = admit(thread, reg);
   if (!status.ok()) {
     host_->registration_free(host_, reg);
@@ -168,7 +174,8 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
     host_->registration_free(host_, reg);
     return status;
   }
-  state::set(reg, cached ? 0 : state::kDead, 1);
+  const bool in_cell = kept && references::count(thread, reg, 1);
+  state::set(reg, (kept ? state::kPerThread : 0) | (cached ? 0 : state::kDead), in_cell ? 0 : 1);
   *reg_out = reg;
   return success();
 }
@@ -226,56 +233,78 @@ Status Pool::call_registrar(pinrail_thread_t* thread, const Request& request, pi
 
 // Into the index, with its maker's reference. What is there of the same range is of memory that is gone.
 void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  const bool kept = settings_.leave_pinned && (request.flags() & PINRAIL_FLAG_PERSISTENT) == 0;
+  const uint64_t counting = state::load(reg) & state::kPerThread;
   Victims victims;
   {
     Guard guard(cache_->mutex);
     try {
       table_.reserve_one();
+      hints_.reserve(table_.count() + 1);
       cache_->lru_list.reserve(cache_->lru_list.size() + 1);
     } catch (const std::bad_alloc&) {
-      state::set(reg, state::kDead);  // its maker has it all the same
+      state::set(reg, counting | state::kDead);  // its maker has it all the same
+      if (counting != 0) ++held_dead_;
       return;
     }
     pinrail_registration_t* mismatch = nullptr;
     match_locked(request.key, &mismatch);
     if (mismatch != nullptr) {
-      uint64_t word = 0;
-      unindex_locked(mismatch);
-      kill(mismatch, &word);
-      if (state::references(word) == 0) {
-        ++cache_->closing;
-        victims.add(mismatch);
-      }
+      if (kill_locked(thread, mismatch)) victims.add(mismatch);
     }
+    touch(reg, cache_->dates.advance());
+    if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
+    state::set(reg, counting | state::kIndexed);
     table_.insert(hash_of(request.key), reg);
-    touch(reg, cache_->tick());
-    if (kept) cache_->lru_list.insert(reg, last_use(reg));
-    state::set(reg, state::kIndexed);
+    if (counting != 0) hints_.insert(hash_of(request.key), reg);
   }
   close(thread, victims, PINRAIL_REASON_INVALIDATED);
 }
 
 // The date first: after the drop it may be gone.
+pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
+  Pool* const pool = static_cast<Pool*>(module);
+  touch(handle.reg, pool->cache_->dates.use(thread));
+  const bool usual = references::drop_own(thread, handle.reg);
+  if (usual && (state::load(handle.reg) & state::kDead) == 0) return PINRAIL_SUCCESS;
+  return guarded([&] {
+    if (!usual) return pool->drop_elsewhere(thread, handle);
+    pool->finish(thread, handle);
+    return success();
+  });
+}
+
 Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  pinrail_registration_t* reg = handle.reg;
-  touch(reg, cache_->tick());
+  return deregister_entry(this, thread, handle);
+}
+
+// The calling thread did not take it, or it is counted in the state word, or the handle is spent.
+Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  const uint64_t word = state::load(handle.reg);
+  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+  if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
+  const bool doubtful = !references::has_count(thread, handle.reg) && state::signed_references(word) == 0;
+  if (doubtful && !confirm_held(thread, handle)) return PINRAIL_ERR_BAD_PARAM;
+  const uint64_t after = references::drop_counted(thread, handle.reg);
+  if ((after & state::kDead) != 0) finish(thread, handle);
+  return success();
+}
+
+// Counted in the state word: the last drop is known, and acts.
+Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   uint64_t word = 0;
   const Drop dropped = drop_shared(handle, &word);
   if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
   if (dropped == Drop::done) return success();
-  const bool kept = settings_.leave_pinned && (reg->flags & PINRAIL_FLAG_PERSISTENT) == 0;
-  if ((word & state::kIndexed) != 0 && kept) return success();
   {
     Guard guard(cache_->mutex);
     if ((word & state::kIndexed) != 0) {
       // Somebody may have taken a new reference since, or killed it: then it is theirs.
-      if (!claim(reg, word)) return success();
-      unindex_locked(reg);
+      if (!claim(handle.reg, word)) return success();
+      unindex_locked(handle.reg);
     }
     ++cache_->closing;
   }
-  close_one(thread, reg, PINRAIL_REASON_RELEASED);
+  close_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
   return success();
 }
 

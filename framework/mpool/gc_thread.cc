@@ -27,7 +27,8 @@ constexpr int64_t kForEver = -1;
 struct Member {
   Drain drain;
   void* arg;
-  uint64_t round;  // the last one that drained it
+  uint32_t every_ms;  // 0: only when woken
+  uint64_t round;     // the last one that drained it
 };
 
 Mutex mutex{LockRank::gc};
@@ -73,6 +74,17 @@ bool drain_all(uint64_t round) {
   return is_left;
 }
 
+// -1: none has one.
+int64_t shortest_interval() {
+  Guard guard(mutex);
+  int64_t shortest = kForEver;
+  for (const Member* member : members) {
+    if (member->every_ms == 0) continue;
+    shortest = shortest == kForEver ? member->every_ms : std::min(shortest, int64_t{member->every_ms});
+  }
+  return shortest;
+}
+
 // Until somebody says "now", or it is "soon", or time for another look.
 void wait_for_work(int64_t look_after_ms) {
   const int64_t began = now_ms();
@@ -95,7 +107,9 @@ void* run(void*) {
   prctl(PR_SET_NAME, "pinrail-gc");
   int64_t look_after_ms = kForEver;
   for (uint64_t round = 1; !stopping.load(); ++round) {
-    wait_for_work(look_after_ms);
+    const int64_t interval = shortest_interval();
+    const bool is_sooner = interval != kForEver && (look_after_ms == kForEver || interval < look_after_ms);
+    wait_for_work(is_sooner ? interval : look_after_ms);
     // Before the drain, so that what comes during it counts again (W3).
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
@@ -124,13 +138,14 @@ void Word::sleep(uint32_t seen, int64_t milliseconds) {
   syscall(SYS_futex, &when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time, nullptr, 0);
 }
 
-Status join(Drain drain, void* arg, void** member_out) {
-  auto member = std::make_unique<Member>(Member{drain, arg, 0});
+Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out) {
+  auto member = std::make_unique<Member>(Member{drain, arg, every_ms, 0});
   Guard guard(mutex);
   members.reserve(members.size() + 1);
   if (!start()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   members.push_back(member.get());
   *member_out = member.release();
+  if (every_ms != 0) wake_hook(PINRAIL_GC_NOW);  // it may be asleep for longer
   return success();
 }
 

@@ -3,7 +3,8 @@
 //
 // It starts with the first member and ends at finalize. It sleeps until a hook wakes it: at once, when a member's limit
 // is exceeded, or "soon", which is 100 ms after the first such word. Then it drains every member, one after the other.
-// What is dead and still held is looked at again, at growing intervals.
+// What is dead and still held is looked at again, at growing intervals. A member that cannot be woken, for what dies is
+// in another process, names an interval of its own.
 //
 // Owns     the list of members. Not what they drain.
 // Threads  all functions at any time; stop() when there is no member. A member's drain is never called twice at once.
@@ -26,8 +27,9 @@ namespace pinrail::gc {
 // As host->gc_join in component.h.
 using Drain = int (*)(void* arg, pinrail_thread_t* thread);
 
-// OUT_OF_RESOURCE: no memory, or no thread.
-Status join(Drain drain, void* arg, void** member_out);
+// every_ms: so often at least the thread comes by itself; 0: only when it is woken. OUT_OF_RESOURCE: no memory, or no
+// thread.
+Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out);
 // Waits for a drain that is under way. Not from inside it.
 void leave(void* member);
 

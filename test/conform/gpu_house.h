@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -59,6 +61,41 @@ class PeerMemory {
   const uint32_t pid_;
   const uint64_t base_;
   bool live_ = false;
+};
+
+// A process that lives and does nothing, so that blocks can be of it.
+class Bystander {
+ public:
+  Bystander() {
+    int ends[2];
+    if (pipe(ends) != 0) return;
+    child_ = fork();
+    if (child_ == 0) {
+      slots::Process own;
+      const bool known = slots::this_process(&own).ok();
+      const bool told = known && write(ends[1], &own, sizeof(own)) == ssize_t{sizeof(own)};
+      if (told) pause();
+      _exit(1);
+    }
+    char told[sizeof(process)];
+    EXPECT_EQ(read(ends[0], told, sizeof(told)), ssize_t{sizeof(told)});
+    std::memcpy(&process, told, sizeof(told));
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~Bystander() { end(); }
+  Bystander(const Bystander&) = delete;
+  Bystander& operator=(const Bystander&) = delete;
+  void end() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+  slots::Process process;
+
+ private:
+  pid_t child_ = -1;
 };
 
 struct GpuPoolOptions {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/rgpusm over the driver double: whose memory, which order, and what a block may not say. The four modes are in
 // rgpusm_modes_test.cc.
+#include <thread>
+
 #include "test/conform/gpu_house.h"
 
 namespace pinrail::test {
@@ -60,6 +62,41 @@ TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
   EXPECT_TRUE(is_in(e));
   EXPECT_FALSE(is_in(d));
   EXPECT_EQ(pool.stats().registered_count, 3u);
+}
+
+TEST_F(Rgpusm, pools_of_one_cache_share_its_limit_and_its_order_of_eviction) {
+  GpuPoolOptions options;
+  options.count_limit = 2;
+  GpuPool first("rgpusm", options), second("rgpusm", options);
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+  first.use(a.block);
+  second.use(b.block);
+  second.use(c.block);  // the oldest one is the other pool's
+  EXPECT_EQ(first.stats().indexed, 0u);
+  EXPECT_EQ(first.stats().evictions, 1u);
+  EXPECT_EQ(second.stats().indexed, 2u);
+  EXPECT_EQ(cuda_double_open_handles(), 2u);
+  EXPECT_TRUE(first.invariants_hold());
+}
+
+TEST_F(Rgpusm, what_is_released_by_a_thread_that_did_not_take_it_is_idle) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  pinrail_handle_t handle = pool.must(memory.block);
+  std::thread([&] {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "it is spent";
+  }).join();
+  EXPECT_EQ(pool.referenced(), 0u);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  std::thread([&] { handle = pool.must(memory.block); }).join();
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND) << "held, although its thread has ended";
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), handle.reg->base, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  pool.use(memory.block);  // notices the event: what is held died, and stays open
+  EXPECT_EQ(cuda_double_open_handles(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 1u) << "the last drop of what died closes it";
 }
 
 TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {

@@ -103,13 +103,12 @@ Status Pool::identify(uintptr_t addr, size_t length, exact::Key* key_out) {
 
 Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
                            pinrail_registration_t** reg_out) {
-  if (in_child()) return PINRAIL_ERR_NOT_SUPPORTED;
   exact::Request request;
   request.how = how;
   Status status = identify(addr, length, &request.key);
   if (!status.ok()) return status;
   pinrail_registration_t* reg = nullptr;
-  if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && find(request.key, &reg).ok()) {
+  if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && find(thread, request.key, &reg).ok()) {
     *reg_out = reg;
     return success();
   }
@@ -121,10 +120,10 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
   return status;
 }
 
-Status Pool::find_key(pinrail_thread_t*, uintptr_t addr, size_t length, pinrail_registration_t** reg_out) {
+Status Pool::find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out) {
   exact::Key key;
-  if (in_child() || !identify(addr, length, &key).ok()) return PINRAIL_ERR_NOT_FOUND;
-  return find(key, reg_out);
+  if (!identify(addr, length, &key).ok()) return PINRAIL_ERR_NOT_FOUND;
+  return find(thread, key, reg_out);
 }
 
 Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_handle_t* block_out,
@@ -141,7 +140,7 @@ Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
 // The registrar's part of the block is there. Now ours, and a last look (O2).
 Status Pool::made(const exact::Request& request, pinrail_registration_t* reg) {
   pinrail_gpu_handle_t* block = block_of(reg);
-  exact::Area& area = exact::area_of(reg);
+  exact::Name& name = exact::name_of(reg);
   block->pid = self_.pid;
   block->user = self_.user;
   block->start = self_.start;
@@ -156,8 +155,8 @@ Status Pool::made(const exact::Request& request, pinrail_registration_t* reg) {
       host_->help(host_, "too many exports", nullptr, 0);
       return taken;
     }
-    area.slot = exporter_.word(slot);
-    area.life = life;
+    name.slot = exporter_.word(slot);
+    name.life = life;
     block->segment = exporter_.segment();
     block->slot = slot;
     block->slot_word = life;
@@ -172,12 +171,12 @@ Status Pool::made(const exact::Request& request, pinrail_registration_t* reg) {
 
 // The slot is dead before another allocation may have it, also if it was evicted: then peers must ask for a new block.
 void Pool::left(pinrail_registration_t* reg) {
-  exact::Area& area = exact::area_of(reg);
-  if (area.slot == nullptr) return;
-  const auto slot = static_cast<uint32_t>(area.slot - exporter_.word(0));
+  exact::Name& name = exact::name_of(reg);
+  if (name.slot == nullptr) return;
+  const auto slot = static_cast<uint32_t>(name.slot - exporter_.word(0));
   exports_.clear(slot);
   exporter_.give_back(slot);
-  area.slot = nullptr;
+  name.slot = nullptr;
 }
 
 }  // namespace pinrail::gpusm

@@ -20,7 +20,6 @@ void Pool::report_hook(void* pool, uintptr_t base, size_t length) { static_cast<
 void Pool::free_hook(uintptr_t base, size_t length) {
   const uintptr_t end = base + length;
   if (end <= exports_.lowest.load() || base >= exports_.highest.load()) return;
-  if (in_child()) return;  // F1: the segment is the parent's
   const uint32_t used = exports_.used.load();
   for (uint32_t slot = 0; slot < used; ++slot) {
     const Exports::Range& range = exports_.ranges[slot];

@@ -26,6 +26,7 @@
 #include <new>
 
 #include "base/core/guarded.h"
+#include "base/core/hit_counts.h"
 #include "base/core/lru_list.h"
 #include "base/core/recent.h"
 #include "base/core/registration_arena.h"
@@ -149,12 +150,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   friend class Cache;
   friend class Gpu;
 
-  // Register calls that hit, per thread: a line that no two of the first threads share.
-  struct alignas(128) HitCount {
-    uint64_t hits = 0;  // atomic
-  };
-  static constexpr size_t kHitCounts = 64;  // threads beyond share the last one
-
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
   ~Pool();
   Status join_cache(const char* cache_name);
@@ -169,7 +164,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
   // grdma_register.cc
   bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out);
-  void count_hit(const pinrail_thread_t* thread);
   __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
                                                         uint64_t how, pinrail_handle_t* handle_out);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
@@ -330,7 +324,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
       kNoLimbo};  // thread->undone before the oldest sum of limbo_; under the cache lock
 
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
-  HitCount hits_[kHitCounts];
+  HitCounts hits_;
 };
 
 }  // namespace pinrail::grdma

@@ -159,7 +159,7 @@ void Pool::leave_cache() {
 // Before hooks come in. What it finds in a pool that is not whole yet is that nothing is dead.
 Status Pool::join_gc_thread() {
   if (!settings_.gc_thread) return success();
-  const Status joined = host_->gc_join(host_, drain_entry, this, &gc_member_);
+  const Status joined = host_->gc_join(host_, drain_entry, this, 0, &gc_member_);
   if (joined.ok()) return joined;
   host_->help(host_, "no gc thread", nullptr, 0);
   return settings_.gc_thread_insisted ? joined : success();

@@ -6,29 +6,6 @@
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
-namespace {
-
-// False if the seal was broken already.
-bool unseal(pinrail_registration_t* reg) {
-  uint64_t word = state::load(reg);
-  while ((word & state::kSealed) != 0) {
-    if (state::exchange(reg, &word, word & ~state::kSealed)) return true;
-  }
-  return false;
-}
-
-// As references::forgive(), but only while the seal holds: a sum that a hit overtook may have seen a drop without its
-// taking. False if the seal was broken.
-bool forgive_sealed(pinrail_registration_t* reg, int64_t sum) {
-  uint64_t word = state::load(reg);
-  while ((word & state::kSealed) != 0) {
-    const uint64_t more = static_cast<uint64_t>(-sum) << state::kReferenceShift;
-    if (sum == 0 || state::exchange(reg, &word, word + more)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 bool Pool::evict_one(pinrail_thread_t* thread) {
   const Victim victim = cache_->claim_victim(this);
@@ -102,7 +79,7 @@ bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
     epoch::move_on(host_->epoch);
     host_->count_references(host_, &reg, 1, &references);
     // A hit that broke the seal meanwhile made the sum worthless.
-    if (!indexed || unseal(reg)) return references > 0;
+    if (!indexed || references::unseal(reg)) return references > 0;
   }
 }
 
@@ -117,12 +94,12 @@ bool Pool::seal_oldest(uint64_t now) {
   host_->count_references(host_, sealed, count, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] <= 0 && forgive_sealed(sealed[i], references[i])) {
+    if (references[i] <= 0 && references::forgive_sealed(sealed[i], references[i])) {
       area_of(sealed[i]).is_ready = true;
       ready_[ready_end_++] = sealed[i];
       continue;
     }
-    unseal(sealed[i]);
+    references::unseal(sealed[i]);
     // Held, so it will be used later than now: not looked at again in this search.
     lru_list_.insert(sealed[i], now + 1);
   }

@@ -10,28 +10,18 @@ constexpr int kRetriesAfterRace = 3;
 
 }  // namespace
 
-inline void Pool::count_hit(const pinrail_thread_t* thread) {
-  uint64_t* hits = &hits_[std::min(size_t{thread->index}, kHitCounts - 1)].hits;
-  if (thread->index < kHitCounts - 1) {
-    recent::raise(hits);
-  } else {
-    __atomic_fetch_add(hits, 1, __ATOMIC_RELAXED);  // relaxed: a figure
-  }
-}
-
 // An EXACT pool's index has no starts, and one that keeps nothing has nothing that is counted per thread.
 pinrail_shortcut_t Pool::shortcut() {
   const pinrail_starts_t* starts = rcache_.ops->starts(rcache_.module);
   if (starts == nullptr || !settings_.leave_pinned) return {};
-  static_assert(sizeof(HitCount) == 16 * sizeof(uint64_t), "as the contract says");
-  return {starts, page_mask_, &hits_[0].hits, kHitCounts - 1};
+  return {starts, page_mask_, hits_.lines(), HitCounts::kAlone};
 }
 
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {
   pinrail_registration_t* reg =
       rcache_.ops->find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how));
   if (reg == nullptr) return false;
-  count_hit(thread);
+  hits_.add(thread);
   *handle_out = {reg, generation_of(reg)};
   return true;
 }
@@ -93,7 +83,7 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
       PINRAIL_SUCCESS) {
     return gpu_ != nullptr ? gpu_->find(thread, addr, length, how, handle_out) : Status(PINRAIL_ERR_NOT_FOUND);
   }
-  count_hit(thread);
+  hits_.add(thread);
   *handle_out = {reg, generation_of(reg)};
   return success();
 }
@@ -109,7 +99,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   Pending own;
   const Entered entered = enter(thread, request, &own, reg_out);
   if (entered == Entered::found) {
-    count_hit(thread);
+    hits_.add(thread);
     return success();
   }
   Status status = success();

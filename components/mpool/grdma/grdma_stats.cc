@@ -8,7 +8,7 @@ namespace pinrail::grdma {
 pinrail_mpool_stats_t Pool::happened() const {
   pinrail_mpool_stats_t figures{};
   figures.size = sizeof(figures);
-  for (const HitCount& count : hits_) figures.hits += __atomic_load_n(&count.hits, __ATOMIC_RELAXED);
+  figures.hits = hits_.sum();
   figures.misses = misses_.load(std::memory_order_relaxed);
   figures.evictions = evictions_.load(std::memory_order_relaxed);
   figures.invalidations = invalidations_.load(std::memory_order_relaxed);

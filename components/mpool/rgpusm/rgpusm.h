@@ -24,16 +24,20 @@ struct Component {
 class Pool final : public exact::Pool {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out);
-  Status register_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, size_t offset, size_t length,
-                         uint64_t how, pinrail_registration_t** reg_out);
+  // As the C table calls it: one function from the border to the hit.
+  static pinrail_status_t register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
+                                         size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out);
   // Nothing is done yet: the next call kills what overlaps.
   void invalidate_range_hook(uintptr_t base, size_t length);
 
  private:
   using exact::Pool::Pool;
   Status check(const pinrail_gpu_handle_t& block) const;
-  Status register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, exact::Request* request,
-                         pinrail_registration_t** reg_out);
+  __attribute__((noinline)) pinrail_status_t register_slowly(pinrail_thread_t* thread,
+                                                             const pinrail_gpu_handle_t& block, uint64_t how,
+                                                             pinrail_handle_t* handle_out);
+  Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
+                        pinrail_registration_t** reg_out);
   Status begin(const exact::Request& request, pinrail_registration_t* reg) override;
   void left(pinrail_registration_t* reg) override;
   void look_around(pinrail_thread_t* thread) override;

@@ -53,27 +53,17 @@ pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint6
 }
 
 // By where it is mapped. Looks through all: for messages and tests, not for transfers.
-pinrail_status_t find(void* module, pinrail_thread_t*, uintptr_t addr, size_t length, uint64_t,
+pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t,
                       pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status status = own(module)->find_local(addr, length, &reg);
+    const Status status = own(module)->find_local(thread, addr, length, &reg);
     if (status.ok()) *handle_out = exact::handle_of(reg);
     return status;
   });
 }
 
 void invalidate_range(void* module, uintptr_t base, size_t length) { own(module)->invalidate_range_hook(base, length); }
-
-pinrail_status_t register_remote(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
-                                 size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
-  return guarded([&] {
-    pinrail_registration_t* reg = nullptr;
-    const Status status = own(module)->register_remote(thread, *block, offset, length, how, &reg);
-    if (status.ok()) *handle_out = exact::handle_of(reg);
-    return status;
-  });
-}
 
 constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       create,
@@ -82,7 +72,7 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       exact::referenced,
                                       register_mem,
                                       find,
-                                      exact::deregister,
+                                      Pool::deregister_entry,
                                       exact::dropped_dead,
                                       invalidate_range,
                                       exact::evict,
@@ -93,7 +83,7 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       exact::check,
                                       PINRAIL_KIND_REMOTE,
                                       nullptr,
-                                      register_remote};
+                                      Pool::register_entry};
 
 }  // namespace
 }  // namespace pinrail::rgpusm

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "components/mpool/rgpusm/rgpusm.h"
+#include "framework/mpool/exact_hit.h"
 
 namespace pinrail::rgpusm {
 namespace {
@@ -37,19 +38,17 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 
 // A hit needs the first line of the block and nothing of the rest: who it is of, which memory, which life. Equal to
 // what was checked when it was opened.
-Status Pool::register_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, size_t offset, size_t length,
-                             uint64_t how, pinrail_registration_t** reg_out) {
-  const Status head = check_head(block);
-  if (!head.ok()) return head;
-  if (offset > block.length || length > block.length - offset) return PINRAIL_ERR_BAD_PARAM;
-  if (anything_gone_.load(std::memory_order_acquire)) drain_invalidated(thread);  // acquire: pairs with the hook
-  exact::Request request;
-  request.how = how;
-  request.key = key_of(block);
-  const bool bypass = (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0;
-  const bool plain = !bypass && (how & PINRAIL_TRAITS_MASK) == 0;
-  if (plain && find(request.key, reg_out).ok()) return success();
-  return register_slowly(thread, block, &request, reg_out);
+pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
+                                      size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
+  Pool* const pool = static_cast<Pool*>(exact::pool_of(module));
+  if (offset > block->length || length > block->length - offset) return PINRAIL_ERR_BAD_PARAM;
+  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
+  const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0 &&
+                     !pool->anything_gone_.load(std::memory_order_acquire) && has_known_head(*block);
+  pinrail_registration_t* reg = usual ? pool->hit(thread, *block) : nullptr;
+  if (reg == nullptr) return pool->register_slowly(thread, *block, how, handle_out);
+  *handle_out = exact::handle_of(reg);
+  return PINRAIL_SUCCESS;
 }
 
 // Everything that the block says, before anything is done with it.
@@ -64,42 +63,56 @@ Status Pool::check(const pinrail_gpu_handle_t& block) const {
   return is_own ? Status(PINRAIL_ERR_NOT_SUPPORTED) : success();
 }
 
-Status Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, exact::Request* request,
-                             pinrail_registration_t** reg_out) {
-  if (in_child()) return PINRAIL_ERR_NOT_SUPPORTED;
+pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
+                                       pinrail_handle_t* handle_out) {
+  return guarded([&] {
+    pinrail_registration_t* reg = nullptr;
+    const Status head = check_head(block);
+    if (!head.ok()) return head;
+    if (anything_gone_.load(std::memory_order_acquire)) drain_invalidated(thread);  // acquire: pairs with the hook
+    const Status status = acquire_remote(thread, block, how, &reg);
+    if (status.ok()) *handle_out = exact::handle_of(reg);
+    return status;
+  });
+}
+
+Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
+                            pinrail_registration_t** reg_out) {
   const pinrail_gpu_handle_t copy = block;  // the caller's may change while we look
   Status status = check(copy);
   if (!status.ok()) return status;
   exact::Peer* peer = nullptr;
   status = take_peer(copy, &peer);
   if (!status.ok()) return status;
-  request->key = key_of(copy);
-  request->key.peer = peer;
-  request->block = &copy;
+  exact::Request request;
+  request.how = how;
+  request.key = key_of(copy);
+  request.key.peer = peer;
+  request.block = &copy;
   if (peer->slots != nullptr) {
     status = copy.slot < peer->slots->count() ? success() : Status(PINRAIL_ERR_BAD_PARAM);
-    if (status.ok()) request->key.slot = peer->slots->word(copy.slot);
+    if (status.ok()) request.key.slot = peer->slots->word(copy.slot);
   }
-  if (status.ok()) status = acquire(thread, *request, reg_out);
+  if (status.ok()) status = acquire(thread, request, reg_out);
   release_peer(peer);
   return status;
 }
 
 // Counted in before the driver is asked: who waits for us to close sees that we are there.
 Status Pool::begin(const exact::Request& request, pinrail_registration_t* reg) {
-  exact::Area& area = exact::area_of(reg);
+  exact::Name& name = exact::name_of(reg);
   if (request.key.slot == nullptr) return success();
   if (!slots::enter(request.key.slot, request.key.life)) return PINRAIL_ERR_NOT_FOUND;
-  area.slot = request.key.slot;
-  area.life = request.key.life;
+  name.slot = request.key.slot;
+  name.life = request.key.life;
   return success();
 }
 
 void Pool::left(pinrail_registration_t* reg) {
-  exact::Area& area = exact::area_of(reg);
-  if (area.slot == nullptr) return;
-  slots::leave(area.slot, area.life);
-  area.slot = nullptr;
+  exact::Name& name = exact::name_of(reg);
+  if (name.slot == nullptr) return;
+  slots::leave(name.slot, name.life);
+  name.slot = nullptr;
 }
 
 }  // namespace pinrail::rgpusm

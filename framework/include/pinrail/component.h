@@ -411,10 +411,11 @@ struct pinrail_host {
 
   /**
    * For mpools: from now on the process's gc thread calls drain, with no lock held, when it was woken; and again later
-   * as long as that returns 1: something dead is still held. Ends with gc_leave, which waits for a drain under way.
+   * as long as that returns 1: something dead is still held. every_ms: and at least so often, for what dies where it
+   * cannot wake anybody; 0: only then. Ends with gc_leave, which waits for a drain under way.
    */
   pinrail_status_t (*gc_join)(const pinrail_host_t *host, int (*drain)(void *arg, pinrail_thread_t *thread), void *arg,
-                              void **member_out);
+                              uint32_t every_ms, void **member_out);
   void (*gc_leave)(const pinrail_host_t *host, void *member);
   /** Wakes the gc thread, if there is one. Hook context; a system call only where it sleeps, or shall hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
