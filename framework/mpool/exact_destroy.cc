@@ -199,7 +199,9 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      if ((state::load(reg) & state::kDead) != 0) figures.dead_bytes += reg->length;
+      const uint64_t phase = state::load(reg) & (state::kIndexed | state::kDead);
+      if (phase == 0) continue;  // pending: the registrar is about to say where it is
+      if ((phase & state::kDead) != 0) figures.dead_bytes += reg->length;
       spans.push_back(span_of(reg));
     }
   }

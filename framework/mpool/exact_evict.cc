@@ -194,6 +194,7 @@ void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinr
     --cache_->closing;
     dismiss_locked(reg);
   }
+  references::fold_own(thread, reg);
   host->registration_free(host, reg);
 }
 

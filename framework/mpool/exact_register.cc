@@ -75,6 +75,7 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      if ((state::load(reg) & state::kIndexed) == 0) continue;  // of a pending one nobody knows yet where it will be
       const bool answers = span_of(reg).contains(span) && is_current(name_of(reg).slot, name_of(reg).life);
       if (!answers || !take_locked(thread, reg, reg_out)) continue;
       hits_.add(thread);
@@ -282,8 +283,7 @@ Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
-  const bool doubtful = !references::has_count(thread, handle.reg) && state::signed_references(word) == 0;
-  if (doubtful && !confirm_held(thread, handle)) return PINRAIL_ERR_BAD_PARAM;
+  if (!confirm_held(thread, handle)) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t after = references::drop_counted(thread, handle.reg);
   if ((after & state::kDead) != 0) finish(thread, handle);
   return success();

@@ -78,6 +78,7 @@ class RgpusmStress : public ::testing::TestWithParam<Shape> {
       if (random() % 32 == 0 && !held.empty()) {
         if (pinrail_mpool_invalidate_range(pool.get(), held.front().reg->base, 1) != PINRAIL_SUCCESS) ++wrong_;
       }
+      if (random() % 32 == 0 && !held.empty()) find_again(pool, held.front());
       if (random() % 16 == 0) (void)(pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS);
       if (random() % 64 == 0 && pinrail_mpool_progress(pool.get()) != PINRAIL_SUCCESS) ++wrong_;
     }
@@ -96,6 +97,15 @@ class RgpusmStress : public ::testing::TestWithParam<Shape> {
     } else if (!refused) {
       ++wrong_;
     }
+  }
+
+  // By where it is mapped; it may have died, or be mapped twice.
+  void find_again(const GpuPool& pool, pinrail_handle_t held) {
+    pinrail_handle_t found{};
+    const pinrail_status_t status = pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found);
+    if (status == PINRAIL_ERR_NOT_FOUND) return;
+    if (status != PINRAIL_SUCCESS || found.reg->base != held.reg->base) ++wrong_;
+    if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(found) != PINRAIL_SUCCESS) ++wrong_;
   }
 
   // elsewhere: by another thread, sooner or later.
