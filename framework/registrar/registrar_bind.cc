@@ -71,18 +71,37 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
   return status;
 }
 
+void say_failed(const char* name, const Status& status) {
+  const pinrail_help_arg_t args[] = {{"name", name}, {"status", status_name(status.code())}};
+  report::help("registrar", kHelp, "registrar failed", args, 2);
+}
+
+// What a component that was selected and could not be opened said: NOT_AVAILABLE where there is no such device.
+// NOT_FOUND: there is none of that name.
+Status why_not_opened(const loader::Loader& loader, const char* name) {
+  for (const loader::Listed& listed : loader.listed()) {
+    if (listed.framework == "registrar" && listed.name == name && listed.selected && !listed.status.ok()) {
+      return listed.status;
+    }
+  }
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
 Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
   const pinrail_help_arg_t name = {"name", choice.name};
   for (const loader::Opened& opened : loader.opened("registrar")) {
     if (std::strcmp(opened.descriptor->name, choice.name) != 0) continue;
     const Status status = bind_component(opened, choice.native, bound_out);
-    if (status.ok()) return status;
-    const pinrail_help_arg_t args[] = {name, {"status", status_name(status.code())}};
-    report::help("registrar", kHelp, "registrar failed", args, 2);
+    if (!status.ok()) say_failed(choice.name, status);
     return status;
   }
-  report::help("registrar", kHelp, "no such registrar", &name, 1);
-  return PINRAIL_ERR_NOT_FOUND;
+  const Status why = why_not_opened(loader, choice.name);
+  if (why.is(PINRAIL_ERR_NOT_FOUND)) {
+    report::help("registrar", kHelp, "no such registrar", &name, 1);
+  } else {
+    say_failed(choice.name, why);
+  }
+  return why;
 }
 
 Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bound* bound_out) {

@@ -246,5 +246,49 @@ TEST(RgpusmParameters, old_names_are_understood) {
   }
 }
 
+// A pool of that mpool on cuda_ipc: what making it comes to.
+pinrail_status_t make_gpu_pool(const char* mpool) {
+  pinrail_registrar_choice_t registrar{};
+  registrar.name = "cuda_ipc";
+  pinrail_mpool_t* pool = nullptr;
+  const pinrail_status_t status = pinrail_mpool_create(mpool, &registrar, nullptr, nullptr, &pool);
+  EXPECT_EQ(pool != nullptr, status == PINRAIL_SUCCESS);
+  if (pool != nullptr) {
+    EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  }
+  return status;
+}
+
+// No driver; and a library that is there and has none of the driver's functions.
+TEST(GpuPoolsAbsent, without_a_driver_they_are_not_available_and_nothing_else_changes) {
+  for (const char* library : {"libcuda.of.nowhere", "libm.so.6"}) {
+    Settings settings = without_threads();
+    settings.emplace_back("registrar_cuda_ipc_library", library);
+    said_by([&] {
+      House house(settings);
+      ASSERT_EQ(house.status, PINRAIL_SUCCESS) << library;
+      EXPECT_EQ(make_gpu_pool("gpusm"), PINRAIL_ERR_NOT_AVAILABLE) << library;
+      EXPECT_EQ(make_gpu_pool("rgpusm"), PINRAIL_ERR_NOT_AVAILABLE) << library;
+      fake::FakeRegistrar registrar;
+      const Pool host_pool(registrar);
+      ASSERT_EQ(host_pool.status, PINRAIL_SUCCESS) << "pools of host memory go on";
+      host_pool.use(0x10000000, kPage);
+    });
+  }
+}
+
+TEST(GpuPoolsAbsent, a_driver_without_ipc_refuses_each_block_and_holds_nothing) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  cuda_double_forget();
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 1);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(memory.block, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(pool.referenced(), 0u);
+  cuda_double_forget();
+}
+
 }  // namespace
 }  // namespace pinrail::test
