@@ -35,10 +35,13 @@ inline void seal_block(pinrail_gpu_handle_t* block) {
 
 // Whether it begins as blocks of this version do.
 inline bool has_known_head(const pinrail_gpu_handle_t& block) {
-  constexpr pinrail_gpu_handle_t kHead = {PINRAIL_GPU_HANDLE_MAGIC, PINRAIL_GPU_HANDLE_VERSION,
-                                          PINRAIL_GPU_HANDLE_BYTES};
-  static_assert(offsetof(pinrail_gpu_handle_t, kind) == sizeof(uint64_t), "one look");
-  return std::memcmp(&block, &kHead, sizeof(uint64_t)) == 0;
+  struct Head {
+    uint32_t magic;
+    uint16_t version, size;
+  };
+  constexpr Head kHead = {PINRAIL_GPU_HANDLE_MAGIC, PINRAIL_GPU_HANDLE_VERSION, PINRAIL_GPU_HANDLE_BYTES};
+  static_assert(offsetof(pinrail_gpu_handle_t, kind) == sizeof(Head), "it is what a block begins with");
+  return std::memcmp(&block, &kHead, sizeof(Head)) == 0;
 }
 
 // The first line alone: BAD_PARAM, VERSION.
