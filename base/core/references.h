@@ -30,6 +30,7 @@
 #include <pinrail/component.h>
 
 #include <atomic>
+#include <initializer_list>
 
 #include "base/core/epoch.h"
 #include "base/core/registration.h"
@@ -224,16 +225,17 @@ inline void forgive(pinrail_registration_t* reg, int64_t sum) {
   if (sum < 0) __atomic_fetch_add(&reg->state, static_cast<uint64_t>(-sum) << state::kReferenceShift, __ATOMIC_ACQ_REL);
 }
 
-// Of a registration that is being given back: what the calling thread's cell counts goes into the word, so that the
+// Of a registration that is being given back: what the calling thread's cells count goes into the word, so that the
 // next one in that memory begins without it.
 inline void fold_own(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (thread->cells == nullptr) return;
-  uint64_t* cell = &thread->cells[place_of(reg)];
-  const uint64_t word = __atomic_load_n(cell, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
-  if (!names(word, reg) || count_of(word) == 0) return;
-  const auto count = static_cast<uint64_t>(int64_t{count_of(word)});
-  __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
-  put(cell, tag_of(reg));
+  for (uint64_t* cell : {near_cell(thread, reg), far_cell(thread, reg)}) {
+    const uint64_t word = look(cell);
+    if (!names(word, reg) || count_of(word) == 0) continue;
+    const auto count = static_cast<uint64_t>(int64_t{count_of(word)});
+    __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
+    put(cell, tag_of(reg));
+  }
 }
 
 // False if the seal was broken already.
