@@ -30,7 +30,7 @@ enum class LockRank : uint8_t {
   params = 42,     // values of settable parameters. Leaf; never taken in a hook.
   report = 43,     // what was said already. Leaf; never taken in a hook.
   registrar = 50,  // a registrar component's own. Leaf: no lock above is taken under it, and none of them is held.
-  fork_marks = 51,  // ranges kept out of forked children. Leaf; never taken in a hook.
+  marks = 51,      // ranges kept out of forked children. Leaf; never taken in a hook.
   mappings = 60,   // which mappings are known. Leaf; hooks take it, under whatever may be held while memory is freed.
 };
 

@@ -29,7 +29,7 @@ constexpr pinrail_param_t kParams[] = {
 
 bool is_needed = false;  // written at start-up
 
-Mutex mutex{LockRank::fork_marks};
+Mutex mutex{LockRank::marks};
 PageCounts counts GUARDED_BY(mutex);
 
 // Pages of hugetlbfs take no advice for a part of one: their whole is named then.
@@ -96,7 +96,7 @@ void unmark(Span span, bool is_gone) {
 }
 
 void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::fork_marks);
+  new (&mutex) Mutex(LockRank::marks);
   make_anew(&counts);
 }
 
