@@ -148,8 +148,8 @@ void Starts::remove(const pinrail_registration_t* reg) {
   --entries_;
 }
 
-// 17 entries for ten lines: hardly any finds both its homes full then, and a table of 65,536 nearly fits into a cache of
-// 2 MB. A small table can afford more lines.
+// 17 entries for ten lines: hardly any finds both its homes full then, and a table of 65,536 nearly fits into a cache
+// of 2 MB. A small table can afford more lines.
 bool Starts::is_crowded() const {
   constexpr size_t kSmall = 8192;
   return table_.more < kSmall ? wanted_ > table_.more : 10 * wanted_ > 17 * table_.more;
