@@ -93,8 +93,8 @@ typedef struct pinrail_thread {
   uint32_t index;        /**< small, dense, reused when a thread has ended */
   uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
   uint64_t *cells;       /**< its counts of references, see base/core/references.h; NULL: counted in the state words */
-  uint64_t *undone; /**< of all threads: how many references were counted in vain and taken back */
-  uint64_t *epoch;  /**< of the process, see base/core/epoch.h */
+  uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
+  uint64_t *epoch;       /**< of the process, see base/core/epoch.h */
   pinrail_absent_t absent;
   void *spare;  /**< the library's own: a free registration, kept for the thread's next one */
   void *recent; /**< the library's own: what the thread asked for lately, see base/core/recent.h */
