@@ -114,6 +114,37 @@ TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
   EXPECT_FALSE(has_thread(kThread));
 }
 
+// W3: the one that was drained first in this round, too.
+TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar first_device, second_device;
+  Pool first(first_device), second(second_device);
+  second_device.on_deregister([](pinrail_registration_t*, pinrail_reason_t) { report(kBase, kPage); });
+  first.use(kBase, kPage);
+  second.use(kBase + 8 * kPage, kPage);
+  report(kBase + 8 * kPage, kPage);
+  EXPECT_TRUE(are_gone(second_device));
+  EXPECT_TRUE(are_gone(first_device));
+}
+
+// W2, R10.
+TEST(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  std::atomic<bool> is_in{false}, is_out{false};
+  device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+    is_in = true;
+    usleep(200000);
+    is_out = true;
+  });
+  pool.use(kBase, kPage);
+  report(kBase, kPage);
+  ASSERT_TRUE(comes_true([&] { return is_in.load(); }));
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_TRUE(is_out.load());
+}
+
 TEST(GcThread, never_and_always_are_what_they_say) {
   fake::FakeRegistrar device;
   {
