@@ -10,7 +10,7 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
 	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_cache.cc \
 	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
-	components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc \
+	components/mpool/grdma/grdma_ft.cc components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc \
 	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
 	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_cache.h
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)

@@ -38,7 +38,7 @@ framework_libexact_la_SOURCES = \
 	framework/mpool/block.h framework/mpool/exact_table.h framework/mpool/exact_cache.h \
 	framework/mpool/exact_pool.h framework/mpool/exact_hit.h framework/mpool/exact_hints.h framework/mpool/exact_dates.h framework/mpool/exact_component.h framework/mpool/exact_settings.h \
 	framework/mpool/exact_settings.cc framework/mpool/exact_register.cc framework/mpool/exact_evict.cc \
-	framework/mpool/exact_references.cc \
+	framework/mpool/exact_references.cc framework/mpool/exact_ft.cc \
 	framework/mpool/exact_destroy.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += framework/libexact.la

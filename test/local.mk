@@ -32,7 +32,7 @@ test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/support/house.h $(fake_registrar_sources) $(hook_wall_sources)
+	test/conform/grdma_ft_test.cc test/support/house.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(fake_registrar_sources)
@@ -425,6 +425,11 @@ test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test
 	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
 test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_ft
+TESTS += test/conform/gpu_ft
+test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_house.h
+test_conform_gpu_ft_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/stress/gpu_stress
 TESTS += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_house.h

@@ -9,6 +9,7 @@
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/monitor/monitor.h"
+#include "framework/mpool/gc_thread.h"
 
 namespace pinrail::front {
 namespace {
@@ -229,6 +230,18 @@ pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
   pinrail_thread_t* thread = thread::current();
   if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return pool->ops->progress(pool->module, thread);
+}
+
+pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
+  if (pool == nullptr || state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return PINRAIL_ERR_BAD_PARAM;
+  front::look();
+  if (pool->ops->ft_event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;  // what it waits for may be its caller
+  if (state != PINRAIL_FT_RESTART) return pool->ops->ft_event(pool->module, thread, state);
+  const gc::Pause pause;  // its next drain would call the device of the past life
+  return pool->ops->ft_event(pool->module, thread, state);
 }
 
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {

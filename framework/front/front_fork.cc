@@ -36,6 +36,7 @@ pinrail_status_t register_remote(void*, pinrail_thread_t*, const pinrail_gpu_han
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 pinrail_status_t give_back(void*, pinrail_thread_t*) { return PINRAIL_ERR_NOT_AVAILABLE; }
+pinrail_status_t ft_event(void*, pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_AVAILABLE; }
 
 const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
 
@@ -69,7 +70,8 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         check,
                                         0,
                                         export_range,
-                                        register_remote};
+                                        register_remote,
+                                        ft_event};
 
 // May be done again: a child of the child may find it half done.
 void make_inert(pinrail_mpool* pool) {

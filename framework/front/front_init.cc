@@ -117,6 +117,7 @@ pinrail_host_t services() {
   host.gc_wake_hook = gc_wake_hook;
   host.registrar_open = open_registrar;
   host.registrar_close = close_registrar;
+  host.registrar_abandon = registrar::abandon_mem;
   return host;
 }
 

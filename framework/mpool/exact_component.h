@@ -64,6 +64,9 @@ inline pinrail_status_t evict(void* module, pinrail_thread_t* thread) {
 inline pinrail_status_t progress(void* module, pinrail_thread_t* thread) {
   return guarded([&] { return pool_of(module)->progress(thread); });
 }
+inline pinrail_status_t ft_event(void* module, pinrail_thread_t* thread, pinrail_ft_state_t state) {
+  return guarded([&] { return pool_of(module)->ft_event(thread, state); });
+}
 inline pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   return guarded([&] {
     pool_of(module)->stats(stats_out);

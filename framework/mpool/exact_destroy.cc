@@ -128,7 +128,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   // Other pools of the cache may be closing what they evicted here.
   while (wait_for_closing(thread)) {
   }
-  release_all(thread);
+  release_all(thread, Device::knows);
   if (settings_.print_stats) say_stats();
   leave_cache();
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
@@ -139,7 +139,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   return success();
 }
 
-void Pool::release_all(pinrail_thread_t* thread) {
+void Pool::release_all(pinrail_thread_t* thread, Device device) {
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (;;) {
       pinrail_registration_t* reg;
@@ -156,24 +156,27 @@ void Pool::release_all(pinrail_thread_t* thread) {
         references = references_of(thread, reg);
         ++cache_->closing;
       }
-      release_one(thread, reg, references);
+      release_one(thread, reg, references, device);
     }
   }
 }
 
 // Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
 // are counted in its word from now on.
-void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references) {
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
+  tell_off(thread, reg, PINRAIL_REASON_FINALIZED, device);
+  left(reg);
+  {
+    Guard guard(cache_->mutex);
+    --cache_->closing;
+    dismiss_locked(reg);
+  }
   if (references <= 0) {
     references::forgive(reg, references);
-    close_one(thread, reg, PINRAIL_REASON_FINALIZED);
+    references::fold_own(thread, reg);
+    host_->registration_free(host_, reg);
     return;
   }
-  Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
-  left(reg);
-  Guard guard(cache_->mutex);
-  --cache_->closing;
-  dismiss_locked(reg);
   const uint64_t word = state::load(reg);
   state::set(reg, (word & state::kPerThread) | state::kDead | state::kOrphan,
              static_cast<int>(references - state::signed_references(word)));

@@ -184,10 +184,18 @@ Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* 
   return Way::blocked;
 }
 
-void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+void Pool::tell_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason, Device device) {
   if (is_stale(reg)) reason = PINRAIL_REASON_INVALIDATED;  // R12
+  if (device == Device::forgot) {
+    host_->registrar_abandon(config_.registrar, thread, reg, reason);
+    return;
+  }
+  Status(host_->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();  // reported by the framework
+}
+
+void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
   const pinrail_host_t* const host = host_;  // once it is dismissed the pool may go, if another one's call got here
-  Status(host->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();  // reported by the framework
+  tell_off(thread, reg, reason, Device::knows);
   left(reg);
   {
     Guard guard(cache_->mutex);

@@ -108,6 +108,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   static pinrail_status_t deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
+  Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
   void stats(pinrail_mpool_stats_t* stats_out);
   void counters(pinrail_mpool_stats_t* figures) const;  // of those, the ones that only rise; and the limits
@@ -156,6 +157,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
     Pending* next = nullptr;
   };
   enum class Looked : uint8_t { hit, ours, gone };
+  enum class Device : uint8_t { knows, forgot };  // what it was told
 
   // exact_register.cc
   Looked look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
@@ -200,6 +202,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   Status nothing_idle(const pinrail_registration_t* own);
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
+  void tell_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason, Device device);
   void close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
   void link_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void dismiss_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
@@ -211,9 +214,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status join_gc_thread();
   void leave_cache();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references);
-  void release_all(pinrail_thread_t* thread);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
+  void release_all(pinrail_thread_t* thread, Device device);
   void say_stats();
+
+  // exact_ft.cc
+  void release_idle(pinrail_thread_t* thread);
 
   Caches* const caches_;
   pinrail_registrar_t limits_of_registrar_{};

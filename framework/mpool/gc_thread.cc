@@ -35,6 +35,7 @@ Mutex mutex{LockRank::gc};
 Condition drained;
 std::vector<Member*> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
+unsigned pauses GUARDED_BY(mutex) = 0;
 bool running GUARDED_BY(mutex) = false;
 pthread_t worker;  // as long as running
 std::atomic<bool> stopping{false};
@@ -47,6 +48,7 @@ int64_t now_ms() {
 // The next member that this round has not drained yet, from now on under way; NULL: that was all.
 Member* begin_next(uint64_t round) {
   Guard guard(mutex);
+  if (pauses != 0) return nullptr;
   for (Member* member : members) {
     if (member->round == round) continue;
     member->round = round;
@@ -171,11 +173,26 @@ void stop() {
   word.when.store(0);
 }
 
+Pause::Pause() {
+  Guard guard(mutex);
+  ++pauses;
+  while (under_way != nullptr) drained.wait(mutex);
+}
+
+Pause::~Pause() {
+  {
+    Guard guard(mutex);
+    --pauses;
+  }
+  wake_hook(PINRAIL_GC_SOON);  // a round that came meanwhile ended early
+}
+
 void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::gc);
   make_anew(&drained);
   make_anew(&members);
   under_way = nullptr;
+  pauses = 0;
   running = false;
   stopping.store(false);
   word.when.store(0);

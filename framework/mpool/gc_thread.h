@@ -37,6 +37,15 @@ void wake_hook(pinrail_gc_when_t when);
 
 void stop();
 
+// While one lives nothing is drained; the first waits for a drain under way. Not from inside a drain.
+class Pause {
+ public:
+  Pause();
+  ~Pause();
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+};
+
 // In a forked child: no members, no thread.
 void leave_parents_life();
 

@@ -120,6 +120,14 @@ Status mark_and_ask(pinrail_bound_registrar_t* bound, const pinrail_register_req
   return status;
 }
 
+// What is left of it here, once the device does not know it any more.
+void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  if (bound->marks_for_fork) {
+    fork_marks::unmark(Span::of(reg->base, reg->length), reason == PINRAIL_REASON_INVALIDATED);
+  }
+  finish_tail(bound, reg);
+}
+
 }  // namespace
 
 pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
@@ -138,10 +146,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
                                 pinrail_reason_t reason) {
   Turn turn(bound, thread);
   const Status status = call_deregister(bound, reg, reason);
-  if (bound->marks_for_fork) {
-    fork_marks::unmark(Span::of(reg->base, reg->length), reason == PINRAIL_REASON_INVALIDATED);
-  }
-  finish_tail(bound, reg);
+  forget(bound, reg, reason);
   if (status.ok()) return PINRAIL_SUCCESS;
   char base[32], length[32];
   std::snprintf(base, sizeof(base), "%p", reg->base);
@@ -150,6 +155,12 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
       {"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}};
   report::help("registrar", kHelp, "device keeps it", args, 4);
   return status.code();
+}
+
+void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                 pinrail_reason_t reason) {
+  Turn turn(bound, thread);
+  forget(bound, reg, reason);
 }
 
 }  // namespace pinrail::registrar

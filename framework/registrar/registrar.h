@@ -49,6 +49,8 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
                               const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                                 pinrail_reason_t reason);
+void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                 pinrail_reason_t reason);
 
 }  // namespace pinrail::registrar
 

@@ -88,6 +88,8 @@ TEST_F(Fork, a_pool_of_the_parent_is_inert_in_the_child) {
               STEP(2, pinrail_mpool_find(pool_, address(kBase), kPage, 1, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
               STEP(3, pinrail_mpool_evict(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
               STEP(4, pinrail_mpool_progress(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(12, pinrail_mpool_ft_event(pool_, PINRAIL_FT_CHECKPOINT) == PINRAIL_ERR_NOT_AVAILABLE);
+              STEP(13, pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART) == PINRAIL_ERR_NOT_AVAILABLE);
               STEP(5, pinrail_mpool_invalidate_range(pool_, address(kBase), kPage) == PINRAIL_SUCCESS);
               char byte;
               STEP(6, pinrail_mpool_device_read(held_, 0, &byte, 1) == PINRAIL_ERR_NOT_AVAILABLE);

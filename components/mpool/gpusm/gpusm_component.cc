@@ -102,7 +102,8 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       exact::check,
                                       PINRAIL_KIND_GPU,
                                       export_range,
-                                      nullptr};
+                                      nullptr,
+                                      exact::ft_event};
 
 }  // namespace
 }  // namespace pinrail::gpusm

@@ -117,6 +117,9 @@ enum class Published : uint8_t {
   alone     // another one covers it by now: dead, but its maker holds it
 };
 
+// Whether the device still has what it was told.
+enum class Device : uint8_t { knows, forgot };
+
 class Gpu;
 
 class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits read has a line of its own
@@ -140,6 +143,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void invalidate_all_kinds_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
+  Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
   void stats(pinrail_mpool_stats_t* stats_out) const;
   void counters(pinrail_mpool_stats_t* stats_out) const;
   size_t referenced() const;
@@ -203,7 +207,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status nothing_idle(const pinrail_registration_t* own);
   void say_limit(const pinrail_registration_t* reg);
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
-  void tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                       Device device = Device::knows);
 
   // grdma_deregister.cc
   Pool* owner_of(const pinrail_registration_t* reg);
@@ -249,10 +254,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   size_t count_referenced(std::string* list_out) const;  // under the cache lock
   int64_t references_of(pinrail_registration_t* reg) const;
   bool close_if_idle(bool force);
-  void settle(pinrail_thread_t* thread);
-  void release_all(pinrail_thread_t* thread);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  void settle(pinrail_thread_t* thread, uint64_t rounds);
+  void release_all(pinrail_thread_t* thread, Device device);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device);
   void say_stats() const;
+
+  // grdma_ft.cc
+  void release_idle(pinrail_thread_t* thread);
+  void abandon_all(pinrail_thread_t* thread);
 
   // Asked once for each registration. E5: a monitor that went blind has killed what is cached, and nothing new is kept.
   bool is_kept(uint32_t flags) const {

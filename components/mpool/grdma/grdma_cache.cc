@@ -115,6 +115,15 @@ Victim Cache::claim_locked(const Pool* asker) {
   return {};
 }
 
+Victim Cache::claim_of(Pool* pool, uint64_t now) {
+  Guard guard(mutex);
+  for (;;) {
+    pinrail_registration_t* reg = pool->next_ready();
+    if (reg != nullptr) return {reg, pool};
+    if (!pool->seal_oldest(now)) return {};
+  }
+}
+
 bool Cache::wait_for_release(const Pool* asker) {
   Guard guard(mutex);
   for (const Pool* pool : pools_) {

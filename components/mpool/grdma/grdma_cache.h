@@ -73,6 +73,9 @@ class Cache {
   // The least recently used idle registration that a call into asker may give back; none if none is idle.
   Victim claim_victim(const Pool* asker) EXCLUDES(mutex);
 
+  // The same of one pool, of what was not used after that epoch; what was found held is not looked at again.
+  Victim claim_of(Pool* pool, uint64_t now) EXCLUDES(mutex);
+
   // Whether other threads are giving something back right now; if so, waits a moment for it.
   bool wait_for_release(const Pool* asker) EXCLUDES(mutex);
 

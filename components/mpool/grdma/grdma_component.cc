@@ -127,6 +127,10 @@ pinrail_status_t progress(void* module, pinrail_thread_t* thread) {
   return guarded([&] { return pool_of(module)->progress(thread); });
 }
 
+pinrail_status_t ft_event(void* module, pinrail_thread_t* thread, pinrail_ft_state_t state) {
+  return guarded([&] { return pool_of(module)->ft_event(thread, state); });
+}
+
 pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   return guarded([&] {
     pool_of(module)->stats(stats_out);
@@ -158,7 +162,11 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       stats,
                                       max_reg_size,
                                       counters,
-                                      check};
+                                      check,
+                                      0,
+                                      nullptr,
+                                      nullptr,
+                                      ft_event};
 
 }  // namespace
 }  // namespace pinrail::grdma

@@ -45,8 +45,8 @@ void Pool::open_again() {
 void Pool::end_all(pinrail_thread_t* thread) {
   leave_gc_thread();
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
-  settle(thread);
-  release_all(thread);
+  settle(thread, UINT64_MAX);
+  release_all(thread, Device::knows);
   rcache_.ops->destroy(rcache_.module);
   leave_cache();
   delete this;
@@ -96,9 +96,9 @@ bool Pool::close_if_idle(bool force) {
   return false;
 }
 
-// What other threads are giving back, or draining, of this pool comes to its end.
-void Pool::settle(pinrail_thread_t* thread) {
-  for (;;) {
+// What other threads are giving back, or draining, of this pool comes to its end; or so many rounds of 200 us pass.
+void Pool::settle(pinrail_thread_t* thread, uint64_t rounds) {
+  for (; rounds != 0; --rounds) {
     drain_own(thread, SIZE_MAX);
     // acquire: pairs with the release decrements of give_back() and drain_all().
     const uint64_t busy = visitors_.load(std::memory_order_acquire) + to_release_.load(std::memory_order_acquire) +
@@ -109,7 +109,7 @@ void Pool::settle(pinrail_thread_t* thread) {
   }
 }
 
-void Pool::release_all(pinrail_thread_t* thread) {
+void Pool::release_all(pinrail_thread_t* thread, Device device) {
   for (;;) {
     pinrail_registration_t* reg;
     {
@@ -117,28 +117,28 @@ void Pool::release_all(pinrail_thread_t* thread) {
       reg = all_;
     }
     if (reg == nullptr) return;
-    release_one(thread, reg);
+    release_one(thread, reg, device);
   }
 }
 
 // Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
 // are counted in its word from now on.
-void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
   Status(rcache_.ops->remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was not indexed
   epoch::move_on(host_->epoch);                               // what threads have noted of it is not true any more
-  const uint64_t word = state::load(reg);
   const int64_t references = references_of(reg);
+  const uint64_t flags = (state::load(reg) & state::kPerThread) | state::kDead;
   to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only this thread is left
+  const uint64_t word = state::set(reg, flags);
+  tell_device_off(thread, reg, PINRAIL_REASON_FINALIZED, device);
+  cache_->dismiss(this, reg);
   if (references <= 0) {
-    state::set(reg, (word & state::kPerThread) | state::kDead);
-    give_back(thread, reg, PINRAIL_REASON_FINALIZED);
+    references::forgive(reg, references);
+    end(reg, this);
     return;
   }
-  Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
-  cache_->dismiss(this, reg);
+  state::set(reg, flags | state::kOrphan, static_cast<int>(references - state::signed_references(word)));
   to_release_.fetch_sub(1, std::memory_order_relaxed);
-  state::set(reg, (word & state::kPerThread) | state::kDead | state::kOrphan,
-             static_cast<int>(references - state::signed_references(word)));
 }
 
 void Pool::say_stats() const {

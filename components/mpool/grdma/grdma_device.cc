@@ -177,10 +177,15 @@ void Pool::end(pinrail_registration_t* reg, Pool* owner) {
   owner->to_release_.fetch_sub(1, std::memory_order_release);
 }
 
-void Pool::tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+void Pool::tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                           Device device) {
   // An event that came since overrides: the memory is somebody else's (R12). relaxed: ordered by the state word.
   const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
   if (event == PINRAIL_REASON_INVALIDATED) reason = event;
+  if (device == Device::forgot) {
+    host_->registrar_abandon(config_.registrar, thread, reg, reason);
+    return;
+  }
   const Status status = host_->registrar_deregister(config_.registrar, thread, reg, reason);
   status.ignore();  // reported by the framework; a registration that the device will not give back is lost either way
 }

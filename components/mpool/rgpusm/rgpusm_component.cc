@@ -83,7 +83,8 @@ constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
                                       exact::check,
                                       PINRAIL_KIND_REMOTE,
                                       nullptr,
-                                      Pool::register_entry};
+                                      Pool::register_entry,
+                                      exact::ft_event};
 
 }  // namespace
 }  // namespace pinrail::rgpusm

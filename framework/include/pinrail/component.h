@@ -248,6 +248,9 @@ typedef struct pinrail_mpool_ops {
                                    pinrail_gpu_handle_t *block_out, size_t *offset_out);
   pinrail_status_t (*register_remote)(void *module, pinrail_thread_t *thread, const pinrail_gpu_handle_t *block,
                                       size_t offset, size_t length, uint64_t how, pinrail_handle_t *handle_out);
+  /** Optional: pinrail_mpool_ft_event(), see pinrail.h. The C face has looked at the state, and no registrar's function
+   *  calls it. RESTART: the gc thread drains nothing meanwhile; hooks may come in. */
+  pinrail_status_t (*ft_event)(void *module, pinrail_thread_t *thread, pinrail_ft_state_t state);
 } pinrail_mpool_ops_t;
 
 /* ---- monitor --------------------------------------------------------------------------------------------------- */
@@ -427,6 +430,13 @@ struct pinrail_host {
   pinrail_status_t (*registrar_open)(const pinrail_host_t *host, const char *name,
                                      pinrail_bound_registrar_t **registrar_out, const pinrail_registrar_t **table_out);
   void (*registrar_close)(const pinrail_host_t *host, pinrail_bound_registrar_t *registrar);
+
+  /**
+   * As registrar_deregister, but the device is not told, for it has lost what it knew: only what the library and
+   * tail_init() made of the registration goes. reason: INVALIDATED if its memory may be somebody else's.
+   */
+  void (*registrar_abandon)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread, pinrail_registration_t *reg,
+                            pinrail_reason_t reason);
 };
 
 #ifdef __cplusplus

@@ -3,8 +3,9 @@
  *
  * Threads  Every call may run on any thread at any time, except pinrail_init() and pinrail_finalize() against all
  *          others, and create and destroy of a pool against other calls on that pool.
- * Fork     In a forked child the pools of the parent are inert: register, find, evict and progress say NOT_AVAILABLE;
- *          deregister, destroy and finalize succeed and reach no device. pinrail_init() there gives pools that work.
+ * Fork     In a forked child the pools of the parent are inert: register, find, evict, progress and ft_event say
+ *          NOT_AVAILABLE; deregister, destroy and finalize succeed and reach no device. pinrail_init() there gives pools
+ *          that work.
  *          The calls must not be made in a child of vfork() before it execs, for that shares the parent's memory.
  * Errors   Are values. A call that fails changes nothing and has said why on stderr, once.
  */
@@ -128,6 +129,29 @@ PINRAIL_API pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t *pool);
 /** Gives back what events killed. Needed only for pools that see few other calls and have no gc thread:
  *  mpool_<name>_gc_thread=never, or a registrar of thread mode CALLER. */
 PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
+
+/**
+ * Prepares the pool for a checkpoint, or for the life after a restart.
+ *
+ * CHECKPOINT, TERM  Give back what events killed and everything idle of this pool, and wait for what other threads are
+ *     giving back, a second at most. What is referenced stays: registered_count of pinrail_mpool_read_stats() is 0 if
+ *     the pools of this cache name left nothing at their devices. Blocks of a pool "gpusm" that nobody holds here are
+ *     dead to peers afterwards. Other threads may use the pool meanwhile; what they register anew is not looked for.
+ * CONTINUE  Nothing.
+ * RESTART  Abandons every registration, held or not: it leaves the cache and the figures, and neither deregister_mem nor
+ *     any other function of the registrar is called with it, but for tail_fini, which must not reach for the device. A
+ *     handle that is held stays good for one deregister, which only counts; the memory of a held registration that was
+ *     cached is not used again. Excludes every other call on the pool and on the pools of its cache name, of which each
+ *     must be told of the restart before any is used again; memory events may come at any time. The pool registers anew
+ *     by the same registrar, which whoever lent it has opened again by then. A registrar component does not open its
+ *     device anew, and a pool of GPU memory names the process as it was (pid and start): where these are not what they
+ *     were, destroy the pool after RESTART, which then reaches no device, and make another. Without a CHECKPOINT before
+ *     the image, Pinrail's gc thread may give dead memory of the past life to the device before RESTART is called.
+ *
+ * BAD_PARAM: pool is NULL, or a state that does not exist; NOT_SUPPORTED: the mpool has no such operation; BUSY: called by
+ * a registrar's function; NOT_AVAILABLE: in a forked child. On an error nothing has changed.
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t *pool, pinrail_ft_state_t state);
 
 /**
  * For pools of the mpool "gpusm": the block by which a peer opens the GPU memory that holds the range. It names the whole

@@ -57,6 +57,14 @@ enum {
   PINRAIL_FLAGS_MASK = 0x3u
 };
 
+/** What happens to the process, in the words of checkpoint/restart services. */
+typedef enum pinrail_ft_state {
+  PINRAIL_FT_CHECKPOINT = 0, /**< its image is about to be taken */
+  PINRAIL_FT_CONTINUE = 1,   /**< it was taken, and the process goes on */
+  PINRAIL_FT_RESTART = 2,    /**< this is the image, come back to life: what a device knew is lost */
+  PINRAIL_FT_TERM = 3        /**< the process ends now that its image was taken */
+} pinrail_ft_state_t;
+
 typedef struct pinrail_mpool pinrail_mpool_t;
 
 /**

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// F2: a checkpoint finds nothing idle at the device, and after a restart nothing of the past life is given to it.
+#include "components/mpool/grdma/grdma_gpu.h"
+
+namespace pinrail::grdma {
+namespace {
+
+constexpr uint64_t kPatience = 5000;  // rounds of 200 us
+
+}  // namespace
+
+Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
+  if (state == PINRAIL_FT_CONTINUE) return success();
+  if (gpu_ != nullptr) {
+    const Status of_gpu = gpu_->ranges()->ft_event(thread, state);
+    if (!of_gpu.ok()) return of_gpu;
+  }
+  if (state == PINRAIL_FT_RESTART) {
+    abandon_all(thread);
+  } else {
+    release_idle(thread);
+  }
+  return success();
+}
+
+// Of this pool alone. What is used from now on is not looked for, so that it ends while others use the pool.
+void Pool::release_idle(pinrail_thread_t* thread) {
+  drain_own(thread, SIZE_MAX);  // what an earlier call left over
+  drain_own(thread, SIZE_MAX);  // what has come since
+  epoch::move_on(host_->epoch);
+  const uint64_t now = cache_->epoch();
+  for (Victim victim = cache_->claim_of(this, now); victim.reg != nullptr; victim = cache_->claim_of(this, now)) {
+    leave_device(thread, victim);
+    cache_->dismiss(this, victim.reg);
+    end(victim.reg, this);
+  }
+  settle(thread, kPatience);
+}
+
+// Nobody else is at this pool or another one of its cache, hooks apart. First all leave the index: a hook that has one
+// in its hands holds the index's lock until it has put it on the gc list, so that none comes there later.
+void Pool::abandon_all(pinrail_thread_t* thread) {
+  rcache_.ops->invalidate_hook(rcache_.module, 0, UINTPTR_MAX, displaced_hook, this);
+  {
+    Guard guard(cache_->mutex);
+    limbo_ = nullptr;
+    // relaxed: all that stand there are in all_, too, and this thread alone frees them.
+    limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);
+    gc_rest_.store(nullptr, std::memory_order_relaxed);
+    gc_list_.store(nullptr, std::memory_order_relaxed);
+    gc_bytes_.store(0, std::memory_order_relaxed);
+    gc_due_.store(false, std::memory_order_relaxed);
+  }
+  release_all(thread, Device::forgot);
+}
+
+}  // namespace pinrail::grdma

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// F2: what a checkpoint leaves at the device, and that nothing of the past life reaches it after a restart.
+#include <atomic>
+#include <memory>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+constexpr uintptr_t kStride = 0x100000;
+
+uintptr_t place(uintptr_t i) { return kBase + i * kStride; }
+
+// A registrar that its owner closes and opens again: each life of it is a device of its own.
+class Reopened {
+ public:
+  Reopened() {
+    table_.size = sizeof(table_);
+    table_.name = "reopened";
+    table_.context = this;
+    table_.kinds = PINRAIL_KIND_HOST;
+    table_.granularity = kPage;
+    table_.tail_size = 64;
+    table_.register_mem = [](void* self, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+      const pinrail_registrar_t* lent = of(self).device->table();
+      return lent->register_mem(lent->context, request, reg);
+    };
+    table_.deregister_mem = [](void* self, pinrail_registration_t* reg, pinrail_reason_t reason) {
+      const pinrail_registrar_t* lent = of(self).device->table();
+      return lent->deregister_mem(lent->context, reg, reason);
+    };
+    table_.tail_init = [](void* self, void*) {
+      ++of(self).tails;
+      return PINRAIL_SUCCESS;
+    };
+    table_.tail_fini = [](void* self, void*) { --of(self).tails; };
+    open();
+  }
+  ~Reopened() {
+    for (const auto& past : past_) EXPECT_EQ(past->violations(), std::vector<std::string>{});
+    EXPECT_EQ(device->violations(), std::vector<std::string>{});
+  }
+  void open() {
+    if (device != nullptr) past_.push_back(std::move(device));
+    fake::FakeOptions options;
+    options.tail_size = 64;
+    device = std::make_unique<fake::FakeRegistrar>(options);
+  }
+  pinrail_mpool_t* make_pool(int64_t leave_pinned = 1, const char* cache_name = nullptr) const {
+    pinrail_registrar_choice_t choice{};
+    choice.table = &table_;
+    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+    options.leave_pinned = leave_pinned;
+    pinrail_mpool_t* pool = nullptr;
+    EXPECT_EQ(pinrail_mpool_create("grdma", &choice, cache_name, &options, &pool), PINRAIL_SUCCESS);
+    return pool;
+  }
+
+  std::unique_ptr<fake::FakeRegistrar> device;
+  std::atomic<int> tails{0};  // made and not finished
+
+ private:
+  static Reopened& of(void* self) { return *static_cast<Reopened*>(self); }
+  std::vector<std::unique_ptr<fake::FakeRegistrar>> past_;
+  pinrail_registrar_t table_{};
+};
+
+pinrail_handle_t take(pinrail_mpool_t* pool, uintptr_t at, uint32_t flags = 0) {
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pinrail_mpool_register(pool, reinterpret_cast<void*>(at), kPage, 1, flags, &handle), PINRAIL_SUCCESS);
+  return handle;
+}
+void use(pinrail_mpool_t* pool, uintptr_t at) { EXPECT_EQ(pinrail_mpool_deregister(take(pool, at)), PINRAIL_SUCCESS); }
+bool has(pinrail_mpool_t* pool, uintptr_t at) {
+  pinrail_handle_t handle{};
+  const bool found = pinrail_mpool_find(pool, reinterpret_cast<void*>(at), kPage, 1, &handle) == PINRAIL_SUCCESS;
+  if (found) {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  return found;
+}
+pinrail_mpool_stats_t stats(pinrail_mpool_t* pool) {
+  pinrail_mpool_stats_t figures{};
+  figures.size = sizeof(figures);
+  EXPECT_EQ(pinrail_mpool_read_stats(pool, &figures), PINRAIL_SUCCESS);
+  return figures;
+}
+void expect_sound(pinrail_mpool_t* pool) { EXPECT_EQ(pool->ops->check(pool->module), PINRAIL_SUCCESS); }
+void tell(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
+  EXPECT_EQ(pinrail_mpool_ft_event(pool, state), PINRAIL_SUCCESS);
+  expect_sound(pool);
+}
+
+class GrdmaFt : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(house_.status, PINRAIL_SUCCESS);
+    pool_ = reopened_.make_pool(GetParam());
+    ASSERT_NE(pool_, nullptr);
+  }
+  void TearDown() override {
+    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS) << "everything was given back";
+    EXPECT_EQ(reopened_.device->live_count(), 0u);
+    EXPECT_EQ(reopened_.tails, 0);
+  }
+  // A restart of the process, as its device and its pool see it.
+  void restart() {
+    reopened_.open();
+    tell(pool_, PINRAIL_FT_RESTART);
+  }
+  House house_;
+  Reopened reopened_;
+  pinrail_mpool_t* pool_ = nullptr;
+};
+
+TEST_P(GrdmaFt, a_checkpoint_leaves_what_is_held_and_nothing_else_at_the_device) {
+  const pinrail_handle_t held = take(pool_, place(0)), own = take(pool_, place(1), PINRAIL_FLAG_CACHE_BYPASS),
+                         dead = take(pool_, place(2));
+  for (uintptr_t i = 3; i < 300; ++i) use(pool_, place(i));
+  report(place(2), 10 * kStride);  // `dead` and some idle ones
+  for (const pinrail_ft_state_t state : {PINRAIL_FT_CHECKPOINT, PINRAIL_FT_TERM}) {
+    tell(pool_, state);
+    EXPECT_EQ(reopened_.device->live_count(), 3u);
+    EXPECT_EQ(stats(pool_).registered_count, 3u);
+    EXPECT_EQ(stats(pool_).indexed, 1u);
+    EXPECT_EQ(stats(pool_).dead_bytes, 0u);
+    EXPECT_TRUE(has(pool_, place(0)));
+  }
+  for (const pinrail_handle_t handle : {held, own, dead}) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  use(pool_, place(4));
+  tell(pool_, PINRAIL_FT_CHECKPOINT);
+  EXPECT_EQ(reopened_.device->live_count(), 0u);
+  EXPECT_EQ(stats(pool_).registered_bytes, 0u);
+}
+
+TEST_P(GrdmaFt, what_another_thread_holds_is_held) {
+  pinrail_handle_t held{};
+  std::thread([&] { held = take(pool_, place(0)); }).join();
+  tell(pool_, PINRAIL_FT_CHECKPOINT);
+  EXPECT_EQ(reopened_.device->live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+TEST_P(GrdmaFt, after_a_checkpoint_the_pool_goes_on) {
+  use(pool_, place(0));
+  tell(pool_, PINRAIL_FT_CHECKPOINT);
+  tell(pool_, PINRAIL_FT_CONTINUE);
+  const pinrail_handle_t held = take(pool_, place(0));
+  const uint64_t asked = reopened_.device->register_calls();
+  use(pool_, place(0));
+  EXPECT_EQ(reopened_.device->register_calls(), asked) << "a hit";
+  tell(pool_, PINRAIL_FT_CONTINUE);
+  EXPECT_EQ(reopened_.device->live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+TEST_P(GrdmaFt, a_checkpoint_is_of_one_pool_though_others_share_its_cache) {
+  pinrail_mpool_t* const other = reopened_.make_pool(GetParam());
+  const pinrail_handle_t held = take(other, place(7));
+  use(pool_, place(0));
+  use(other, place(1));
+  const uint64_t others = stats(other).indexed;
+  tell(pool_, PINRAIL_FT_CHECKPOINT);
+  EXPECT_EQ(stats(pool_).indexed, 0u);
+  EXPECT_EQ(stats(other).indexed, others);
+  EXPECT_EQ(reopened_.device->live_count(), others);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_destroy(other, 0), PINRAIL_SUCCESS);
+}
+
+TEST_P(GrdmaFt, nothing_of_the_past_life_is_given_to_the_device) {
+  std::vector<pinrail_handle_t> held;
+  for (int i = 0; i < 4; ++i) use(pool_, place(0));  // so that this thread remembers it
+  held.push_back(take(pool_, place(0)));
+  held.push_back(take(pool_, place(0)));
+  held.push_back(take(pool_, place(1), PINRAIL_FLAG_CACHE_BYPASS));
+  held.push_back(take(pool_, place(2), PINRAIL_FLAG_PERSISTENT));
+  std::thread([&] { held.push_back(take(pool_, place(3))); }).join();
+  held.push_back(take(pool_, place(4)));
+  report(place(4), kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);  // dead, and known to be held
+  for (uintptr_t i = 8; i < 200; ++i) use(pool_, place(i));
+  report(place(8), 8 * kStride);  // dead, and nobody has looked
+  const fake::FakeRegistrar& past = *reopened_.device;
+  const uint64_t given_back = past.deregister_calls();
+
+  restart();
+  EXPECT_EQ(reopened_.tails, 0) << "what tail_init made was finished";
+  const pinrail_mpool_stats_t figures = stats(pool_);
+  EXPECT_EQ(figures.registered_bytes + figures.registered_count + figures.indexed + figures.dead_bytes, 0u);
+  EXPECT_EQ(figures.pinned_bytes, 0u);
+  EXPECT_EQ(pinrail_mpool_evict(pool_), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
+  for (uintptr_t i = 0; i < 200; ++i) EXPECT_FALSE(has(pool_, place(i))) << i;
+
+  const fake::FakeRegistrar& device = *reopened_.device;
+  const pinrail_handle_t fresh = take(pool_, place(0));
+  EXPECT_EQ(device.register_calls(), 1u);
+  EXPECT_EQ(fresh.reg->lkey, device.live()[0].lkey);
+  use(pool_, place(0));
+  EXPECT_EQ(device.register_calls(), 1u) << "a hit";
+  for (const pinrail_handle_t handle : held) {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    expect_sound(pool_);
+  }
+  for (size_t i = 1; i < held.size(); ++i) {
+    EXPECT_EQ(pinrail_mpool_deregister(held[i]), PINRAIL_ERR_BAD_PARAM) << "it was good for one, " << i;
+  }
+  EXPECT_EQ(past.deregister_calls(), given_back);
+  EXPECT_EQ(device.deregister_calls(), 0u);
+  EXPECT_EQ(device.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
+}
+
+TEST_P(GrdmaFt, an_old_handle_dropped_by_another_thread_is_as_harmless) {
+  const pinrail_handle_t held = take(pool_, place(0));
+  restart();
+  std::thread([&] { EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS); }).join();
+  EXPECT_EQ(reopened_.device->deregister_calls(), 0u);
+}
+
+TEST_P(GrdmaFt, memory_of_what_nobody_held_is_used_again_in_the_next_life) {
+  std::set<pinrail_registration_t*> seen;
+  for (int life = 0; life < 100; ++life) {
+    for (uintptr_t i = 0; i < 8; ++i) {
+      const pinrail_handle_t handle = take(pool_, place(i));
+      seen.insert(handle.reg);
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+    restart();
+  }
+  EXPECT_LE(seen.size(), 32u);
+}
+
+TEST_P(GrdmaFt, what_cannot_be_is_refused_and_nothing_changes) {
+  const pinrail_handle_t held = take(pool_, place(0));
+  EXPECT_EQ(pinrail_mpool_ft_event(nullptr, PINRAIL_FT_CHECKPOINT), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(4)), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(-1)), PINRAIL_ERR_BAD_PARAM);
+  const pinrail_mpool_ops_t* const all = pool_->ops;
+  pinrail_mpool_ops_t lacking = *all;
+  lacking.ft_event = nullptr;
+  pool_->ops = &lacking;
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
+  pool_->ops = all;
+  pinrail_status_t inside = PINRAIL_SUCCESS;
+  reopened_.device->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    inside = pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART);
+  });
+  use(pool_, place(1));
+  reopened_.device->on_register(nullptr);
+  EXPECT_EQ(inside, PINRAIL_ERR_BUSY);
+  EXPECT_TRUE(has(pool_, place(0)));
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(LeavePinned, GrdmaFt, ::testing::Values(0, 1));
+
+// It would call the device of the past life for what this thread has abandoned.
+TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
+  House house(Settings{{"mpool_grdma_gc_thread", "always"}});
+  Reopened reopened;
+  pinrail_mpool_t* const pool = reopened.make_pool();
+  std::atomic<bool> began{false}, ended{false};
+  reopened.device->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+    began = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    ended = true;
+  });
+  use(pool, place(0));
+  use(pool, place(1));
+  report(place(0), kPage);
+  while (!began) std::this_thread::yield();
+  tell(pool, PINRAIL_FT_RESTART);
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(reopened.device->deregister_calls(), 1u);
+  EXPECT_EQ(stats(pool).registered_count, 0u);
+  reopened.open();
+  use(pool, place(0));
+  report(place(0), kPage);
+  while (reopened.device->live_count() != 0) std::this_thread::yield();  // it goes on afterwards
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+}
+
+TEST(GrdmaFtThread, checkpoints_come_while_threads_use_the_pool) {
+  House house;
+  Reopened reopened;
+  pinrail_mpool_t* const pool = reopened.make_pool();
+  std::atomic<int> running{3};
+  std::atomic<uint64_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    threads.emplace_back([&, seed] {
+      std::mt19937 random(seed);
+      pinrail_handle_t kept{};
+      for (int i = 0; i < 4000; ++i) {
+        const pinrail_handle_t handle = take(pool, place(random() % 32));
+        if (!reopened.device->is_live(handle.reg)) ++wrong;  // held, and yet given back
+        if (kept.reg != nullptr && !reopened.device->is_live(kept.reg)) ++wrong;
+        if (kept.reg != nullptr && pinrail_mpool_deregister(kept) != PINRAIL_SUCCESS) ++wrong;
+        kept = handle;
+        if (random() % 64 == 0) report(place(random() % 32), kPage);
+      }
+      if (pinrail_mpool_deregister(kept) != PINRAIL_SUCCESS) ++wrong;
+      --running;
+    });
+  }
+  uint64_t checkpoints = 0;
+  for (; running != 0; ++checkpoints) tell(pool, PINRAIL_FT_CHECKPOINT);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(checkpoints, 0u);
+  EXPECT_EQ(wrong, 0u);
+  tell(pool, PINRAIL_FT_CHECKPOINT);
+  EXPECT_EQ(reopened.device->live_count(), 0u);
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test
