@@ -10,7 +10,6 @@
 namespace pinrail::test {
 namespace {
 
-constexpr uint32_t kPeer = 1000001;  // a pid that no process has
 constexpr uint64_t kBase = 0x10000;
 
 void tell(const GpuPool& pool, pinrail_ft_state_t state) {
@@ -18,12 +17,24 @@ void tell(const GpuPool& pool, pinrail_ft_state_t state) {
   EXPECT_TRUE(pool.invariants_hold());
 }
 
-// Allocations of one peer, one behind the other.
-std::vector<std::unique_ptr<PeerMemory>> memory_of_a_peer(size_t count) {
-  std::vector<std::unique_ptr<PeerMemory>> all;
-  for (size_t i = 1; i <= count; ++i) all.push_back(std::make_unique<PeerMemory>(kPeer, i * kBase, 4096));
-  return all;
-}
+// Allocations of one peer that lives, one behind the other. Each peer is another one, for the double knows no restart.
+class Peer {
+ public:
+  explicit Peer(size_t count) {
+    for (size_t i = 1; i <= count; ++i) {
+      memory_.push_back(std::make_unique<PeerMemory>(bystander_.process.pid, i * kBase, 4096));
+      pinrail_gpu_handle_t& block = memory_.back()->block;
+      block.start = bystander_.process.start;
+      seal_block(&block);
+    }
+  }
+  size_t size() const { return memory_.size(); }
+  const pinrail_gpu_handle_t& operator[](size_t i) const { return memory_[i]->block; }
+
+ private:
+  Bystander bystander_;
+  std::vector<std::unique_ptr<PeerMemory>> memory_;
+};
 
 class GpuFt : public ::testing::TestWithParam<int64_t> {
  protected:
@@ -39,11 +50,11 @@ class GpuFt : public ::testing::TestWithParam<int64_t> {
 };
 
 TEST_P(GpuFt, a_checkpoint_closes_what_is_idle_and_leaves_what_is_held) {
-  const auto memory = memory_of_a_peer(200);  // more than one round closes
+  const Peer memory(200);  // more than one round closes
   const size_t before = cuda_double_open_handles();
   GpuPool pool("rgpusm", mode());
-  const pinrail_handle_t held = pool.must(memory[0]->block);
-  for (const auto& each : memory) pool.use(each->block);
+  const pinrail_handle_t held = pool.must(memory[0]);
+  for (size_t i = 0; i < memory.size(); ++i) pool.use(memory[i]);
   tell(pool, PINRAIL_FT_CONTINUE);
   EXPECT_EQ(cuda_double_open_handles(), before + (GetParam() == 1 ? memory.size() : 1));
   for (const pinrail_ft_state_t state : {PINRAIL_FT_CHECKPOINT, PINRAIL_FT_TERM}) {
@@ -56,19 +67,19 @@ TEST_P(GpuFt, a_checkpoint_closes_what_is_idle_and_leaves_what_is_held) {
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_EQ(cuda_double_open_handles(), before);
   EXPECT_EQ(pool.stats().registered_bytes, 0u);
-  pool.use(memory[0]->block);
+  pool.use(memory[0]);
 }
 
 TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
-  const auto memory = memory_of_a_peer(100);
+  const Peer memory(100);
   GpuPool pool("rgpusm", mode());
-  const pinrail_handle_t held = pool.must(memory[0]->block), twice = pool.must(memory[0]->block);
+  const pinrail_handle_t held = pool.must(memory[0]), twice = pool.must(memory[0]);
   pinrail_handle_t alone{}, dead{};
-  EXPECT_EQ(pool.open(memory[1]->block, &alone, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
-  std::thread([&] { dead = pool.must(memory[2]->block); }).join();
+  EXPECT_EQ(pool.open(memory[1], &alone, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
+  std::thread([&] { dead = pool.must(memory[2]); }).join();
   EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), dead.reg->base, 1), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  for (size_t i = 3; i < memory.size(); ++i) pool.use(memory[i]->block);
+  for (size_t i = 3; i < memory.size(); ++i) pool.use(memory[i]);
   const uint64_t before = cuda_double_calls("*");
 
   tell(pool, PINRAIL_FT_RESTART);
@@ -84,8 +95,8 @@ TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
   EXPECT_EQ(cuda_double_calls("*"), before);
 
   const uint64_t asked = opened(), gone = closed();
-  const pinrail_handle_t fresh = pool.must(memory[0]->block);
-  pool.use(memory[0]->block);
+  const pinrail_handle_t fresh = pool.must(memory[0]);
+  pool.use(memory[0]);
   EXPECT_EQ(opened(), asked + 1) << "opened once, and found again";
   EXPECT_EQ(closed(), gone);
   EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
@@ -113,7 +124,7 @@ TEST_P(GpuFt, after_a_restart_no_exporter_counts_us) {
 }
 
 TEST_P(GpuFt, checkpoints_come_while_threads_use_the_pool) {
-  const auto memory = memory_of_a_peer(16);
+  const Peer memory(16);
   const size_t before = cuda_double_open_handles();
   GpuPool pool("rgpusm", mode());
   std::atomic<int> running{3};
@@ -123,7 +134,7 @@ TEST_P(GpuFt, checkpoints_come_while_threads_use_the_pool) {
     threads.emplace_back([&, seed] {
       std::mt19937 random(seed);
       for (int i = 0; i < 1000; ++i) {
-        const pinrail_handle_t handle = pool.must(memory[random() % memory.size()]->block);
+        const pinrail_handle_t handle = pool.must(memory[random() % memory.size()]);
         uint32_t seen = 0;
         if (pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)) != PINRAIL_SUCCESS) ++wrong;
         if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;

@@ -71,7 +71,8 @@ typedef struct pinrail_registrar {
   /** Gives the registration back. Whatever it returns, Pinrail forgets the registration; an error is reported. */
   pinrail_status_t (*deregister_mem)(void *context, pinrail_registration_t *reg, pinrail_reason_t reason);
 
-  /** Optional: called once when a tail is made and once before its memory serves another registration. */
+  /** Optional: called once when a tail is made and once before its memory serves another registration. After a restart
+   *  (pinrail_mpool_ft_event) tail_fini is called without deregister_mem: it must not reach for the device. */
   pinrail_status_t (*tail_init)(void *context, void *tail);
   void (*tail_fini)(void *context, void *tail);
 
