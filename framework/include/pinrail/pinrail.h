@@ -149,7 +149,8 @@ PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
  *     the image, Pinrail's gc thread may give dead memory of the past life to the device before RESTART is called.
  *
  * BAD_PARAM: pool is NULL, or a state that does not exist; NOT_SUPPORTED: the mpool has no such operation; BUSY: called by
- * a registrar's function; NOT_AVAILABLE: in a forked child. On an error nothing has changed.
+ * a registrar's function; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE: the first call of a thread found no memory.
+ * On an error nothing has changed.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t *pool, pinrail_ft_state_t state);
 
