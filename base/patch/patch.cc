@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/core/lock.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/gpusm over the driver double, and monitor/cuda: blocks of memory that lives, and of none that was freed.
+#include <cstring>
 #include <thread>
 
 #include "test/conform/gpu_house.h"

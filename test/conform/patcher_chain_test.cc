@@ -5,6 +5,7 @@
 #include <malloc.h>
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "test/conform/patcher_host.h"

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include <cstring>
 #include <thread>
 
 #include "test/conform/patcher_host.h"

@@ -2,6 +2,7 @@
 // Threads register and release peers' GPU memory, export their own, free it, evict, invalidate and drain at once, over
 // the driver double; what must hold is checked while they do.
 #include <chrono>
+#include <cstring>
 #include <mutex>
 #include <random>
 #include <thread>
