@@ -39,6 +39,18 @@ class ForkMarks : public ::testing::Test {
   void SetUp() override { ASSERT_EQ(house_.status, PINRAIL_SUCCESS); }
   uintptr_t page(unsigned number) const { return reinterpret_cast<uintptr_t>(memory_.base()) + number * kPage; }
   unsigned seen() const { return seen_by_child(page(0)); }
+  static PoolOptions not_kept() {
+    PoolOptions options;
+    options.leave_pinned = 0;
+    return options;
+  }
+  // A registration of the first two pages that is held, and dead: they are other memory by now.
+  pinrail_handle_t take_dead(const Pool& pool) const {
+    const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
+    report(page(0), 2 * kPage);
+    memory_.map_again();
+    return dead;
+  }
 
   const House house_{Settings{{"registrar_fork_marks", "always"}}};
   const Mapping memory_{kPages * kPage};
@@ -56,9 +68,7 @@ TEST_F(ForkMarks, what_a_device_has_pinned_is_missing_in_a_child) {
 }
 
 TEST_F(ForkMarks, a_page_of_two_registrations_is_missing_until_both_are_gone) {
-  PoolOptions options;
-  options.leave_pinned = 0;
-  const Pool pool(device_, options);
+  const Pool pool(device_, not_kept());
   const pinrail_handle_t low = pool.must(page(0), 4 * kPage);
   const pinrail_handle_t high = pool.must(page(2), 4 * kPage);
   EXPECT_EQ(seen(), 0b11000000u);
@@ -70,12 +80,8 @@ TEST_F(ForkMarks, a_page_of_two_registrations_is_missing_until_both_are_gone) {
 
 // R12: the end of a registration whose memory went away must not touch what is there now.
 TEST_F(ForkMarks, a_dead_registration_does_not_unmark_who_came_after_it) {
-  PoolOptions options;
-  options.leave_pinned = 0;
-  const Pool pool(device_, options);
-  const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
-  report(page(0), 2 * kPage);
-  memory_.map_again();
+  const Pool pool(device_, not_kept());
+  const pinrail_handle_t dead = take_dead(pool);
   EXPECT_EQ(seen(), 0xffu);
   const pinrail_handle_t alive = pool.must(page(0), 2 * kPage);
   EXPECT_EQ(seen(), 0b11111100u);
@@ -86,12 +92,8 @@ TEST_F(ForkMarks, a_dead_registration_does_not_unmark_who_came_after_it) {
 }
 
 TEST_F(ForkMarks, a_dead_registration_leaves_the_marks_of_others) {
-  PoolOptions options;
-  options.leave_pinned = 0;
-  const Pool pool(device_, options);
-  const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
-  report(page(0), 2 * kPage);
-  memory_.map_again();
+  const Pool pool(device_, not_kept());
+  const pinrail_handle_t dead = take_dead(pool);
   ASSERT_EQ(madvise(memory_.base(), kPage, MADV_DONTFORK), 0);  // as another library would, for a device of its own
   EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
   EXPECT_EQ(seen(), 0b11111110u);
@@ -137,9 +139,7 @@ TEST_F(ForkMarks, a_child_begins_without_marks) {
       [this] {
         const House own{Settings{{"registrar_fork_marks", "always"}}};
         fake::FakeRegistrar device;
-        PoolOptions options;
-        options.leave_pinned = 0;
-        const Pool inner(device, options);
+        const Pool inner(device, not_kept());
         const pinrail_handle_t taken = inner.must(page(4), kPage);
         const unsigned held = seen();
         pinrail_mpool_deregister(taken);
@@ -194,9 +194,7 @@ TEST_F(ForkMarks, large_pages_are_marked_whole_and_until_nobody_holds_a_part) {
   if (memory == MAP_FAILED) GTEST_SKIP() << "no large pages are set aside here (vm.nr_hugepages)";
   const auto base = reinterpret_cast<uintptr_t>(memory);
   {
-    PoolOptions options;
-    options.leave_pinned = 0;
-    const Pool pool(device_, options);
+    const Pool pool(device_, not_kept());
     const pinrail_handle_t first = pool.must(base + kPage, kPage);
     const pinrail_handle_t second = pool.must(base + 8 * kPage, kPage);
     EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);

@@ -30,13 +30,6 @@ void read_order(State* in) {
 
 bool is_device(CUdevice device) { return device >= 0 && device < state().devices; }
 
-template <typename Body>
-CUresult call(const char* function, Body&& body) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter(function);
-  return entered != CUDA_SUCCESS ? entered : body(state());
-}
-
 }  // namespace
 
 extern "C" {

@@ -9,16 +9,8 @@
 #include "test/fake/cuda/double_state.h"
 
 using namespace pinrail::cuda_double;
-using Lock = std::lock_guard<std::mutex>;
 
 namespace {
-
-template <typename Body>
-CUresult call(const char* function, Body&& body) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter(function);
-  return entered != CUDA_SUCCESS ? entered : body(state());
-}
 
 bool is_pool(const State& in, CUmemoryPool pool) { return in.pools.count(pool) != 0; }
 

@@ -161,6 +161,15 @@ bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out);
 
 // Counts the call; what it shall answer: an order, or NOT_INITIALIZED. mutex is held.
 CUresult enter(const char* function);
+
+// What most functions of the driver are: under the lock, counted, failing where the script says; then body(state).
+template <typename Body>
+CUresult call(const char* function, Body&& body) {
+  std::lock_guard<std::mutex> lock(state().mutex);
+  const CUresult entered = enter(function);
+  return entered != CUDA_SUCCESS ? entered : body(state());
+}
+
 inline bool no_context() { return contexts().empty(); }
 
 }  // namespace pinrail::cuda_double

@@ -8,17 +8,9 @@
 #include "test/fake/cuda/double_state.h"
 
 using namespace pinrail::cuda_double;
-using Lock = std::lock_guard<std::mutex>;
 using Handle = CUmemGenericAllocationHandle;
 
 namespace {
-
-template <typename Body>
-CUresult call(const char* function, Body&& body) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter(function);
-  return entered != CUDA_SUCCESS ? entered : body(state());
-}
 
 bool is_multiple(const State& in, size_t bytes) { return bytes != 0 && bytes % in.granularity == 0; }
 
