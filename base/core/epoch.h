@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// epoch.h - one word of the process that moves on whenever something may have ceased to be true of cached
-// registrations: at a miss, and when one is sealed, killed or made an orphan. Uses are dated with it.
+// epoch.h - the clock of the caches: one word of the process that moves on at each miss and each search for something
+// to evict. Uses are dated with it; hits only read it, so they do not meet on it.
 //
 // Threads  all functions at any time.
-// Hook     all functions.
 //
-// E1  Who makes a registration untakeable changes its state word first, then moves the epoch on, then sums, with a
-//     membarrier in between (references.h). So who counts a reference first, and then finds the epoch where it was when
-//     the registration was takeable, has counted one that each later sum sees.
-// E2  It only rises, and is never 0. Its low 16 bits are: versions stand there where an epoch is kept (starts.h).
+// E1  It only rises, and is never 0.
+// E2  A short date is the low half of an epoch, for where many stand close together (start_line.h). It is taken for one
+//     of the last four billion epochs, or for one of a few that the asker has not seen yet.
 #ifndef PINRAIL_BASE_CORE_EPOCH_H
 #define PINRAIL_BASE_CORE_EPOCH_H
 
@@ -16,14 +14,20 @@
 
 namespace pinrail::epoch {
 
-constexpr uint64_t kStep = uint64_t{1} << 16;
-constexpr uint64_t kFirst = kStep;
+constexpr uint64_t kFirst = 1;
 
-// acquire: looked at before a state word, in one place; pairs with move_on().
-inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+// relaxed, here and below: only the order of eviction hangs on it.
+inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
+inline void move_on(uint64_t* word) { __atomic_fetch_add(word, 1, __ATOMIC_RELAXED); }
 
-// acq_rel: behind the state words that were changed.
-inline void move_on(uint64_t* word) { __atomic_fetch_add(word, kStep, __ATOMIC_ACQ_REL); }
+constexpr uint32_t short_date(uint64_t epoch) { return static_cast<uint32_t>(epoch); }
+// The epoch of a short date, as seen from now.
+constexpr uint64_t epoch_of(uint32_t date, uint64_t now) {
+  constexpr uint32_t kUnseen = 1 << 16;
+  return now + kUnseen - static_cast<uint32_t>(short_date(now) + kUnseen - date);
+}
+static_assert(epoch_of(7, 7) == 7 && epoch_of(9, 7) == 9 && epoch_of(3, 7) == 3, "before, now and later");
+static_assert(epoch_of(0xffffffff, 0x100000007) == 0xffffffff && epoch_of(1, 0xffffffff) == 0x100000001, "round");
 
 }  // namespace pinrail::epoch
 

@@ -13,7 +13,7 @@
 //   dropping  cell - 1, then look at the state: dead -> tell the gc.
 //   summing   set the state, membarrier (every thread is now either seen by the sum, or will see the state), add up.
 // The compiler barrier between cell and state pairs with that membarrier; where the kernel refuses it, threads have no
-// cells and everything is counted in the state words.
+// cells, that is all have the same full ones of nobody, and everything is counted in the state words.
 //
 // C1  Once a registration is untakeable its counts only fall, but for takings that fail and are undone in their own
 //     cell, so a sum of 0 is true and stays true. A sum above 0 may be of one that will be undone: undone rises then.
@@ -21,9 +21,10 @@
 //     registration that was counted per thread serves only such registrations again, for its cells may cancel out
 //     without being 0 each.
 // C3  An ending thread adds its cells to the state words, under the lock that sums.
-// C4  Behind each near cell stands what its thread knows of the registration from taking it: the epoch in which it was
-//     found takeable and dated, its generation, and its pool. While the epoch stands still that is still true
-//     (epoch.h), so that a drop need not look at the registration; it looks at the epoch again when it has counted.
+// C4  Behind each near cell may stand a note of the registration that it names, from when its thread took it by its
+//     start: its entry's date, the version of the entry's line, its generation, and its pool. While that version stands
+//     it is as takeable as it was (S1 of starts.h), so that a drop need not look at it: it dates the entry, and looks
+//     at the version again when it has counted. Who destroys a table has the notes of it forgotten first.
 #ifndef PINRAIL_BASE_CORE_REFERENCES_H
 #define PINRAIL_BASE_CORE_REFERENCES_H
 
@@ -32,8 +33,8 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "base/core/epoch.h"
 #include "base/core/registration.h"
+#include "base/core/start_line.h"
 
 namespace pinrail::references {
 
@@ -41,10 +42,10 @@ constexpr unsigned kNearBits = 6;
 constexpr size_t kNear = size_t{1} << kNearBits;  // cells at hand; a few lines, so that hits find them in the cache
 constexpr unsigned kFarBits = 10;
 constexpr size_t kFar = size_t{1} << kFarBits;  // cells of what finds its near one taken
-constexpr unsigned kNearWordBits = 2;  // a near cell, and behind it three words that its thread alone reads: C4
-constexpr size_t kNearWords = size_t{1} << kNearWordBits;
-constexpr size_t kWords = kNearWords * kNear + kFar;  // 10 KiB per thread
+constexpr size_t kNearWords = 5;                // a near cell, and behind it four words that its thread alone reads: C4
+constexpr size_t kWords = kNearWords * kNear + kFar;  // 10.5 KiB per thread
 constexpr int kMost = 30000;                          // of one cell, above or below 0; beyond, the state word counts
+constexpr uint64_t kNobodys = ~uint64_t{0xffff} + 1;  // a cell that counts one reference to no registration
 
 // A cell: the registration's address above, the count in the low 16 bits.
 inline uint64_t tag_of(const pinrail_registration_t* reg) { return reinterpret_cast<uintptr_t>(reg) << 16; }
@@ -56,8 +57,7 @@ inline bool names(uint64_t cell, const pinrail_registration_t* reg) { return ((c
 constexpr size_t spread(uintptr_t line) { return line ^ line >> 1; }
 // The words at which its cells stand.
 inline size_t near_of(const pinrail_registration_t* reg) {
-  constexpr size_t kMask = (kNear - 1) << kNearWordBits;
-  return spread(reinterpret_cast<uintptr_t>(reg) >> (6 - kNearWordBits)) & kMask;
+  return kNearWords * (spread(reinterpret_cast<uintptr_t>(reg) >> 6) & (kNear - 1));
 }
 inline size_t far_of(const pinrail_registration_t* reg) {
   return kNearWords * kNear + (spread(reinterpret_cast<uintptr_t>(reg) >> 6) & (kFar - 1));
@@ -82,23 +82,27 @@ inline void put(uint64_t* cell, uint64_t word) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// The calling thread has counted the registration in this near cell of its, and found it takeable and dated in that
-// epoch (C4). Without a pool of the C face nothing is noted.
-inline void note_in(uint64_t* near, uint64_t epoch, uint64_t generation, const void* pool) {
-  near[1] = pool == nullptr ? 0 : epoch;
-  near[2] = generation;
-  near[3] = reinterpret_cast<uintptr_t>(pool);
+// What a thread knows of a registration from taking it by its entry (C4).
+struct Note {
+  uint32_t* date;    // of the entry
+  uint32_t version;  // of its line
+  uint64_t generation;
+  const void* pool;  // of the C face; without one nothing is noted
+};
+// The calling thread has counted the registration in this near cell of its.
+inline void note_in(uint64_t* near, const Note& note) {
+  // relaxed, here and below: other threads only ever clear it (forget_notes).
+  __atomic_store_n(&near[1], note.pool == nullptr ? 0 : reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
+  near[2] = note.generation;
+  near[3] = reinterpret_cast<uintptr_t>(note.pool);
+  near[4] = note.version;
 }
 // The same, if it has counted it there.
-inline void note(const pinrail_thread_t* thread, const pinrail_registration_t* reg, uint64_t epoch, uint64_t generation,
-                 const void* pool) {
+inline void note(const pinrail_thread_t* thread, const pinrail_registration_t* reg, const Note& note) {
   uint64_t* near = near_cell(thread, reg);
-  if (names(look(near), reg)) note_in(near, epoch, generation, pool);
+  if (names(look(near), reg)) note_in(near, note);
 }
-inline void note_nothing(uint64_t* near) { near[1] = 0; }
-inline bool is_noted(const uint64_t* near, uint64_t epoch, uint64_t generation) {
-  return near[1] == epoch && near[2] == generation;
-}
+inline void note_nothing(uint64_t* near) { __atomic_store_n(&near[1], 0, __ATOMIC_RELAXED); }
 
 // Counts in that cell, unless it counts another one or too many.
 inline bool count_in(uint64_t* cell, const pinrail_registration_t* reg, int step) {
@@ -114,7 +118,6 @@ inline bool count_in(uint64_t* cell, const pinrail_registration_t* reg, int step
 // Counts in a cell of the calling thread, and what was noted there is forgotten. False if it has none for this
 // registration now: then nothing happened. What was just counted is taken back in the same cell (C1).
 inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
-  if (thread->cells == nullptr) return false;
   uint64_t* near = near_cell(thread, reg);
   if (!count_in(near, reg, step)) return count_in(far_cell(thread, reg), reg, step);
   note_nothing(near);
@@ -122,15 +125,14 @@ inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* 
 }
 
 // The same for the first one, in few steps: false if the near cell counts anything. What is noted there is of another
-// one still. For a thread that has cells.
+// one still.
 inline bool count_first(uint64_t* near, const pinrail_registration_t* reg) {
   if (count_of(look(near)) != 0) return false;
   put(near, tag_of(reg) + 1);
   return true;
 }
 
-// The same for one more, if the near cell names it already, and what is noted stays; else nothing happens. For a thread
-// that has cells.
+// The same for one more, if the near cell names it already, and what is noted stays; else nothing happens.
 inline bool count_again(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   uint64_t* near = near_cell(thread, reg);
   const uint64_t word = look(near);
@@ -139,23 +141,28 @@ inline bool count_again(const pinrail_thread_t* thread, const pinrail_registrati
   return true;
 }
 
+// Whether the cell has references of the registration that its own thread can drop.
+inline bool has_some(uint64_t cell, const pinrail_registration_t* reg) {
+  return (cell ^ tag_of(reg)) - 1 < kMost;  // else it names another, or counts less than 1
+}
+
 // Drops a reference that the cell has of the registration. False if there is none.
 inline bool drop_in(uint64_t* cell, const pinrail_registration_t* reg) {
   const uint64_t word = look(cell);
-  if ((word ^ tag_of(reg)) - 1 >= kMost) return false;  // names another, or counts less than 1
+  if (!has_some(word, reg)) return false;
   put(cell, word - 1);
   return true;
 }
 
 // Drops a reference that the calling thread itself took and has in a cell. False if there is none.
 inline bool drop_own(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  return thread->cells != nullptr && (drop_in(near_cell(thread, reg), reg) || drop_in(far_cell(thread, reg), reg));
+  return drop_in(near_cell(thread, reg), reg) || drop_in(far_cell(thread, reg), reg);
 }
 
 // As drop_own(), and the registration's last use is the epoch's; the date comes first, for after the drop it may be
 // gone.
 inline bool drop_dated(const pinrail_thread_t* thread, pinrail_registration_t* reg, const uint64_t* epoch) {
-  touch(reg, __atomic_load_n(epoch, __ATOMIC_RELAXED));  // relaxed: only the order of eviction hangs on it
+  touch(reg, epoch::load(epoch));
   return drop_own(thread, reg);
 }
 
@@ -163,16 +170,21 @@ inline bool drop_dated(const pinrail_thread_t* thread, pinrail_registration_t* r
 enum class Noted : uint8_t {
   no,      // nothing is noted that is still true: nothing was dropped
   done,    // dropped
-  stirred  // dropped, and the epoch moved on: it may be dead, and then the pool must hear of it
+  stirred  // dropped, and its line has changed: it may be dead, and then the pool must hear of it
 };
 
 // Drops a reference that the calling thread took itself, without a look at the registration.
 inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle, const void** pool_out) {
-  if (thread->cells == nullptr) return Noted::no;
   uint64_t* near = near_cell(thread, handle.reg);
-  const uint64_t epoch = epoch::load(thread->epoch);
-  if (!is_noted(near, epoch, handle.generation) || !drop_in(near, handle.reg)) return Noted::no;
-  if (epoch::load(thread->epoch) == epoch) return Noted::done;
+  const uint64_t word = look(near);
+  const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
+  auto* date = reinterpret_cast<uint32_t*>(noted);  // NOLINT(performance-no-int-to-ptr): as note_in() wrote it
+  if (!has_some(word, handle.reg) || date == nullptr || near[2] != handle.generation) return Noted::no;
+  const uint32_t version = start_line::version_of(date);
+  if (near[4] != version) return Noted::no;
+  start_line::use(date, epoch::load(thread->epoch));
+  put(near, word - 1);
+  if (start_line::version_of(date) == version) return Noted::done;
   *pool_out = reinterpret_cast<const void*>(near[3]);  // NOLINT(performance-no-int-to-ptr)
   return Noted::stirred;
 }
@@ -180,7 +192,7 @@ inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle,
 // Whether the calling thread has counted the registration, be it above or below 0.
 inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   const auto counts = [&](uint64_t word) { return names(word, reg) && count_of(word) != 0; };
-  return thread->cells != nullptr && (counts(look(near_cell(thread, reg))) || counts(look(far_cell(thread, reg))));
+  return counts(look(near_cell(thread, reg))) || counts(look(far_cell(thread, reg)));
 }
 
 // Takes back what was counted in vain. Who summed meanwhile believed in it, and asks again when undone has risen.
@@ -228,7 +240,6 @@ inline void forgive(pinrail_registration_t* reg, int64_t sum) {
 // Of a registration that is being given back: what the calling thread's cells count goes into the word, so that the
 // next one in that memory begins without it.
 inline void fold_own(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (thread->cells == nullptr) return;
   for (uint64_t* cell : {near_cell(thread, reg), far_cell(thread, reg)}) {
     const uint64_t word = look(cell);
     if (!names(word, reg) || count_of(word) == 0) continue;
@@ -257,6 +268,9 @@ inline bool forgive_sealed(pinrail_registration_t* reg, int64_t sum) {
   }
   return false;
 }
+
+// Host service forget_notes; see component.h.
+void forget_notes(const pinrail_starts_t& table);
 
 // Host service count_references; see component.h.
 void sum(pinrail_registration_t* const* regs, size_t count, int64_t* references_out);

@@ -34,6 +34,20 @@ struct SizeClass {
 SizeClass classes[2][kClasses];  // by pinrail_counting_t
 SizeClass untouched;
 
+char* numbered_chunks[kMostChunks];  // 2 MiB of zeros, of which pages are used as numbers are
+uint32_t last_number = 0;            // atomic
+
+// Of a chunk that is being made; 0 if there are too many.
+uint32_t number(char* chunk) {
+  const uint32_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
+  if (number >= kMostChunks) {
+    __atomic_store_n(&last_number, kMostChunks, __ATOMIC_RELAXED);
+    return 0;
+  }
+  __atomic_store_n(&numbered_chunks[number], chunk, __ATOMIC_RELAXED);
+  return number;
+}
+
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
 
 // What a registration takes in a chunk: a cell for itself and its tail, and an area.
@@ -85,6 +99,7 @@ bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.m
   head->cell_bytes = static_cast<uint32_t>(needs.cell);
   head->area_bytes = static_cast<uint32_t>(needs.area);
   head->count = chunk_count(needs);
+  head->number = number(size_class.chunk);
   size_class.used = 0;
   return true;
 }
@@ -157,6 +172,8 @@ void take_back_spare(pinrail_thread_t* thread) {
   push(static_cast<pinrail_registration_t*>(thread->spare), PINRAIL_COUNTING_THREADS);
   thread->spare = nullptr;
 }
+
+char* const* chunks() { return numbered_chunks; }
 
 // Most classes were never used: their pages stay as they are.
 void leave_parents_life() {

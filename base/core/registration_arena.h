@@ -26,7 +26,9 @@ struct alignas(64) Chunk {
   uint32_t cell_bytes;
   uint32_t area_bytes;
   uint32_t count;
+  uint32_t number;  // 0: there are too many
 };
+
 // Of those that are counted per thread there are many.
 constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
 // The cells begin on a line.
@@ -35,6 +37,32 @@ inline char* first_cell(Chunk* chunk) {
       (size_t{chunk->count} * chunk->area_bytes + kTailAlignment - 1) / kTailAlignment * kTailAlignment;
   return reinterpret_cast<char*>(chunk + 1) + areas;
 }
+
+// A registration's number takes less room than its address: that of its chunk, and its line there. There are enough for
+// 16 GiB of registrations; chunks are never unmapped, so a number is good for ever.
+constexpr unsigned kLineBits = 10;
+constexpr size_t kMostChunks = size_t{1} << 18;
+constexpr uint64_t kMostNumber = (uint64_t{kMostChunks} << kLineBits) - 1;
+
+// is_number() of it is false if there were too many.
+inline uint64_t number_of(const pinrail_registration_t* reg) {
+  const auto address = reinterpret_cast<uintptr_t>(reg);
+  const auto* chunk = reinterpret_cast<const Chunk*>(reinterpret_cast<const char*>(reg) - (address & (kChunk - 1)));
+  return uint64_t{chunk->number} << kLineBits | (address & (kChunk - 1)) / sizeof(pinrail_registration_t);
+}
+constexpr bool is_number(uint64_t number) { return number >> kLineBits != 0; }
+
+// Of a number that somebody had, be it of what is no more; chunks as chunks() gives them.
+inline pinrail_registration_t* numbered(char* const* chunks, uint64_t number) {
+  constexpr uint64_t kLines = (uint64_t{1} << kLineBits) - 1;
+  static_assert(kChunk >> kLineBits == sizeof(pinrail_registration_t), "a registration takes a line or more");
+  // relaxed: it was written before anybody could have the number.
+  char* const chunk = __atomic_load_n(&chunks[number >> kLineBits], __ATOMIC_RELAXED);
+  return reinterpret_cast<pinrail_registration_t*>(chunk + (number & kLines) * sizeof(pinrail_registration_t));
+}
+
+// Where the chunks lie, by number: kMostChunks of them.
+char* const* chunks();
 
 // What the pool's component keeps of a registration: area_bytes(), zeroed by allocate(). In any context.
 inline void* area_of(const pinrail_registration_t* reg) {

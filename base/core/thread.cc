@@ -38,12 +38,20 @@ Record* free_records GUARDED_BY(mutex) = nullptr;
 uint32_t record_count GUARDED_BY(mutex) = 0;
 
 alignas(128) uint64_t undone = 0;  // references.h; atomic
-// epoch.h; what every hit reads, so it shares its line with nothing.
+// epoch.h; what hits read, so it shares its line with nothing.
 struct alignas(128) Epoch {
   uint64_t now = epoch::kFirst;
 } epoch;
 
-recent::Entry no_recent[recent::kEntries];  // of threads without cells; never written
+// Of threads without cells; never written.
+recent::Entry no_recent[recent::kEntries];
+struct Nobodys {
+  constexpr Nobodys() {
+    for (uint64_t& cell : cells) cell = references::kNobodys;
+  }
+  uint64_t cells[references::kWords] = {};
+};
+alignas(64) Nobodys nobodys;
 
 // What a thread has to itself. 14 KiB.
 struct alignas(64) Own {
@@ -60,7 +68,7 @@ int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, co
 
 // C3 of references.h.
 void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
-  if (thread->cells == nullptr) return;
+  if (!has_cells(thread)) return;
   for (size_t i = 0; i < references::kWords; i += references::words_of_cell(i)) {
     const uint64_t cell = thread->cells[i];
     if (references::count_of(cell) == 0) continue;
@@ -70,7 +78,7 @@ void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
   }
   static_assert(offsetof(Own, cells) == 0, "the cells are where the whole begins");
   std::free(thread->cells);
-  thread->cells = nullptr;
+  thread->cells = nobodys.cells;
   thread->recent = no_recent;
 }
 
@@ -99,13 +107,16 @@ Record* take_record() {
   }
   auto* record = new (std::nothrow) Record{};
   if (record == nullptr) return nullptr;
-  record->thread = {sizeof(pinrail_thread_t), record_count++, 0, nullptr, &undone, &epoch.now, {}, nullptr, no_recent};
+  record->thread = {
+      sizeof(pinrail_thread_t), record_count++, 0, nobodys.cells, &undone, &epoch.now, {}, nullptr, no_recent};
   record->next = all_records;
   __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
   return record;
 }
 
 }  // namespace
+
+bool has_cells(const pinrail_thread_t* thread) { return thread->cells != nobodys.cells; }
 
 uint64_t* epoch_word() { return &epoch.now; }
 
@@ -136,7 +147,7 @@ void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
     if (record->inherited == nullptr) record->inherited = record->thread.cells;
     record->thread.size = 0;
     record->thread.recent = no_recent;
-    record->thread.cells = nullptr;
+    record->thread.cells = nobodys.cells;
   }
   make_anew(&all_records, nullptr);
   free_records = nullptr;
@@ -151,7 +162,6 @@ int64_t sum_cells(const pinrail_registration_t* reg) REQUIRES(mutex) {
   int64_t sum = 0;
   for (const Record* record = all_records; record != nullptr; record = record->next) {
     const uint64_t* const cells = record->thread.cells;
-    if (cells == nullptr) continue;
     for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {
       // acquire: pairs with the release store in references::put().
       const uint64_t cell = __atomic_load_n(&cells[place], __ATOMIC_ACQUIRE);
@@ -174,6 +184,20 @@ void sum(pinrail_registration_t* const* regs, size_t count, int64_t* references_
   Guard guard(mutex);
   for (size_t i = 0; i < count; ++i) {
     references_out[i] = state::signed_references(state::load(regs[i])) + thread::sum_cells(regs[i]);
+  }
+}
+
+// Who notes what lies in the table meanwhile, or drops it, is in a call on a pool that is being destroyed.
+void forget_notes(const pinrail_starts_t& table) {
+  const auto begin = reinterpret_cast<uintptr_t>(table.lines);
+  const auto end = reinterpret_cast<uintptr_t>(table.lines + table.more);
+  Guard guard(thread::mutex);
+  for (const thread::Record* record = thread::all_records; record != nullptr; record = record->next) {
+    if (!thread::has_cells(&record->thread)) continue;
+    for (uint64_t* near = record->thread.cells; near != record->thread.cells + kNearWords * kNear; near += kNearWords) {
+      const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
+      if (noted >= begin && noted < end) note_nothing(near);
+    }
   }
 }
 

@@ -17,6 +17,9 @@ pinrail_thread_t* current_slow();
 void leave_parents_life();
 inline bool is_left_behind(const pinrail_thread_t* thread) { return thread->size == 0; }
 
+// Whether references of the thread are counted in cells of its own; see references.h.
+bool has_cells(const pinrail_thread_t* thread);
+
 // The process's one epoch; see epoch.h.
 uint64_t* epoch_word();
 

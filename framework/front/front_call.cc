@@ -39,51 +39,61 @@ inline bool has_start(const pinrail_thread_t* thread, const pinrail_mpool_t* poo
   return pool != nullptr && thread->index < pool->shortcut.hit_threads;
 }
 
-// A hit by its start is counted, and what a thread asks for a second time is remembered.
-inline pinrail_status_t hit_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, recent::Entry* entry,
-                                  uintptr_t addr, size_t length, uint32_t access, pinrail_handle_t handle) {
+// A register call without a flag, for who looks at it again.
+struct Call {
+  pinrail_mpool_t* pool;
+  void* pointer;
+  size_t length;
+  uint32_t access;
+  pinrail_handle_t* handle_out;
+
+  uintptr_t addr() const { return reinterpret_cast<uintptr_t>(pointer); }
+};
+
+// The thread counts something else in the near cell of what starts there, or the same already; or it asks once
+// more, and then what answers is remembered; or nothing that is known starts there.
+__attribute__((noinline)) pinrail_status_t register_otherwise(const Call& call) {
+  const pinrail_thread_t* thread = thread::current_thread;
+  const pinrail_mpool_t* pool = call.pool;
+  const uintptr_t addr = call.addr();
+  recent::Entry& entry = recent::entry_for(thread, addr);
+  const bool again = entry.candidate == addr && recent::is_asked_again(&entry, addr);
+  entry.candidate = addr;
+  const size_t offset = addr & (has_start(thread, pool) ? pool->shortcut.page_mask : 0);
+  if (!has_start(thread, pool) || !starts::take(thread, *pool->shortcut.starts, addr - offset, offset, call.length,
+                                                call.access, pool, call.handle_out)) {
+    return ask_pool(call.pool, call.pointer, call.length, call.access, call.handle_out);
+  }
   recent::raise(hits_of(pool, thread));
-  if (entry->candidate == addr) recent::remember(entry, addr, length, pool, access, handle.reg, hits_of(pool, thread));
-  entry->candidate = addr;
+  if (!again) return PINRAIL_SUCCESS;
+  recent::remember(&entry, addr, call.length, pool, call.access, call.handle_out->reg, hits_of(pool, thread));
   return PINRAIL_SUCCESS;
 }
 
-// Something has been sealed or killed since the last look at what starts there; or nothing that is known does.
-__attribute__((noinline)) pinrail_status_t register_stirred(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                            uint64_t how, pinrail_handle_t* handle_out) {
-  const pinrail_thread_t* thread = thread::current_thread;
-  const auto addr = reinterpret_cast<uintptr_t>(pointer);
-  const auto access = static_cast<uint32_t>(how);
-  if ((how & ~kAccessMask) == 0 && has_start(thread, pool)) {
-    const size_t offset = addr & pool->shortcut.page_mask;
-    const pinrail_starts_t& starts = *pool->shortcut.starts;
-    if (starts::take(thread, starts, addr - offset, offset, length, access, pool, handle_out))
-      return hit_start(thread, pool, &recent::entry_for(thread, addr), addr, length, access, *handle_out);
-  }
-  return ask_pool(pool, pointer, length, how, handle_out);
-}
-
-// What the thread did not ask for lately. Calls that end it stand for all that is not usual: so a hit needs little
-// stack.
+// What the thread did not ask for lately.
 __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                              uint32_t access, pinrail_handle_t* handle_out,
                                                              recent::Entry* entry) {
+  const Call call{pool, pointer, length, access, handle_out};
   const pinrail_thread_t* thread = thread::current_thread;
-  const auto addr = reinterpret_cast<uintptr_t>(pointer);
-  if (!has_start(thread, pool)) return ask_pool(pool, pointer, length, access, handle_out);
+  const uintptr_t addr = call.addr();
+  if (!has_start(thread, pool) || entry->candidate == addr) return register_otherwise(call);
+  entry->candidate = addr;
   const size_t offset = addr & pool->shortcut.page_mask;
-  if (!starts::take_unstirred(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out))
-    return register_stirred(pool, pointer, length, access, handle_out);
-  return hit_start(thread, pool, entry, addr, length, access, *handle_out);
+  if (!starts::take_first(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out)) {
+    return register_otherwise(call);
+  }
+  recent::raise(hits_of(pool, thread));
+  return PINRAIL_SUCCESS;
 }
 
 // What the thread remembered is no more, and was counted.
 __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                          uint64_t how, pinrail_handle_t* handle_out,
+                                                          uint32_t access, pinrail_handle_t* handle_out,
                                                           recent::Entry* entry) {
   references::undo(thread::current_thread, entry->reg);
   *entry = {};
-  return register_stirred(pool, pointer, length, how, handle_out);
+  return register_otherwise({pool, pointer, length, access, handle_out});
 }
 
 // A forced destroy left it without a pool: the last drop ends it, and that is all (R10). Memory that was counted per
@@ -129,7 +139,8 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
   return pool->ops->deregister(pool->module, thread, handle);
 }
 
-// The epoch has moved on since the reference was taken, or another thread took it.
+// The line of its start has changed since the reference was taken and noted, or nothing was noted, or another thread
+// took it. What is alive still is noted for the next time.
 __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* thread, pinrail_handle_t handle) {
   // The pool is looked at only if the handle is of this life: else it may be gone.
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan);
@@ -139,11 +150,12 @@ __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* th
     return deregister_in_pool(pool, thread, handle);
   }
   const uint64_t after = state::load(handle.reg);
-  if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
-  return drop_dead(pool, thread, handle, after);
+  if ((after & state::kDead) != 0) return drop_dead(pool, thread, handle, after);
+  starts::note_again(thread, *pool->shortcut.starts, handle, pool);
+  return PINRAIL_SUCCESS;
 }
 
-// Dropped, while something was sealed or killed: perhaps this one.
+// Dropped, while something came to the line of its start, or left it: perhaps this one.
 __attribute__((noinline)) pinrail_status_t drop_stirred(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                         pinrail_handle_t handle) {
   const uint64_t after = state::load(handle.reg);

@@ -31,6 +31,8 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting
                        pinrail_registration_t** reg_out) {
   return arena::allocate(tail_size, counting, reg_out).code();
 }
+void forget_notes(const pinrail_host_t*, const pinrail_starts_t* starts) { references::forget_notes(*starts); }
+
 void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, int64_t* out) {
   references::sum(regs, count, out);
 }
@@ -100,7 +102,9 @@ pinrail_host_t services() {
   host.registration_free = free;
   host.registration_area = area_of;
   host.count_references = count_references;
+  host.forget_notes = forget_notes;
   host.epoch = thread::epoch_word();
+  host.chunks = arena::chunks();
   host.registrar_register = register_mem;
   host.registrar_deregister = registrar::deregister_mem;
   host.rcache_create = make_rcache;

@@ -67,6 +67,7 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail, pinrail_counting_t co
   return arena::allocate(tail, counting, out).code();
 }
 void give_free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
+void forget_notes(const pinrail_host_t*, const pinrail_starts_t* starts) { references::forget_notes(*starts); }
 void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, int64_t* out) {
   references::sum(regs, count, out);
 }
@@ -112,6 +113,8 @@ class RealPool {
     host_.registration_free = give_free;
     host_.count_references = count_references;
     host_.epoch = thread::epoch_word();
+    host_.chunks = arena::chunks();
+    host_.forget_notes = forget_notes;
     host_.registrar_register = device_register;
     host_.registrar_deregister = device_deregister;
     host_.rcache_create = make_index;
@@ -162,6 +165,11 @@ class RealPool {
     if (state::generation(state::load(handle.reg)) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
     return grdma::Pool::deregister_entry(pool_, threads[i], handle);
   }
+  bool has_start(uintptr_t base) const {
+    const pinrail_starts_t& starts = *pool_->shortcut().starts;
+    return *start_line::extent_of(starts::find(starts, base)) != 0 &&
+           *starts::find(starts, base) == starts::page_of(base);
+  }
   void invalidate(uintptr_t base) { pool_->invalidate_range_hook(Span::of(base, kLength)); }
   bool evict(int i) { return pool_->evict(threads[i]).ok(); }
   void progress(int i) { pool_->progress(threads[i]).ignore(); }
@@ -175,7 +183,7 @@ class RealPool {
   // By the table of starts alone, where the pool lends it.
   bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     const pinrail_starts_t* starts = pool_->shortcut().starts;
-    return starts != nullptr && (starts::take_unstirred(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out) ||
+    return starts != nullptr && (starts::take_first(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out) ||
                                  starts::take(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out));
   }
 

@@ -113,16 +113,19 @@ TEST(References, nothing_is_noted_where_another_registration_is_counted) {
   pinrail_registration_t* other = make_indexed();
   while (references::near_of(other) != references::near_of(reg)) other = make_indexed();
   const char pools[2] = {};
-  const uint64_t epoch = epoch::load(thread->epoch);
+  start_line::Line line{};
   for (pinrail_registration_t* each : {reg, other}) {
     ASSERT_TRUE(references::take(thread, each, state::load(each)));
-    references::note(thread, each, epoch, generation_of(each), &pools[each == reg ? 0 : 1]);
+    const int which = each == reg ? 0 : 1;
+    references::note(thread, each, {&line.dates[which], 0, generation_of(each), &pools[which]});
   }
   const void* pool = nullptr;
   EXPECT_EQ(references::drop_noted(thread, {other, generation_of(other)}, &pool), references::Noted::no);
-  EXPECT_TRUE(references::is_noted(references::near_cell(thread, reg), epoch, generation_of(reg)));
+  EXPECT_EQ(references::near_cell(thread, reg)[1], reinterpret_cast<uintptr_t>(&line.dates[0]));
   EXPECT_EQ(references::near_cell(thread, reg)[3], reinterpret_cast<uintptr_t>(&pools[0]));
   EXPECT_EQ(references::drop_noted(thread, {reg, generation_of(reg)}, &pool), references::Noted::done);
+  EXPECT_EQ(line.dates[0], epoch::short_date(epoch::load(thread->epoch)));
+  EXPECT_EQ(line.dates[1], 0u);
   EXPECT_TRUE(references::drop_own(thread, other));
   EXPECT_EQ(sum_of(reg), 0);
   EXPECT_EQ(sum_of(other), 0);

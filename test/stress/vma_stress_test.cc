@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/core/registration_arena.h"
+#include "base/core/thread.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -21,7 +22,7 @@ constexpr uintptr_t kPages = 96;
 
 // Who sees the last reference of a dead registration go frees it: its memory is somebody else's at once.
 struct World {
-  Index index{false};
+  Index index{false, arena::chunks(), thread::epoch_word()};
   std::atomic<uint64_t> found{0}, wrong{0}, freed{0}, made{0};
 
   void free(pinrail_registration_t* reg) {

@@ -288,6 +288,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // What every hit reads, and hardly anybody writes: one line.
   alignas(128) uintptr_t page_mask_ = 0;  // the registrar's granularity - 1
   pinrail_rcache_t rcache_{};
+  const pinrail_starts_t* starts_ = nullptr;  // of rcache_; NULL: it has none
   Cache* cache_ = nullptr;
   std::atomic<bool> gc_due_{false};  // gc_bytes_ passed gc_limit: the next call of any kind drains
 

@@ -47,6 +47,7 @@ void Pool::end_all(pinrail_thread_t* thread) {
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
   settle(thread, UINT64_MAX);
   release_all(thread, Device::knows);
+  if (starts_ != nullptr) host_->forget_notes(host_, starts_);
   rcache_.ops->destroy(rcache_.module);
   leave_cache();
   delete this;
@@ -125,7 +126,6 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
 // are counted in its word from now on.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
   Status(rcache_.ops->remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was not indexed
-  epoch::move_on(host_->epoch);                               // what threads have noted of it is not true any more
   const int64_t references = references_of(reg);
   const uint64_t flags = (state::load(reg) & state::kPerThread) | state::kDead;
   to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only this thread is left

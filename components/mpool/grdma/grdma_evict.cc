@@ -3,6 +3,7 @@
 //
 // Whether a registration is idle is not known, it has to be found out: seal some of the oldest, sum them, keep those
 // that are idle sealed and ready, and unseal the others. A hit breaks the seal, and then the evictor finds it broken.
+#include "base/core/starts.h"
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
@@ -56,8 +57,8 @@ size_t Pool::take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t
       lru_list_.remove(reg);  // the gc cares for it
     } else if ((word & state::kIndexed) == 0) {
       lru_list_.catch_up(now + 1);  // pending
-    } else if (last_use(reg) > lru_list_.top().epoch) {
-      lru_list_.catch_up(last_use(reg));
+    } else if (const uint64_t used = starts::last_use(starts_, reg, now); used > lru_list_.top().epoch) {
+      lru_list_.catch_up(used);
     } else if (state::exchange(reg, &word, word | state::kSealed)) {
       lru_list_.remove(reg);
       regs_out[taken++] = reg;
@@ -76,10 +77,12 @@ bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
     const bool indexed = (word & state::kIndexed) != 0;
     if (indexed && !state::exchange(reg, &word, word | state::kSealed)) continue;
     int64_t references;
-    epoch::move_on(host_->epoch);
+    if (indexed) rcache_.ops->sealed(rcache_.module, &reg, 1);
     host_->count_references(host_, &reg, 1, &references);
     // A hit that broke the seal meanwhile made the sum worthless.
-    if (!indexed || references::unseal(reg)) return references > 0;
+    const bool unbroken = !indexed || references::unseal(reg);
+    if (indexed) rcache_.ops->unsealed(rcache_.module, reg);
+    if (unbroken) return references > 0;
   }
 }
 
@@ -90,7 +93,7 @@ bool Pool::seal_oldest(uint64_t now) {
   // Few of a small list: a seal costs the next hit on it the slow way.
   const size_t count = take_oldest(now, sealed, std::min(kSealed, 1 + lru_list_.size() / 8));
   if (count == 0) return false;
-  epoch::move_on(host_->epoch);  // hits look at the state words again, and find the seals
+  rcache_.ops->sealed(rcache_.module, sealed, count);
   host_->count_references(host_, sealed, count, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -100,6 +103,7 @@ bool Pool::seal_oldest(uint64_t now) {
       continue;
     }
     references::unseal(sealed[i]);
+    rcache_.ops->unsealed(rcache_.module, sealed[i]);
     // Held, so it will be used later than now: not looked at again in this search.
     lru_list_.insert(sealed[i], now + 1);
   }
@@ -119,7 +123,10 @@ pinrail_registration_t* Pool::next_ready() {
       count_eviction();
       return reg;
     }
-    if ((word & state::kIndexed) != 0) lru_list_.insert(reg, last_use(reg));  // a hit broke the seal
+    if ((word & state::kIndexed) == 0) continue;
+    // A hit broke the seal. If it did so without the index's lock, the index has not heard of it.
+    rcache_.ops->unsealed(rcache_.module, reg);
+    lru_list_.insert(reg, last_use(reg));
   }
   return nullptr;
 }

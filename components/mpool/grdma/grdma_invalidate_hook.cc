@@ -14,7 +14,6 @@ void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
   uint64_t before;
   if (!kill(reg, &before)) return;  // it was dead already, and has somebody who cares for it
-  epoch::move_on(host_->epoch);     // before anybody sums it
   if (reason == PINRAIL_REASON_INVALIDATED)
     invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   if ((before & state::kPerThread) == 0 && state::references(before) != 0) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: a hit, or a miss -> registrar -> index.
+#include "base/core/starts.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
@@ -10,11 +11,11 @@ constexpr int kRetriesAfterRace = 3;
 
 }  // namespace
 
-// An EXACT pool's index has no starts, and one that keeps nothing has nothing that is counted per thread.
+// An EXACT pool's index has no starts, it knows only those of whole pages, and a pool that keeps nothing has nothing
+// that is counted per thread.
 pinrail_shortcut_t Pool::shortcut() {
-  const pinrail_starts_t* starts = rcache_.ops->starts(rcache_.module);
-  if (starts == nullptr || !settings_.leave_pinned) return {};
-  return {starts, page_mask_, hits_.lines(), HitCounts::kAlone};
+  if (starts_ == nullptr || !settings_.leave_pinned || !starts::is_start(page_mask_ + 1)) return {};
+  return {starts_, page_mask_, hits_.lines(), HitCounts::kAlone};
 }
 
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {

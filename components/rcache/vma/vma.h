@@ -43,7 +43,8 @@ struct Query {
 
 class Index {
  public:
-  explicit Index(bool exact) : exact_(exact) {}
+  // chunks, epoch: as the host lends them (component.h).
+  Index(bool exact, char* const* chunks, const uint64_t* epoch) : exact_(exact), starts_(chunks, epoch) {}
 
   Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                uint32_t* rights_out);
@@ -51,6 +52,8 @@ class Index {
   void cancel();
   Status insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
+  void sealed(pinrail_registration_t* const* regs, size_t count);
+  void unsealed(const pinrail_registration_t* reg);
   pinrail_registration_t* find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const;
   Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
@@ -74,7 +77,7 @@ class Index {
   pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
   bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
-  static bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg);
+  bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(mutex_);
   Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
@@ -111,7 +114,7 @@ class Index {
 
 // One index and where it speaks.
 struct Module {
-  Module(const pinrail_host_t* where, bool exact) : host(where), index(exact) {}
+  Module(const pinrail_host_t* where, bool exact) : host(where), index(exact, where->chunks, where->epoch) {}
   const pinrail_host_t* host;
   Index index;
 };

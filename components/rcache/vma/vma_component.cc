@@ -49,6 +49,10 @@ pinrail_status_t insert(void* module, pinrail_registration_t* reg, pinrail_visit
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
 
+void sealed(void* module, pinrail_registration_t* const* regs, size_t count) { index_of(module).sealed(regs, count); }
+
+void unsealed(void* module, pinrail_registration_t* reg) { index_of(module).unsealed(reg); }
+
 pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
                              pinrail_registration_t** reg_out) {
   return index_of(module).find_locked(thread, Query::of(base, length, access), reg_out).code();
@@ -91,6 +95,8 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        cancel,
                                        insert,
                                        remove,
+                                       sealed,
+                                       unsealed,
                                        find_entry,
                                        find_locked,
                                        find_all,

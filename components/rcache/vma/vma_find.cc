@@ -145,7 +145,8 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
 
 pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const {
   pinrail_handle_t handle;
-  if (starts::take(thread, starts_.table(), base, 0, length, access, nullptr, &handle)) return handle.reg;
+  if (starts::is_start(base) && starts::take(thread, starts_.table(), base, 0, length, access, nullptr, &handle))
+    return handle.reg;
   return find_below(thread, base, length, access);
 }
 

@@ -84,10 +84,13 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
   return &trees_[count];
 }
 
-// Also a sealed one: breaking its seal takes the reference.
+// Also a sealed one: breaking its seal takes the reference, and what is unsealed may be found by its start.
 bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const uint64_t word = state::load(reg);
-  return references::take(thread, reg, word) || try_acquire(reg, word);
+  if (references::take(thread, reg, word)) return true;
+  if (!try_acquire(reg, word)) return false;
+  if (!exact_) starts_.show(reg);
+  return true;
 }
 
 pinrail_registration_t* Index::take_locked(const pinrail_thread_t* thread, const Query& query) {
@@ -173,6 +176,19 @@ Status Index::remove(pinrail_registration_t* reg) {
   Turn turn(*this);
   Tree* tree = class_of(reg->rights, reg->traits);
   return tree != nullptr && take_off(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+}
+
+// S1 of base/core/starts.h.
+void Index::sealed(pinrail_registration_t* const* regs, size_t count) {
+  if (exact_) return;
+  Turn turn(*this);
+  for (size_t i = 0; i < count; ++i) starts_.hide(regs[i]);
+}
+
+void Index::unsealed(const pinrail_registration_t* reg) {
+  if (exact_) return;
+  Turn turn(*this);
+  if (holds(reg)) starts_.show(reg);  // it may be on its way in, or out
 }
 
 size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,

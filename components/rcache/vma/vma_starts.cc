@@ -6,53 +6,94 @@
 namespace pinrail::vma {
 namespace {
 
-void store(uint64_t* word, uint64_t value) {
-  __atomic_store_n(word, value, __ATOMIC_RELEASE);  // pairs with starts::load()
+// release: pair with the acquire loads of start_line.h.
+template <typename Word>
+void store(Word* word, Word value) {
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// relaxed: readers add epochs to it, no more.
-uint64_t version_of(const starts::Entry* entry) {
-  return __atomic_load_n(&entry->stamp, __ATOMIC_RELAXED) & starts::kVersions;
+// L1: the line is being changed while this lives.
+class Change {
+ public:
+  explicit Change(const starts::Entry* entry) : version_(&start_line::line_of(entry)->version) { step(); }
+  ~Change() { step(); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  // Release is enough for both steps: all other stores are release, too, and so stay behind the first one.
+  void step() { store(version_, *version_ + 1); }
+
+  uint32_t* version_;
+};
+
+// What an entry says.
+struct Start {
+  starts::Entry page;
+  uint32_t extent;
+  uint64_t life;
+  uint32_t date;
+};
+
+void put(starts::Entry* entry, const Start& start) {
+  const Change change(entry);
+  __atomic_store_n(start_line::date_of(entry), start.date, __ATOMIC_RELAXED);
+  store(start_line::life_of(entry), start.life);  // L3
+  store(start_line::extent_of(entry), start.extent);
+  store(entry, start.page);
 }
 
-// From now on what is read of the entry is nothing.
-void clear(starts::Entry* entry) {
-  // The version first, the rest behind it, for it is stored with release as well.
-  store(&entry->stamp, version_of(entry) | 1);
-  store(&entry->base, 0);
-  store(&entry->name, 0);
+void forget(starts::Entry* entry) {
+  const Change change(entry);
+  store(start_line::extent_of(entry), uint32_t{0});
+}
+
+// There is one copy too many meanwhile, not one too few.
+void move(starts::Entry* to, starts::Entry* from) {
+  put(to, {*from, *start_line::extent_of(from), *start_line::life_of(from),
+           __atomic_load_n(start_line::date_of(from), __ATOMIC_RELAXED)});
+  forget(from);
+}
+
+Start start_of(const pinrail_registration_t* reg) {
+  const uintptr_t base = span_of(reg).base;
+  const auto pages = static_cast<uint32_t>(reg->length >> starts::kPageShift);
+  return {starts::page_of(base),
+          static_cast<uint32_t>(base >> starts::kHighPageShift) << starts::kStartAt | pages << starts::kLengthAt |
+              starts::access_of(reg->rights | reg->traits),
+          arena::number_of(reg) << starts::kNumberAt | generation_of(reg) >> state::kGenerationShift,
+          epoch::short_date(last_use(reg))};
 }
 
 bool is_eligible(const pinrail_registration_t* reg) {
   return (state::load(reg) & state::kPerThread) != 0 && reg->length < starts::kMostLength &&
-         reg->length >= size_t{1} << starts::kPageShift && reinterpret_cast<uintptr_t>(reg) <= starts::kMostAddress &&
-         reg->base != nullptr;
+         reg->length >= size_t{1} << starts::kPageShift && starts::is_start(span_of(reg).base) &&
+         reg->base != nullptr && arena::is_number(arena::number_of(reg));
 }
 
 }  // namespace
 
-Starts::Starts() {
-  table_ = {none_, 1, 1, 0};
-  void* memory = mmap(nullptr, kMost * kLineBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+Starts::Starts(char* const* chunks, const uint64_t* epoch) : table_{&none_, 1, 1, 0, chunks}, epoch_(epoch) {
+  void* memory = mmap(nullptr, kMost * sizeof(Line), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
-  table_.entries = static_cast<Entry*>(memory);
+  table_.lines = static_cast<Line*>(memory);
   if (make_room(0)) {
     room_made(0);
     table_.count = table_.more = kFirst;
   } else {
-    munmap(memory, kMost * kLineBytes);
-    table_.entries = none_;
+    munmap(memory, kMost * sizeof(Line));
+    table_.lines = &none_;
   }
 }
 
 Starts::~Starts() {
-  if (table_.entries != none_) munmap(table_.entries, kMost * kLineBytes);
+  if (table_.lines != &none_) munmap(table_.lines, kMost * sizeof(Line));
 }
 
 bool Starts::make_room(size_t room) const {
   constexpr size_t kLarge = size_t{8} << 20;
-  Entry* const first = table_.entries + starts::kEntries * room;
-  const size_t bytes = (doubled(room) - room) * kLineBytes;
+  Line* const first = table_.lines + room;
+  const size_t bytes = (doubled(room) - room) * sizeof(Line);
   if (mprotect(first, bytes, PROT_READ | PROT_WRITE) != 0) return false;
   // A wish: large tables are looked at all over, and small pages cost a walk each time. Not for smaller ones: the part
   // of a huge page that is not used yet would be much of them.
@@ -60,99 +101,83 @@ bool Starts::make_room(size_t room) const {
   return true;
 }
 
-// What a reader may do to an entry meanwhile is to write an epoch into its stamp: then that is lost, and somebody looks
-// once more.
-void Starts::put(Entry* entry, const Entry& what) {
-  store(&entry->base, what.base);
-  store(&entry->name, what.name);
-  store(&entry->life, what.life);
-  store(&entry->stamp, ((version_of(entry) | 1) + 1) & starts::kVersions);
-}
-
-// There is one copy too many meanwhile, not one too few.
-void Starts::move(Entry* to, Entry* from) {
-  put(to, *from);
-  clear(from);
-}
-
-// The entry of the line that has the name; 0: a free one. NULL if there is none.
-starts::Entry* Starts::entry_with(size_t line, uint64_t name) const {
-  Entry* const first = table_.entries + starts::kEntries * line;
-  for (Entry* entry = first; entry != first + starts::kEntries; ++entry) {
-    if (entry->name == name) return entry;
+// A free entry of the line; NULL if there is none.
+starts::Entry* Starts::free_in(size_t line) {
+  for (Entry& entry : table_.lines[line].pages) {
+    if (*start_line::extent_of(&entry) == 0) return &entry;
   }
   return nullptr;
 }
 
 // Moves one of a full line to its other home, where another one may have to move first, and so on.
 starts::Entry* Starts::make_free(size_t line, int moves) {
-  for (size_t i = 0; i < starts::kEntries; ++i) {
-    Entry* const entry = table_.entries + starts::kEntries * line + i;
-    const size_t other = other_home(line, starts::hash_of(entry->base));
+  for (Entry& entry : table_.lines[line].pages) {
+    const size_t other = other_home(line, hash_of(&entry));
     if (other == line) continue;
-    Entry* to = entry_with(other, 0);
+    Entry* to = free_in(other);
     if (to == nullptr && moves > 1) to = make_free(other, moves - 1);
-    Entry* const freed = entry_with(line, 0);  // by a move of somebody else, in a circle
+    Entry* const freed = free_in(line);  // by a move of somebody else, in a circle
     if (freed != nullptr) return freed;
     if (to == nullptr) continue;
-    move(to, entry);
-    return entry;
+    move(to, &entry);
+    return &entry;
   }
   return nullptr;
 }
 
 // An entry in one of the homes, made free if need be; NULL if that takes too many moves.
 starts::Entry* Starts::room_for(uint64_t hash) {
-  constexpr int kMoves = 5;
+  constexpr int kMoves = 4;
   for (const size_t home : {first_home(hash), second_home(hash)}) {
-    Entry* const entry = entry_with(home, 0);
+    Entry* const entry = free_in(home);
     if (entry != nullptr) return entry;
   }
   Entry* const entry = make_free(first_home(hash), kMoves);
   return entry != nullptr ? entry : make_free(second_home(hash), kMoves);
 }
 
-namespace {
-
-starts::Entry entry_for(const pinrail_registration_t* reg) {
-  return {span_of(reg).base, reinterpret_cast<uintptr_t>(reg) << starts::kNameShift | reg->rights | reg->traits,
-          reg->length >> starts::kPageShift << starts::kLengthShift | generation_of(reg) >> state::kGenerationShift, 0};
-}
-
-}  // namespace
-
 void Starts::insert(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   ++wanted_;
   grow();
-  const uint64_t hash = hash_of(reg);
-  Entry* const entry = room_for(hash);
-  if (entry == nullptr) return;
-  put(entry, entry_for(reg));
-  ++entries_;
-}
-
-starts::Entry* Starts::entry_of(const pinrail_registration_t* reg) const {
-  const uint64_t hash = hash_of(reg);
-  const uint64_t name = entry_for(reg).name;
-  Entry* const entry = entry_with(first_home(hash), name);
-  return entry != nullptr ? entry : entry_with(second_home(hash), name);
+  show(reg);
 }
 
 void Starts::remove(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   --wanted_;
-  Entry* const entry = entry_of(reg);
+  hide(reg);
+}
+
+// What is sealed by now will be hidden (S1): by who sealed it, once he has the index lock.
+void Starts::show(const pinrail_registration_t* reg) {
+  if (room_ == 0 || !is_eligible(reg)) return;
+  if ((state::load(reg) & (state::kIndexed | state::kSealed)) != state::kIndexed) return;
+  if (starts::entry_of(table_, reg) != nullptr) return;
+  Entry* const entry = room_for(hash_of(reg));
   if (entry == nullptr) return;
-  clear(entry);
+  put(entry, start_of(reg));
+  ++entries_;
+}
+
+void Starts::hide(const pinrail_registration_t* reg) {
+  Entry* const entry = room_ == 0 ? nullptr : starts::entry_of(table_, reg);
+  if (entry != nullptr) leave(entry);
+}
+
+// S4.
+void Starts::leave(Entry* entry) {
+  const uint64_t last_use = start_line::last_use(start_line::date_of(entry), epoch::load(epoch_));
+  touch(arena::numbered(table_.chunks, starts::number_of(*start_line::life_of(entry))), last_use);
+  forget(entry);
   --entries_;
 }
 
-// 17 entries for ten lines: hardly any finds both its homes full then, and a table of 65,536 nearly fits into a cache
-// of 2 MB. A small table can afford more lines.
+// 13 entries for five lines of three: hardly any finds both its homes full then, and a table of 65,536 fits into a
+// cache of 2 MB. A small table can afford more lines.
 bool Starts::is_crowded() const {
   constexpr size_t kSmall = 8192;
-  return table_.more < kSmall ? wanted_ > table_.more : 10 * wanted_ > 17 * table_.more;
+  return table_.more < kSmall ? wanted_ > 2 * table_.more : 5 * wanted_ > 13 * table_.more;
 }
 
 // An eighth more, 32 lines at a time: it is done long before it is crowded again, and readers, who take longer while it
@@ -162,7 +187,7 @@ void Starts::grow() {
   if (line_ == 0) {
     if (!is_crowded() || grown(table_.more) > room_) return;
     line_ = table_.count;
-    // relaxed: see starts::line_of().
+    // relaxed: see starts::size_of().
     __atomic_store_n(&table_.grown, kPlaces, __ATOMIC_RELAXED);
     __atomic_store_n(&table_.more, grown(table_.count), __ATOMIC_RELAXED);
   }
@@ -175,23 +200,21 @@ void Starts::grow_line() {
   --line_;
   const uint64_t from = (line_ * kPlaces + table_.count - 1) / table_.count;
   const uint64_t to = table_.grown;
-  Entry* const first = table_.entries + starts::kEntries * line_;
   __atomic_store_n(&table_.grown, from, __ATOMIC_RELAXED);
-  for (Entry* entry = first; entry != first + starts::kEntries; ++entry) {
-    if (entry->name == 0) continue;
-    const uint64_t hash = starts::hash_of(entry->base);
+  for (Entry& entry : table_.lines[line_].pages) {
+    if (*start_line::extent_of(&entry) == 0) continue;
+    const uint64_t hash = hash_of(&entry);
     const auto moved = [&](uint64_t place) { return place >= from && place < to; };
     const uint64_t place = moved(starts::first_place(hash)) ? starts::first_place(hash) : starts::second_place(hash);
-    const size_t line = starts::line_of(table_, place);
+    const size_t line = starts::size_of(table_).line_of(place);
     if (line == line_) continue;
-    Entry* room = entry_with(line, 0);
+    Entry* room = free_in(line);
     if (room == nullptr) room = room_for(hash);
-    if (entry->name == 0) continue;  // it moved itself
+    if (*start_line::extent_of(&entry) == 0) continue;  // it moved itself
     if (room != nullptr) {
-      move(room, entry);
+      move(room, &entry);
     } else {
-      clear(entry);
-      --entries_;
+      leave(&entry);
     }
   }
 }

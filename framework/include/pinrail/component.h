@@ -92,9 +92,9 @@ typedef struct pinrail_thread {
   size_t size;
   uint32_t index;        /**< small, dense, reused when a thread has ended */
   uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
-  uint64_t *cells;       /**< its counts of references, see base/core/references.h; NULL: counted in the state words */
+  uint64_t *cells;       /**< its counts of references, see base/core/references.h */
   uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
-  uint64_t *epoch;       /**< of the process, see base/core/epoch.h */
+  uint64_t *epoch;       /**< the process's clock of uses, see base/core/epoch.h */
   pinrail_absent_t absent;
   void *spare;  /**< the library's own: a free registration, kept for the thread's next one */
   void *recent; /**< the library's own: what the thread asked for lately, see base/core/recent.h */
@@ -106,19 +106,23 @@ enum {
   PINRAIL_RCACHE_EXACT = 0x1u /**< find only equal ranges and access; nothing dominates anything */
 };
 
-/** One of them: all that a hit needs to know of a registration. All words are atomic. */
-typedef struct pinrail_start {
-  uint64_t base;  /**< where it starts; 0 if the entry is free */
-  uint64_t name;  /**< the registration and its access */
-  uint64_t life;  /**< its generation and its length */
-  uint64_t stamp; /**< when it was last looked at, and the entry's version */
-} pinrail_start_t;
+enum { PINRAIL_START_ENTRIES = 3 };
+
+/** Three of them, all that a hit needs to know of a registration: base/core/start_line.h. All words are atomic. */
+typedef struct pinrail_start_line {
+  uint32_t version;                        /**< odd while the line is changed */
+  uint32_t dates[PINRAIL_START_ENTRIES];   /**< of the last use: the low half of an epoch */
+  uint32_t pages[PINRAIL_START_ENTRIES];   /**< where it starts: the low half of the page's number */
+  uint32_t extents[PINRAIL_START_ENTRIES]; /**< more of that, its length and access; 0 if the entry is free */
+  uint64_t lives[PINRAIL_START_ENTRIES];   /**< which registration, and its generation */
+} __attribute__((aligned(64))) pinrail_start_line_t;
 
 /** A hash table of registrations by the address at which they start, for readers without a lock: base/core/starts.h. */
 typedef struct pinrail_starts {
-  pinrail_start_t *entries; /**< lines of two */
-  uint64_t count, more;     /**< lines before and after it grows; equal when it does not. Atomic */
-  uint64_t grown;           /**< places from here on have their homes among more lines already; atomic */
+  pinrail_start_line_t *lines;
+  uint64_t count, more; /**< lines before and after it grows; equal when it does not. Atomic */
+  uint64_t grown;       /**< places from here on have their homes among more lines already; atomic */
+  char *const *chunks;  /**< of the process's registrations, by number: base/core/registration_arena.h */
 } pinrail_starts_t;
 
 /** Hook context: reg has left the index. */
@@ -152,6 +156,11 @@ typedef struct pinrail_rcache_ops {
   /** NOT_FOUND if it is not in. */
   pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
 
+  /** These were sealed, and nobody has summed them yet: no way that does not look at the state word may lead to them,
+   *  until one is unsealed, by who sealed it or by find_locked. For those that are not in nothing happens. */
+  void (*sealed)(void *module, pinrail_registration_t *const *regs, size_t count);
+  void (*unsealed)(void *module, pinrail_registration_t *reg);
+
   /**
    * A referenced registration that contains the range, with the rights of that access or more and exactly its traits.
    * Takes no lock and never waits; NULL may be said although one was just being moved: only find_locked is sure.
@@ -169,7 +178,7 @@ typedef struct pinrail_rcache_ops {
   /** Everything that overlaps the range leaves, and is visited. Hook context. */
   void (*invalidate_hook)(void *module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void *arg);
 
-  /** The index's table of starts, good until destroy; NULL if it has none, or may not be read past find(). */
+  /** The index's table of starts, good until destroy (see host service forget_notes); NULL if it has none, or may not be read past find(). */
   const pinrail_starts_t *(*starts)(void *module);
 
   size_t (*count)(void *module);
@@ -375,8 +384,14 @@ struct pinrail_host {
   void (*count_references)(const pinrail_host_t *host, pinrail_registration_t *const *regs, size_t count,
                            int64_t *references_out);
 
-  /** The process's epoch: whoever seals or kills a registration moves it on, see base/core/epoch.h. */
+  /** Before an index is destroyed: what threads have noted of its table of starts they know no more. Nobody is at its
+   *  pool. */
+  void (*forget_notes)(const pinrail_host_t *host, const pinrail_starts_t *starts);
+
+  /** The process's clock of uses, see base/core/epoch.h. */
   uint64_t *epoch;
+  /** Where registrations lie, by number, see base/core/registration_arena.h. */
+  char *const *chunks;
 
   /** Registrar calls of a pool. No lock may be held. */
   pinrail_status_t (*registrar_register)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,

@@ -64,14 +64,14 @@ class IndexTest : public ::testing::Test {
 };
 
 TEST_F(IndexTest, an_empty_index_finds_nothing) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   EXPECT_EQ(look(index, kPage, kPage, 0), nullptr);
   EXPECT_EQ(index.count(), 0u);
   EXPECT_EQ(index.check(), nullptr);
 }
 
 TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out_is_not) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, 0x4000, 1);
   ASSERT_TRUE(put(index, reg).ok());
   EXPECT_EQ(look(index, 0x10000, 0x4000, 1), reg);
@@ -82,7 +82,7 @@ TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out
 }
 
 TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, 0x4000, 3, PINRAIL_TRAIT_RELAXED_ORDERING);
   ASSERT_TRUE(put(index, reg).ok());
   EXPECT_EQ(look(index, 0x10000, 1, 2, PINRAIL_TRAIT_RELAXED_ORDERING), reg);
@@ -91,7 +91,7 @@ TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
 }
 
 TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_has_more_rights) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* small = make(0x11000, 0x1000, 1);
   pinrail_registration_t* strong = make(0x12000, 0x1000, 3);
   pinrail_registration_t* pinned = make(0x13000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT);
@@ -105,7 +105,7 @@ TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_
 }
 
 TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   ASSERT_TRUE(put(index, make(0x10000, 0x8000, 3)).ok());
   EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1)).is(PINRAIL_ERR_BUSY));
   EXPECT_TRUE(put(index, make(0x10000, 0x8000, 3)).is(PINRAIL_ERR_BUSY));
@@ -114,7 +114,7 @@ TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
 }
 
 TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
-  Index index(true);
+  Index index(true, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* outer = make(0x10000, 100, 3);
   pinrail_registration_t* inner = make(0x10000, 50, 3);
   ASSERT_TRUE(put(index, outer).ok());
@@ -127,7 +127,7 @@ TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
 }
 
 TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
   pinrail_registration_t* next = make(0x13000, 0x1000, 1);
   ASSERT_TRUE(put(index, reg).ok());
@@ -139,7 +139,7 @@ TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
 }
 
 TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* outer = make(0x10000, 0x3000, 1);
   pinrail_registration_t* later = make(0x11000, 0x8000, 1);
   ASSERT_TRUE(put(index, outer).ok());
@@ -154,7 +154,7 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
 }
 
 TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_seal_is_broken_with_it) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = nullptr;
   ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_THREADS, &reg).ok());
   reg->base = reinterpret_cast<void*>(0x10000);
@@ -166,14 +166,14 @@ TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_sea
   const auto find = [&] { return index.find(thread, 0x10000, 1, 0); };
   pinrail_registration_t* found = nullptr;
   state::set(reg, state::kPerThread | state::kIndexed | state::kSealed);
-  epoch::move_on(thread->epoch);
+  index.sealed(&reg, 1);
   EXPECT_EQ(find(), nullptr);
   EXPECT_TRUE(index.find_locked(thread, query, &found).ok());
   EXPECT_EQ(state::load(reg) & state::kSealed, 0u);
   EXPECT_EQ(find(), reg);
   uint64_t before;
   ASSERT_TRUE(kill(reg, &before));
-  epoch::move_on(thread->epoch);
+  ASSERT_TRUE(index.remove(reg).ok());
   EXPECT_EQ(find(), nullptr);
   int64_t references = 0;
   references::sum(&reg, 1, &references);
@@ -181,7 +181,7 @@ TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_sea
 }
 
 TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
   ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
   ASSERT_TRUE(put(index, make(0x14000, 0x3000, 4)).ok());
@@ -199,7 +199,7 @@ TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) 
 }
 
 TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
   pinrail_registration_t* found = nullptr;
   uint32_t rights = 0;
@@ -216,7 +216,7 @@ TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
 // What is counted per thread is found by its start, whatever its size, and by any address in it.
 TEST_F(IndexTest, starts_and_insides_are_found_of_registrations_that_are_counted_per_thread) {
   constexpr size_t kMany = 20000;
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   std::vector<pinrail_registration_t*> regs;
   for (size_t i = 0; i < kMany; ++i) {
     regs.push_back(make(0x10000000 + i * 7 * kPage, (1 + i % 6) * kPage - i % 3, 3, 0, 0, PINRAIL_COUNTING_THREADS));
@@ -243,7 +243,7 @@ TEST_F(IndexTest, starts_and_insides_are_found_of_registrations_that_are_counted
 }
 
 TEST_F(IndexTest, an_exact_index_finds_a_start_only_with_its_length_and_access) {
-  Index index(true);
+  Index index(true, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, 0x3000, 3, 0, 0, PINRAIL_COUNTING_THREADS);
   ASSERT_TRUE(put(index, reg).ok());
   EXPECT_EQ(look(index, 0x10000, 0x3000, 3), reg);
@@ -251,11 +251,63 @@ TEST_F(IndexTest, an_exact_index_finds_a_start_only_with_its_length_and_access) 
   EXPECT_EQ(look(index, 0x10000, 0x2fff, 3), nullptr);
 }
 
+// S1, S3: by its start nothing is found that is sealed, on its way in, or on its way out, and nothing twice.
+TEST_F(IndexTest, what_is_sealed_has_no_start_until_it_is_unsealed) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  const uint64_t unsealed = state::kPerThread | state::kIndexed;
+  const auto has_start = [&] { return starts::entry_of(*index.starts(), reg) != nullptr; };
+  state::set(reg, unsealed);
+  index.unsealed(reg);
+  EXPECT_FALSE(has_start()) << "on its way in";
+  state::set(reg, unsealed | state::kSealed);
+  ASSERT_TRUE(put(index, reg).ok());
+  EXPECT_FALSE(has_start()) << "sealed before it came in";
+  index.unsealed(reg);
+  EXPECT_FALSE(has_start()) << "sealed once more";
+  state::set(reg, unsealed);
+  index.unsealed(reg);
+  EXPECT_TRUE(has_start());
+  index.unsealed(reg);
+  EXPECT_EQ(index.check(), nullptr) << index.check();
+  index.sealed(&reg, 1);
+  EXPECT_FALSE(has_start());
+  index.unsealed(reg);
+  ASSERT_TRUE(index.remove(reg).ok());
+  index.unsealed(reg);
+  EXPECT_FALSE(has_start()) << "on its way out";
+  EXPECT_EQ(index.check(), nullptr) << index.check();
+}
+
+// S4.
+TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_thread_t* thread = thread::current();
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  state::set(reg, state::kPerThread | state::kIndexed);
+  ASSERT_TRUE(put(index, reg).ok());
+  epoch::move_on(thread->epoch);
+  const uint64_t used = epoch::load(thread->epoch);
+  const char pool = 0;
+  pinrail_handle_t handle{};
+  ASSERT_TRUE(starts::take_first(thread, *index.starts(), 0x10000, 0, kPage, 1, &pool, &handle));
+  EXPECT_EQ(handle.reg, reg);
+  epoch::move_on(thread->epoch);
+  const uint64_t dropped = epoch::load(thread->epoch);
+  EXPECT_LT(last_use(reg), used) << "the start alone was dated";
+  EXPECT_EQ(starts::last_use(index.starts(), reg, dropped), used);
+  const void* noted_pool = nullptr;
+  EXPECT_EQ(references::drop_noted(thread, handle, &noted_pool), references::Noted::done);
+  epoch::move_on(thread->epoch);
+  EXPECT_LT(last_use(reg), used);
+  ASSERT_TRUE(index.remove(reg).ok());
+  EXPECT_EQ(last_use(reg), dropped);
+}
+
 // Whatever the distance from start to start: few entries may find no room, and none may be lost.
 TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
-  for (const uintptr_t stride :
-       {uintptr_t{64}, kPage, 17 * kPage, uintptr_t{1} << 16, uintptr_t{1} << 21, uintptr_t{1} << 30}) {
-    Starts kept;
+  for (const uintptr_t stride : {kPage, 17 * kPage, uintptr_t{1} << 16, uintptr_t{1} << 21, uintptr_t{1} << 30}) {
+    Starts kept(arena::chunks(), thread::epoch_word());
     const size_t many = stride < uintptr_t{1} << 30 ? 50000 : 100;
     std::vector<pinrail_registration_t*> regs;
     for (size_t i = 0; i < many; ++i) {
@@ -269,21 +321,20 @@ TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
     }
     size_t found = 0;
     for (const pinrail_registration_t* reg : regs) {
-      const pinrail_start_t* entry = starts::find(kept.table(), span_of(reg).base);
-      found += starts::named_by(entry->name) == reg ? 1 : 0;
+      found += starts::find(kept.table(), span_of(reg).base) == starts::entry_of(kept.table(), reg) ? 1 : 0;
     }
     EXPECT_GT(found, many * 99 / 100) << "stride " << stride;
     EXPECT_EQ(kept.check([](const pinrail_registration_t*) { return true; }), nullptr);
     for (const pinrail_registration_t* reg : regs) kept.remove(reg);
     for (const pinrail_registration_t* reg : regs) {
-      ASSERT_EQ(starts::find(kept.table(), span_of(reg).base)->name, 0u);
+      ASSERT_EQ(starts::entry_of(kept.table(), reg), nullptr);
       arena::free(const_cast<pinrail_registration_t*>(reg));
     }
   }
 }
 
 TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
   ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
   ASSERT_TRUE(put(index, make(0x20000, 0x1000, 1)).ok());
@@ -291,7 +342,7 @@ TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
 }
 
 TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
   pinrail_registration_t* found[4];
   EXPECT_EQ(index.find_all(&nobody, Span::of(0x12000, 0x3000), found, 4), 4u);
@@ -340,7 +391,7 @@ TEST_P(RandomIndexTest, agrees_with_the_model_at_every_step) {
     return Span::of((1 + pick(pages)) * kPage, (1 + pick(longest)) * kPage);
   };
   size_t most = 0;
-  Index index(false);
+  Index index(false, arena::chunks(), thread::epoch_word());
   Model model;
   for (int step = 0; step < 10000; ++step) {
     const Span at = span();
@@ -389,7 +440,7 @@ class PersistentIndexTest : public IndexTest, public ::testing::WithParamInterfa
 // Persistent (and exact) ones may contain each other: the reach of the nodes has to find the right one all the same.
 TEST_P(PersistentIndexTest, nested_registrations_are_all_found) {
   const bool exact = GetParam();
-  Index index(exact);
+  Index index(exact, arena::chunks(), thread::epoch_word());
   std::mt19937 random(7);
   Model model;
   for (int i = 0; i < 3000; ++i) {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// start_line.h - one line of memory of a table of starts (starts.h): three entries, each a page, an extent, a life and
+// a date, and the version of all three. Entries are known by the address of their page.
+//
+// Threads  the index changes a line; readers look at any time, and write dates.
+//
+// L1  The version is odd while the line is changed; who reads one even version before and after the rest has read what
+//     belongs together. It only rises, so one that is unchanged says that nothing has left the line since.
+// L2  Dates are no part of that: readers write them as they please, and only the order of eviction hangs on them.
+// L3  A life is there before the extent is, and stays when that goes: an extent that was read has a life.
+#ifndef PINRAIL_BASE_CORE_START_LINE_H
+#define PINRAIL_BASE_CORE_START_LINE_H
+
+#include <pinrail/component.h>
+
+#include <cstddef>
+
+#include "base/core/epoch.h"
+
+namespace pinrail::start_line {
+
+using Line = pinrail_start_line_t;
+using Entry = uint32_t;  // its page, that is
+
+constexpr unsigned kEntries = PINRAIL_START_ENTRIES;
+static_assert(sizeof(Line) == 64 && alignof(Line) == 64, "one line of memory");
+
+// acquire: pair with the release stores of the index (vma_starts.cc).
+inline uint32_t load(const uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+constexpr bool is_changing(uint32_t version) { return (version & 1) != 0; }
+
+// Of an entry, or of its date.
+inline Line* line_of(const uint32_t* part) {
+  return reinterpret_cast<Line*>(reinterpret_cast<uintptr_t>(part) & ~uintptr_t{sizeof(Line) - 1});
+}
+inline uint32_t version_of(const uint32_t* part) { return load(&line_of(part)->version); }
+
+// Pages, dates and extents are of one size and follow each other; lives are twice as large.
+static_assert(offsetof(Line, pages) - offsetof(Line, dates) == kEntries * sizeof(Entry) &&
+                  offsetof(Line, extents) - offsetof(Line, pages) == kEntries * sizeof(Entry),
+              "one after the other");
+inline uint32_t* date_of(const Entry* entry) { return const_cast<uint32_t*>(entry) - kEntries; }
+inline uint32_t* extent_of(const Entry* entry) { return const_cast<uint32_t*>(entry) + kEntries; }
+inline uint64_t* life_of(const Entry* entry) {
+  constexpr uintptr_t kAhead = offsetof(Line, lives) - 2 * offsetof(Line, pages);
+  const uintptr_t from_start = reinterpret_cast<uintptr_t>(entry) & (sizeof(Line) - 1);
+  return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(entry) + from_start + kAhead);  // NOLINT
+}
+
+// A use in that epoch. Written only when it changes, so that hits in one epoch share the line.
+inline void use(uint32_t* date, uint64_t epoch) {
+  const uint32_t now = epoch::short_date(epoch);
+  if (__atomic_load_n(date, __ATOMIC_RELAXED) != now) __atomic_store_n(date, now, __ATOMIC_RELAXED);
+}
+inline uint64_t last_use(const uint32_t* date, uint64_t now) {
+  return epoch::epoch_of(__atomic_load_n(date, __ATOMIC_RELAXED), now);
+}
+
+}  // namespace pinrail::start_line
+
+#endif
