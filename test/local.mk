@@ -390,7 +390,8 @@ if HAVE_CUDA
 check_LTLIBRARIES += test/fake/libcuda.la
 test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/double_state.h \
 	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
-	test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc
+	test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
+	test/fake/cuda/cuda_context.h
 test_fake_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent

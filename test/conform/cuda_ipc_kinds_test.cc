@@ -8,6 +8,7 @@
 #include "test/conform/gpu_memory.h"
 #include "test/conform/gpu_slot.h"
 #include "test/conform/registrar_conformance.h"
+#include "test/fake/cuda/cuda_context.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -16,9 +17,6 @@ namespace {
 class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
   void SetUp() override {
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
     CUmemoryPool usual = nullptr;  // made once, and kept
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
     descriptors_ = open_descriptors();
@@ -31,8 +29,6 @@ class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(cuda_double_used(), 0u);
     EXPECT_EQ(open_descriptors(), descriptors_);
-    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   }
   void open_with(const std::vector<std::pair<std::string, std::string>>& settings) {
     std::string why;
@@ -76,8 +72,8 @@ class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     return opened ? 2 : 1;
   }
 
+  const CurrentContext context_;
   std::unique_ptr<Device> device_;
-  CUcontext context_ = nullptr;
   size_t descriptors_ = 0;
 };
 

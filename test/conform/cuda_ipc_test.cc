@@ -5,7 +5,7 @@
 
 #include "test/conform/gpu_slot.h"
 #include "test/conform/registrar_conformance.h"
-#include "test/fake/cuda/cuda_double.h"
+#include "test/fake/cuda/cuda_context.h"
 #include "test/support/child.h"
 
 namespace pinrail::test {
@@ -18,9 +18,8 @@ class CudaIpc : public ::testing::Test {
   void SetUp() override {
     std::string why;
     ASSERT_TRUE(ComponentDevice::open("cuda_ipc", {}, nullptr, &device_, &why).ok()) << why;
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+    context_ = std::make_unique<PrimaryContext>();
+    ASSERT_EQ(cuCtxPushCurrent(context_->get()), CUDA_SUCCESS);
     ASSERT_EQ(cuMemAlloc(&own_, kOwn), CUDA_SUCCESS);
     ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
     peer_ = foreign(0x10000, kBytes);
@@ -35,7 +34,7 @@ class CudaIpc : public ::testing::Test {
     auto* device = static_cast<ComponentDevice*>(device_.get());
     EXPECT_TRUE(device->host().missing_topics().empty());
     device_.reset();
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+    context_.reset();
     EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT) << "the registrar kept a context";
   }
   static pinrail_gpu_handle_t foreign(uint64_t base, size_t bytes) {
@@ -55,7 +54,7 @@ class CudaIpc : public ::testing::Test {
 
   static constexpr size_t kOwn = 100000, kBytes = 8192;
   std::unique_ptr<Device> device_;
-  CUcontext context_ = nullptr;
+  std::unique_ptr<PrimaryContext> context_;
   CUdeviceptr own_ = 0;
   pinrail_gpu_handle_t peer_{};
 };

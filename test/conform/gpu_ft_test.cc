@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "test/conform/gpu_house.h"
+#include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
 namespace {
@@ -153,17 +154,8 @@ INSTANTIATE_TEST_SUITE_P(LeavePinned, GpuFt, ::testing::Values(0, 1));
 
 class GpuFtOwner : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemAlloc(&at_, 8192), CUDA_SUCCESS);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cuMemFree(at_), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
-  }
+  void SetUp() override { ASSERT_EQ(cuMemAlloc(&at_, 8192), CUDA_SUCCESS); }
+  void TearDown() override { EXPECT_EQ(cuMemFree(at_), CUDA_SUCCESS); }
   void* memory() const { return reinterpret_cast<void*>(at_); }
   pinrail_gpu_handle_t block_of(const GpuPool& pool) const {
     pinrail_gpu_handle_t block{};
@@ -177,7 +169,7 @@ class GpuFtOwner : public ::testing::Test {
     return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
            slots::is_alive(importer.word(block.slot), block.slot_word);
   }
-  CUcontext context_ = nullptr;
+  const CurrentContext context_;
   CUdeviceptr at_ = 0;
   House house_{without_threads()};
 };

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "test/conform/gpu_house.h"
+#include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
 namespace {
@@ -12,16 +13,7 @@ void* pointer_of(CUdeviceptr address) { return reinterpret_cast<void*>(address);
 
 class Gpusm : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
-  }
-  void TearDown() override {
-    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
-    EXPECT_EQ(cuda_double_used(), 0u);
-  }
+  void TearDown() override { EXPECT_EQ(cuda_double_used(), 0u); }
   static CUdeviceptr alloc(size_t bytes) {
     CUdeviceptr at = 0;
     EXPECT_EQ(cuMemAlloc(&at, bytes), CUDA_SUCCESS);
@@ -40,7 +32,7 @@ class Gpusm : public ::testing::Test {
     if (!importer.open(block.user, block.pid, block.start, block.segment).ok()) return false;
     return slots::is_alive(importer.word(block.slot), block.slot_word);
   }
-  CUcontext context_ = nullptr;
+  const CurrentContext context_;
 };
 
 TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_no_handle) {

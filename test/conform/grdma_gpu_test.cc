@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "test/conform/gpu_memory.h"
+#include "test/fake/cuda/cuda_context.h"
 #include "test/support/house.h"
 #include "test/support/proc_status.h"
 
@@ -65,9 +66,6 @@ struct Device {
 class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
   void SetUp() override {
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
     CUmemoryPool usual = nullptr;
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
     ASSERT_EQ(house_.status, PINRAIL_SUCCESS);
@@ -78,8 +76,6 @@ class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     EXPECT_EQ(close(0), PINRAIL_SUCCESS);
     EXPECT_TRUE(device_.live.empty());
     EXPECT_EQ(cuda_double_used(), 0u);
-    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
   }
   void open(const PoolOptions& wanted) {
     close(0);
@@ -111,10 +107,10 @@ class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
   }
   static void* in(const GpuMemory& memory, size_t offset) { return static_cast<char*>(memory.pointer()) + offset; }
 
+  const CurrentContext context_;
   const House house_{Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}}};
   Device device_;
   pinrail_mpool_t* pool_ = nullptr;
-  CUcontext context_ = nullptr;
 };
 
 TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {

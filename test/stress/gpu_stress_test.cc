@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "test/conform/gpu_house.h"
+#include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
 namespace {
@@ -210,9 +211,7 @@ class GpusmStress : public ::testing::TestWithParam<int64_t> {};
 TEST_P(GpusmStress, blocks_live_as_long_as_their_memory) {
   House house(Settings{{"mpool_gpusm_gc_interval", "1"}});
   const int64_t count_limit = GetParam();
-  CUcontext context = nullptr;
-  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+  const PrimaryContext context;
   GpuPool pool("gpusm", {1, 0, count_limit});
   ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
   std::atomic<bool> stop{false};
@@ -220,7 +219,7 @@ TEST_P(GpusmStress, blocks_live_as_long_as_their_memory) {
   std::thread checker(check_all_the_time, &pool, &stop, &broken, UINT64_MAX);
   std::vector<std::thread> threads;
   for (unsigned seed = 1; seed <= 4; ++seed) {
-    threads.emplace_back(export_and_free, std::cref(pool), context, seed, count_limit != 0, &wrong);
+    threads.emplace_back(export_and_free, std::cref(pool), context.get(), seed, count_limit != 0, &wrong);
   }
   for (std::thread& thread : threads) thread.join();
   stop = true;
@@ -233,7 +232,6 @@ TEST_P(GpusmStress, blocks_live_as_long_as_their_memory) {
     EXPECT_LE(pool.stats().registered_count, static_cast<uint64_t>(count_limit));
   }
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
 }
 
 INSTANTIATE_TEST_SUITE_P(Limits, GpusmStress, ::testing::Values(0, 16));

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "test/fake/cuda/cuda_double.h"
+#include "test/fake/cuda/cuda_context.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -28,17 +28,12 @@ CUmemAccessDesc read_write() { return {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_ME
 class CudaDoubleKinds : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
     CUmemoryPool usual = nullptr;  // made once, and kept
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
     descriptors_ = open_descriptors();
   }
   void TearDown() override {
     cuda_double_forget();
-    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(cuda_double_used(), 0u);
     EXPECT_EQ(open_descriptors(), descriptors_);
@@ -73,7 +68,7 @@ class CudaDoubleKinds : public ::testing::Test {
     EXPECT_EQ(cuMemPoolCreate(&pool, &wanted), CUDA_SUCCESS);
     return pool;
   }
-  CUcontext context_ = nullptr;
+  const CurrentContext context_;
   size_t descriptors_ = 0;
 };
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "test/fake/cuda/cuda_double.h"
+#include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
 namespace {
@@ -17,16 +17,7 @@ constexpr size_t kKiB = 1024;
 
 class CudaDouble : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-    ASSERT_EQ(cuDevicePrimaryCtxRetain(&context_, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
-  }
   void TearDown() override {
-    cuda_double_forget();
-    EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(cuda_double_context_depth(), 0u);
-    EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(cuda_double_used(), 0u);
   }
@@ -43,7 +34,7 @@ class CudaDouble : public ::testing::Test {
   static CUresult open(const CUipcMemHandle& handle, CUdeviceptr* at_out) {
     return cuIpcOpenMemHandle(at_out, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   }
-  CUcontext context_ = nullptr;
+  const CurrentContext context_;
 };
 
 TEST_F(CudaDouble, memory_that_was_freed_is_given_out_again_at_the_same_address_with_a_new_id) {
@@ -134,7 +125,7 @@ TEST_F(CudaDouble, without_a_context_nothing_is_allocated_or_opened) {
   CUdeviceptr at = 0;
   EXPECT_EQ(cuMemAlloc(&at, 4096), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(open(CUipcMemHandle{}, &at), CUDA_ERROR_INVALID_CONTEXT);
-  ASSERT_EQ(cuCtxPushCurrent(context_), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPushCurrent(context_.get()), CUDA_SUCCESS);
 }
 
 // What the importer sees, byte for byte, and after the exporter has freed it. The child is forked before cuInit().
@@ -160,14 +151,11 @@ TEST(CudaDoubleProcesses, two_processes_exchange_bytes_and_freed_memory_lives_on
     well = write(to_parent[1], &go, 1) == 1 && read(to_child[0], &go, 1) == 1 && well;
     _exit(well ? 0 : 1);
   }
-  CUcontext context;
+  const CurrentContext context;
   CUdeviceptr at = 0;
   CUipcMemHandle handle;
   char go = 'g';
   std::vector<unsigned char> seen(5000);
-  ASSERT_EQ(cuInit(0), CUDA_SUCCESS);
-  ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-  ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
   ASSERT_EQ(read(to_parent[0], &handle, sizeof(handle)), ssize_t{sizeof(handle)});
   ASSERT_EQ(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
   ASSERT_EQ(cuMemcpyDtoH(seen.data(), at, seen.size()), CUDA_SUCCESS);
@@ -182,8 +170,6 @@ TEST(CudaDoubleProcesses, two_processes_exchange_bytes_and_freed_memory_lives_on
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
-  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
 }
 
 }  // namespace
