@@ -32,7 +32,7 @@ test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/conform/grdma_ft_test.cc test/support/house.h $(fake_registrar_sources) $(hook_wall_sources)
+	test/conform/grdma_ft_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(fake_registrar_sources)
@@ -348,14 +348,14 @@ if HAVE_GTEST
 check_PROGRAMS += test/conform/fork test/stress/fork_stress
 TESTS += test/conform/fork test/stress/fork_stress
 test_conform_fork_SOURCES = test/conform/fork_test.cc test/support/house.h test/support/watched_registrar.h \
-	$(fake_registrar_sources)
+	test/support/lent_pool.h $(fake_registrar_sources)
 test_conform_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/fork_marks
 TESTS += test/conform/fork_marks
 test_conform_fork_marks_SOURCES = test/conform/fork_marks_test.cc test/support/house.h $(fake_registrar_sources)
 test_conform_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/house.h \
-	test/support/watched_registrar.h $(fake_registrar_sources)
+	test/support/watched_registrar.h test/support/lent_pool.h $(fake_registrar_sources)
 test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 if HAVE_URING
 check_PROGRAMS += test/integrity/iouring_fork
@@ -431,6 +431,13 @@ TESTS += test/conform/gpu_ft
 test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_house.h
 test_conform_gpu_ft_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_restart
+TESTS += test/conform/gpu_restart
+test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_restart_test.cc \
+	test/conform/gpu_house.h test/conform/gpu_memory.h
+test_conform_gpu_restart_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
+	-lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/stress/gpu_stress
 TESTS += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_house.h

@@ -56,18 +56,12 @@ Exporter::~Exporter() {
       if (taken_[i] != 0) kill_hook(i);
     }
     munmap(header_, bytes_);
-    unlink(name_);
+    if (is_own_) unlink(name_);
   }
   delete[] taken_;
 }
 
 const std::atomic<uint64_t>* Exporter::deaths() const { return &header_->deaths; }
-
-void Exporter::disown() {
-  Guard guard(mutex_);
-  if (header_ != nullptr) munmap(header_, bytes_);
-  header_ = nullptr;
-}
 
 // First those that no importer has open; then dead ones whose importers may have crashed: their leaving does no harm,
 // for it looks at the generation.
@@ -94,6 +88,7 @@ Status Exporter::take(uint32_t* slot_out, uint64_t* word_out) {
 }
 
 void Exporter::kill_hook(uint32_t slot) {
+  if (!is_own_) return;
   // seq_cst: the word first, then the count, which importers look at first.
   if ((words_[slot].fetch_or(kDead) & kDead) == 0) header_->deaths.fetch_add(1);
 }

@@ -18,6 +18,8 @@ struct Process {
   uint64_t machine = 0;  // of boot and pid namespace: only there do the others mean something
 
   bool is(uint32_t other_pid, uint64_t other_start) const { return pid == other_pid && start == other_start; }
+  // The same one, and not one that was restarted from its image.
+  bool is(const Process& other) const { return machine == other.machine && is(other.pid, other.start); }
 };
 
 // NOT_SUPPORTED: /proc does not tell.

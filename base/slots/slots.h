@@ -59,8 +59,9 @@ class Exporter {
   const std::atomic<uint64_t>* deaths() const;  // rises with each
   uint64_t importers_hook(uint32_t slot) const { return words_[slot].load() & kImporters; }
 
-  // In a forked child: the segment is the parent's, nothing of it is touched any more.
-  void disown();
+  // The segment is another process's from now on: the one that was checkpointed, when this one was restarted from its
+  // image. Its words may still be read; nothing in it is written any more, and its file stays. Excludes the rest.
+  void disown() { is_own_ = false; }
 
  private:
   Header* header_ = nullptr;
@@ -68,6 +69,7 @@ class Exporter {
   size_t bytes_ = 0;
   uint64_t segment_ = 0;
   uint32_t count_ = 0;
+  bool is_own_ = true;
   char name_[96] = {};
   Mutex mutex_{LockRank::slots};
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // none below is free

@@ -122,6 +122,7 @@ pinrail_host_t services() {
   host.registrar_open = open_registrar;
   host.registrar_close = close_registrar;
   host.registrar_abandon = registrar::abandon_mem;
+  host.registrar_restart = registrar::restart;
   return host;
 }
 

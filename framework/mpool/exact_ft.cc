@@ -9,17 +9,22 @@ constexpr int kPatience = 1000;  // rounds of 1 ms
 
 }  // namespace
 
-// RESTART: nobody else is at this pool or another one of its cache, hooks apart, and these look at no registration.
 Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   if (state == PINRAIL_FT_CONTINUE) return success();
-  if (state != PINRAIL_FT_RESTART) {
-    release_idle(thread);
-    return success();
-  }
+  if (state == PINRAIL_FT_RESTART) return restart(thread);
+  release_idle(thread);
+  return success();
+}
+
+Status Pool::tell_registrar(pinrail_thread_t* thread) const {
+  return host_->registrar_restart(config_.registrar, thread);
+}
+
+// Nobody else is at this pool or another one of its cache, hooks apart, and these look at no registration.
+void Pool::abandon_all(pinrail_thread_t* thread) {
   release_all(thread, Device::forgot);
   Guard guard(cache_->mutex);
   held_dead_ = 0;
-  return success();
 }
 
 // Of this pool alone. It ends while others use the pool: each round but the last closes as many as one lock's hold can.

@@ -129,6 +129,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   virtual void left(pinrail_registration_t* reg) = 0;
   // In progress(), which the gc thread calls in each round.
   virtual void look_around(pinrail_thread_t*) {}
+  // RESTART: the process may be another one now. What may fail comes before abandon_all().
+  virtual Status restart(pinrail_thread_t* thread) = 0;
+  Status tell_registrar(pinrail_thread_t* thread) const;
+  void abandon_all(pinrail_thread_t* thread);
 
   // A peer of the pool, for its life; NULL if there is none. Under the cache lock.
   template <typename Is>

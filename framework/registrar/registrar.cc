@@ -163,4 +163,15 @@ void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pin
   forget(bound, reg, reason);
 }
 
+pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+  if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
+  Turn turn(bound, thread);
+  try {
+    const pinrail_status_t status = bound->table.restart(bound->table.context);
+    return is_known(status) ? status : bad_answer(bound, "a status that does not exist").code();
+  } catch (...) {
+    return bad_answer(bound, "an exception").code();
+  }
+}
+
 }  // namespace pinrail::registrar

@@ -51,6 +51,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
                                 pinrail_reason_t reason);
 void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                  pinrail_reason_t reason);
+pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread);
 
 }  // namespace pinrail::registrar
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "test/support/house.h"
+#include "test/support/lent_pool.h"
 
 namespace pinrail::test {
 namespace {
@@ -16,7 +17,7 @@ constexpr uintptr_t kStride = 0x100000;
 
 uintptr_t place(uintptr_t i) { return kBase + i * kStride; }
 
-// A registrar that its owner closes and opens again: each life of it is a device of its own.
+// A registrar that is closed and opened again: each life of it is a device of its own.
 class Reopened {
  public:
   Reopened() {
@@ -39,6 +40,11 @@ class Reopened {
       return PINRAIL_SUCCESS;
     };
     table_.tail_fini = [](void* self, void*) { --of(self).tails; };
+    table_.restart = [](void* self) {
+      ++of(self).restarts;
+      if (of(self).refusal == PINRAIL_SUCCESS) of(self).open();
+      return of(self).refusal;
+    };
     open();
   }
   ~Reopened() {
@@ -52,17 +58,15 @@ class Reopened {
     device = std::make_unique<fake::FakeRegistrar>(options);
   }
   pinrail_mpool_t* make_pool(int64_t leave_pinned = 1, const char* cache_name = nullptr) const {
-    pinrail_registrar_choice_t choice{};
-    choice.table = &table_;
-    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-    options.leave_pinned = leave_pinned;
-    pinrail_mpool_t* pool = nullptr;
-    EXPECT_EQ(pinrail_mpool_create("grdma", &choice, cache_name, &options, &pool), PINRAIL_SUCCESS);
+    pinrail_mpool_t* const pool = make_grdma(table_, leave_pinned, cache_name);
+    EXPECT_NE(pool, nullptr);
     return pool;
   }
 
   std::unique_ptr<fake::FakeRegistrar> device;
   std::atomic<int> tails{0};  // made and not finished
+  int restarts = 0;           // that it was told of
+  pinrail_status_t refusal = PINRAIL_SUCCESS;
 
  private:
   static Reopened& of(void* self) { return *static_cast<Reopened*>(self); }
@@ -109,10 +113,7 @@ class GrdmaFt : public ::testing::TestWithParam<int64_t> {
     EXPECT_EQ(reopened_.tails, 0);
   }
   // A restart of the process, as its device and its pool see it.
-  void restart() {
-    reopened_.open();
-    tell(pool_, PINRAIL_FT_RESTART);
-  }
+  void restart() { tell(pool_, PINRAIL_FT_RESTART); }
   House house_;
   Reopened reopened_;
   pinrail_mpool_t* pool_ = nullptr;
@@ -259,6 +260,29 @@ TEST_P(GrdmaFt, what_cannot_be_is_refused_and_nothing_changes) {
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
+TEST_P(GrdmaFt, a_registrar_that_refuses_a_restart_is_asked_again_and_nothing_has_changed) {
+  const pinrail_handle_t held = take(pool_, place(0));
+  use(pool_, place(1));
+  const pinrail_mpool_stats_t before = stats(pool_);
+  for (const pinrail_status_t refusal : {PINRAIL_ERR_OUT_OF_RESOURCE, static_cast<pinrail_status_t>(-999)}) {
+    reopened_.refusal = refusal;
+    EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART),
+              refusal == PINRAIL_ERR_OUT_OF_RESOURCE ? refusal : PINRAIL_ERR_ERROR);
+    expect_sound(pool_);
+    EXPECT_EQ(stats(pool_).registered_count, before.registered_count);
+    EXPECT_EQ(stats(pool_).indexed, before.indexed);
+    EXPECT_EQ(reopened_.device->live_count(), before.registered_count);
+  }
+  EXPECT_EQ(reopened_.restarts, 2);
+  reopened_.refusal = PINRAIL_SUCCESS;
+  restart();
+  EXPECT_EQ(reopened_.restarts, 3);
+  tell(pool_, PINRAIL_FT_CHECKPOINT);
+  tell(pool_, PINRAIL_FT_CONTINUE);
+  EXPECT_EQ(reopened_.restarts, 3) << "of a restart alone";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
 INSTANTIATE_TEST_SUITE_P(LeavePinned, GrdmaFt, ::testing::Values(0, 1));
 
 // It would call the device of the past life for what this thread has abandoned.
@@ -267,6 +291,7 @@ TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
   Reopened reopened;
   pinrail_mpool_t* const pool = reopened.make_pool();
   std::atomic<bool> began{false}, ended{false};
+  const fake::FakeRegistrar& past = *reopened.device;
   reopened.device->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
     began = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -278,9 +303,8 @@ TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
   while (!began) std::this_thread::yield();
   tell(pool, PINRAIL_FT_RESTART);
   EXPECT_TRUE(ended);
-  EXPECT_EQ(reopened.device->deregister_calls(), 1u);
+  EXPECT_EQ(past.deregister_calls(), 1u);
   EXPECT_EQ(stats(pool).registered_count, 0u);
-  reopened.open();
   use(pool, place(0));
   report(place(0), kPage);
   while (reopened.device->live_count() != 0) std::this_thread::yield();  // it goes on afterwards

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "test/support/lent_pool.h"
+
 namespace pinrail::test {
 
 class WatchedRegistrar {
@@ -44,13 +46,7 @@ class WatchedRegistrar {
 
   // A pool over it. NULL if there is none to be had.
   pinrail_mpool_t* make_pool(int64_t leave_pinned = 1, const char* cache_name = nullptr) const {
-    pinrail_registrar_choice_t choice{};
-    choice.table = &table_;
-    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-    options.leave_pinned = leave_pinned;
-    pinrail_mpool_t* pool = nullptr;
-    const pinrail_status_t made = pinrail_mpool_create("grdma", &choice, cache_name, &options, &pool);
-    return made == PINRAIL_SUCCESS ? pool : nullptr;
+    return make_grdma(table_, leave_pinned, cache_name);
   }
 
  private:

@@ -7,11 +7,13 @@
 //
 // K1  Whoever listens is told before the driver is.
 // K2  It says nothing about host memory, and does not count as a monitor for that.
+// K3  In a forked child nobody listens: what did is the parent's. A process that was restarted from a checkpoint is
+// told
+//     as before, whatever its pid.
 #ifndef PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
 #define PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
 
 #include <pinrail/component.h>
-#include <sys/types.h>
 
 #include <atomic>
 
@@ -36,16 +38,13 @@ struct Site {
   bool stands = false;
 };
 
-// One copy of Pinrail that listens.
-struct Listener {
-  std::atomic<const pinrail_host_t*> host{nullptr};
-  std::atomic<pid_t> process{0};
-};
-
+// Each copy of Pinrail that listens.
+using Listener = std::atomic<const pinrail_host_t*>;
 constexpr size_t kListeners = 8;
+constexpr size_t kPage = 4096;
 
-// Of the process, as the patches are.
-struct Shared {
+// Of the process, as the patches are: pages of their own, which the kernel wipes in a forked child (K3).
+struct alignas(kPage) Shared {
   Listener listeners[kListeners];
   std::atomic<uint64_t> in_flight{0};
   std::atomic<uint64_t> probes{0};  // frees of nothing, by which start() tries whether it sees

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, open, close; start patches the driver and tries it, stop only stops telling.
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include <cstdio>
 #include <cstring>
@@ -100,11 +101,22 @@ bool sees(const Context& context) {
   return shared.probes.load() != before;
 }
 
+void wipe() {
+  for (Listener& listener : shared.listeners) listener.store(nullptr);
+  shared.in_flight.store(0);
+}
+
+// Kernels before 4.14, or pages of another size: the next best.
+void prepare_for_forks() {
+  if (madvise(&shared, sizeof(shared), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
+}
+pthread_once_t once = PTHREAD_ONCE_INIT;
+
 Status take_listener(Context* context) {
+  pthread_once(&once, prepare_for_forks);
   for (Listener& listener : shared.listeners) {
     const pinrail_host_t* nobody = nullptr;
-    if (!listener.host.compare_exchange_strong(nobody, context->host)) continue;
-    listener.process.store(getpid());
+    if (!listener.compare_exchange_strong(nobody, context->host)) continue;
     context->listener = &listener;
     return success();
   }
@@ -129,12 +141,9 @@ pinrail_status_t start(void* context) { return begin(static_cast<Context*>(conte
 void stop(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   if (context->listener == nullptr) return;
-  const bool same_process = context->listener->process.load() == getpid();
-  context->listener->process.store(0);
-  context->listener->host.store(nullptr);
+  context->listener->store(nullptr);
   context->listener = nullptr;
-  // In a forked child hooks that were in flight never come back.
-  while (same_process && shared.in_flight.load() != 0) sched_yield();
+  while (shared.in_flight.load() != 0) sched_yield();
 }
 
 constexpr pinrail_monitor_ops_t kOps = {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What stands in the place of the driver's frees.
-#include <unistd.h>
-
 #include "components/monitor/cuda/cuda.h"
 
 namespace pinrail::cuda_monitor {
@@ -10,12 +8,11 @@ Shared shared;
 
 namespace {
 
-// In a forked child nobody is told: what listens there is the parent's.
 void tell_hook(uintptr_t base, size_t length) {
   for (Listener& listener : shared.listeners) {
     shared.in_flight.fetch_add(1);
-    const pinrail_host_t* host = listener.host.load();
-    if (host != nullptr && listener.process.load() == getpid()) host->monitor_report_hook(host, base, length);
+    const pinrail_host_t* host = listener.load();
+    if (host != nullptr) host->monitor_report_hook(host, base, length);
     shared.in_flight.fetch_sub(1);
   }
 }

@@ -6,6 +6,8 @@
 // Threads  as exact::Pool.
 // Hook     free_hook().
 //
+// O0  A block names the process as it is since the last restart. After one, no slot of before is believed, and none of
+//     another process's is written: the one that was checkpointed may live on.
 // O1  A slot's word changes before the memory that it was for can be anybody else's, where the free was reported; where
 //     it was not, when its address is exported again.
 // O2  A block leaves the pool only if its memory was seen alive after the hook could see its range.
@@ -41,6 +43,40 @@ struct Exports {
   void clear(uint32_t slot);
 };
 
+// What the pool is to others from one restart to the next: which process, its segment, what each slot is for.
+class Life {
+ public:
+  // By the component's parameters; from here on hooks come in. Without shared memory blocks have no slot, and it is
+  // said.
+  static Status begin(const pinrail_host_t* host, std::unique_ptr<Life>* life_out);
+  ~Life();
+  Life(const Life&) = delete;
+  Life& operator=(const Life&) = delete;
+
+  // To others, and to the pool's own index.
+  void introduce(exact::Peer* own) const;
+  // The owner's part of a block, and a slot; OUT_OF_RESOURCE: all are taken, which was said.
+  Status sign(const exact::Key& key, exact::Name* name, pinrail_gpu_handle_t* block);
+  void take_back(exact::Name* name);
+  // No hook comes in any more. If the process of the next life is another one, the segment is left to the old one.
+  void end(const Life& next);
+  // gpusm_free_hook.cc: memory goes away.
+  void free_hook(uintptr_t base, size_t length);
+
+ private:
+  explicit Life(const pinrail_host_t* host) : host_(host) {}
+  static void report_hook(void* life, uintptr_t base, size_t length);
+  bool wait_for_importers_hook(uint32_t slot) const;
+
+  const pinrail_host_t* const host_;
+  slots::Process self_;
+  slots::Exporter exporter_;
+  Exports exports_;
+  Free free_ = Free::notify;
+  uint64_t free_timeout_ms_ = 0;
+  void* subscription_ = nullptr;
+};
+
 class Pool final : public exact::Pool {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out);
@@ -49,26 +85,18 @@ class Pool final : public exact::Pool {
   Status find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out);
   Status export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_handle_t* block_out,
                       size_t* offset_out);
-  // gpusm_free_hook.cc: memory goes away.
-  void free_hook(uintptr_t base, size_t length);
-  static void report_hook(void* pool, uintptr_t base, size_t length);
+  void free_hook(uintptr_t base, size_t length) { life_->free_hook(base, length); }
 
  private:
   using exact::Pool::Pool;
   ~Pool() override;
-  Status connect();
   Status identify(uintptr_t addr, size_t length, exact::Key* key_out);
   Status made(const exact::Request& request, pinrail_registration_t* reg) override;
   void left(pinrail_registration_t* reg) override;
-  bool wait_for_importers_hook(uint32_t slot) const;
+  Status restart(pinrail_thread_t* thread) override;
 
-  slots::Process self_;
+  std::unique_ptr<Life> life_;
   exact::Peer* own_ = nullptr;
-  slots::Exporter exporter_;
-  Exports exports_;
-  Free free_ = Free::notify;
-  uint64_t free_timeout_ms_ = 0;
-  void* subscription_ = nullptr;
 };
 
 }  // namespace pinrail::gpusm

@@ -15,9 +15,9 @@ uint64_t now_ms_hook() {
 
 }  // namespace
 
-void Pool::report_hook(void* pool, uintptr_t base, size_t length) { static_cast<Pool*>(pool)->free_hook(base, length); }
+void Life::report_hook(void* life, uintptr_t base, size_t length) { static_cast<Life*>(life)->free_hook(base, length); }
 
-void Pool::free_hook(uintptr_t base, size_t length) {
+void Life::free_hook(uintptr_t base, size_t length) {
   const uintptr_t end = base + length;
   if (end <= exports_.lowest.load() || base >= exports_.highest.load()) return;
   const uint32_t used = exports_.used.load();
@@ -31,7 +31,7 @@ void Pool::free_hook(uintptr_t base, size_t length) {
 
 // The caller is about to free GPU memory, which waits for the GPU anyway. Peers close within their gc_interval; one
 // that crashed is not waited for beyond the limit.
-bool Pool::wait_for_importers_hook(uint32_t slot) const {
+bool Life::wait_for_importers_hook(uint32_t slot) const {
   const uint64_t until = now_ms_hook() + free_timeout_ms_;
   const timespec pause{0, 200000};
   while (exporter_.importers_hook(slot) != 0) {

@@ -260,6 +260,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void say_stats() const;
 
   // grdma_ft.cc
+  Status restart(pinrail_thread_t* thread);
   void release_idle(pinrail_thread_t* thread);
   void abandon_all(pinrail_thread_t* thread);
 

@@ -11,15 +11,19 @@ constexpr uint64_t kPatience = 5000;  // rounds of 200 us
 
 Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   if (state == PINRAIL_FT_CONTINUE) return success();
-  if (gpu_ != nullptr) {
-    const Status of_gpu = gpu_->ranges()->ft_event(thread, state);
-    if (!of_gpu.ok()) return of_gpu;
-  }
-  if (state == PINRAIL_FT_RESTART) {
-    abandon_all(thread);
-  } else {
-    release_idle(thread);
-  }
+  if (state == PINRAIL_FT_RESTART) return restart(thread);
+  if (gpu_ != nullptr) gpu_->ranges()->release_idle(thread);
+  release_idle(thread);
+  return success();
+}
+
+// The registrars first, for they may refuse. What is registered by which, both forget.
+Status Pool::restart(pinrail_thread_t* thread) {
+  Status told = host_->registrar_restart(config_.registrar, thread);
+  if (told.ok() && gpu_ != nullptr) told = gpu_->tell_registrar(thread);
+  if (!told.ok()) return told;
+  if (gpu_ != nullptr) gpu_->ranges()->abandon_all(thread);
+  abandon_all(thread);
   return success();
 }
 

@@ -31,6 +31,8 @@ class Gpu {
                       pinrail_handle_t* handle_out);
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out);
   Pool* ranges() const { return ranges_; }
+  // Of a restart.
+  Status tell_registrar(pinrail_thread_t* thread) const { return host_->registrar_restart(bound_, thread); }
   // Gives everything back; the pool is gone afterwards.
   void end(pinrail_thread_t* thread);
   // The same, where nothing was registered yet.

@@ -7,6 +7,9 @@
 //
 // P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never answers.
 // P2  Whoever has memory open is counted in its slot, from before the driver is asked until after it was closed.
+// P3  A restart ends the acquaintance with all exporters. What counted the process that was checkpointed is left as it
+// is
+//     if that is another one than this, for it may live on.
 #ifndef PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 
@@ -41,12 +44,15 @@ class Pool final : public exact::Pool {
   Status begin(const exact::Request& request, pinrail_registration_t* reg) override;
   void left(pinrail_registration_t* reg) override;
   void look_around(pinrail_thread_t* thread) override;
+  Status restart(pinrail_thread_t* thread) override;
 
   // rgpusm_peers.cc
   Status take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) EXCLUDES(peers_mutex_);
   Status open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(exact::Peer* peer);
   void bury(pinrail_thread_t* thread, exact::Peer* peer);
+  void vacate(exact::Peer* peer);
+  void leave_counts_alone();
   void drain_invalidated(pinrail_thread_t* thread);
 
   slots::Process self_;

@@ -62,6 +62,11 @@ void Pool::release_peer(exact::Peer* peer) {
 // What is idle of a dead exporter's is closed; what is held goes when it is dropped, and the place with it, later.
 void Pool::bury(pinrail_thread_t* thread, exact::Peer* peer) {
   sweep(thread, peer, true);
+  vacate(peer);
+}
+
+// The place is free for another one, unless something is still held.
+void Pool::vacate(exact::Peer* peer) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0) return;
@@ -88,6 +93,28 @@ void Pool::look_around(pinrail_thread_t* thread) {
     if (pid != 0 && !slots::is_alive(pid, start)) bury(thread, looked_at_);
   }
   looking_.store(false);
+}
+
+void Pool::leave_counts_alone() {
+  Guard guard(cache_->mutex);
+  for (const exact::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = exact::area_of(reg).next) {
+      exact::name_of(reg).slot = nullptr;
+    }
+  }
+}
+
+// A segment that is mapped may be a copy, and not what its exporter writes to.
+Status Pool::restart(pinrail_thread_t* thread) {
+  slots::Process next;
+  Status status = slots::this_process(&next);
+  if (status.ok()) status = tell_registrar(thread);
+  if (!status.ok()) return status;
+  if (!self_.is(next)) leave_counts_alone();
+  abandon_all(thread);
+  for (exact::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) vacate(peer);
+  self_ = next;
+  return status;
 }
 
 void Pool::drain_invalidated(pinrail_thread_t* thread) {

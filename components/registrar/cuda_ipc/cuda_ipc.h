@@ -16,6 +16,8 @@
 #include <pinrail/component.h>
 #include <sys/types.h>
 
+#include <memory>
+
 #include "base/core/lock.h"
 #include "base/descriptors/descriptors.h"
 #include "base/slots/process.h"
@@ -34,7 +36,7 @@ struct Registrar {
   explicit Registrar(Component* of) : component(of), cuda(of->library) {}
   Component* const component;
   const Library& cuda;
-  pid_t process = 0;  // that made it
+  pid_t process = 0;  // whose it is
   int device_count = 0;
   int device = -1;  // where peers' memory is mapped; -1: where it lies, if that GPU is here, else 0
   unsigned char uuids[kMostDevices][16] = {};
@@ -42,7 +44,7 @@ struct Registrar {
   CUcontext contexts[kMostDevices] GUARDED_BY(mutex) = {};
   pinrail_registrar_t limits{};
   slots::Process self;                           // pid 0: the system does not say, and no descriptor can be passed
-  descriptors::Server server;                    // of one's own memory
+  std::unique_ptr<descriptors::Server> server;   // of one's own memory
   descriptors::Way way = descriptors::Way::any;  // to peers' descriptors
   uint32_t fd_timeout_ms = 0;
 };

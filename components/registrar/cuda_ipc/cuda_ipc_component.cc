@@ -101,7 +101,20 @@ pinrail_status_t read_device(Registrar* registrar) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
-// How descriptors come and go; without /proc they do not.
+// Whose the registrar is, and the server that says so. What the server before had is closed.
+pinrail_status_t begin_life(Registrar* registrar) {
+  std::unique_ptr<descriptors::Server> server(new (std::nothrow) descriptors::Server);
+  if (server == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  registrar->process = getpid();
+  if (!slots::this_process(&registrar->self).ok()) registrar->self = {};
+  registrar->server = std::move(server);
+  return PINRAIL_SUCCESS;
+}
+
+// The driver's own state is the checkpointer's affair.
+pinrail_status_t restart(void* context) { return begin_life(static_cast<Registrar*>(context)); }
+
+// How descriptors come; without /proc they do not.
 pinrail_status_t read_descriptors(Registrar* registrar) {
   const pinrail_host_t* host = registrar->component->host;
   pinrail_param_value_t way{}, timeout{};
@@ -110,7 +123,6 @@ pinrail_status_t read_descriptors(Registrar* registrar) {
   if (!status.ok()) return status.code();
   registrar->way = static_cast<descriptors::Way>(way.i);
   registrar->fd_timeout_ms = static_cast<uint32_t>(timeout.u);
-  if (!slots::this_process(&registrar->self).ok()) registrar->self = {};
   return PINRAIL_SUCCESS;
 }
 
@@ -129,15 +141,16 @@ void fill_table(Registrar* registrar) {
   table.device_write = device_write;
   table.identify = identify;
   table.export_dmabuf = export_dmabuf;
+  table.restart = restart;
 }
 
 pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {
   std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(static_cast<Component*>(context)));
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  registrar->process = getpid();
   pinrail_status_t status = find_devices(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_device(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_descriptors(registrar.get());
+  if (status == PINRAIL_SUCCESS) status = begin_life(registrar.get());
   if (status != PINRAIL_SUCCESS) return status;
   fill_table(registrar.get());
   *registrar_out = registrar.release()->limits;
@@ -147,7 +160,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
 void destroy(void*, pinrail_registrar_t* table) {
   const std::unique_ptr<Registrar> registrar(static_cast<Registrar*>(table->context));
   if (getpid() != registrar->process) {  // I2
-    registrar->server.disown();
+    registrar->server->disown();
     return;
   }
   Guard guard(registrar->mutex);

@@ -63,7 +63,7 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
 Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_handle_t* block) {
   if (descriptor < 0) return success();
   descriptors::Ticket ticket;
-  const Status status = registrar->server.put(registrar->self, descriptor, &ticket);
+  const Status status = registrar->server->put(registrar->self, descriptor, &ticket);
   if (!status.ok()) return status;
   block->fd_server = ticket.server;
   block->fd_number = ticket.number;
@@ -93,7 +93,7 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   status = look_up(*registrar, request.addr, &after);
   if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;
   if (!status.ok()) {
-    registrar->server.remove(ticket_of(block));
+    registrar->server->remove(ticket_of(block));
     return status;
   }
   block.kind = before.kind;
@@ -197,7 +197,7 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   Tail* tail = tail_of(reg);
   if (getpid() != registrar->process) return PINRAIL_SUCCESS;
   if (tail->mapped != 0) return close_surely(registrar, tail).code();
-  registrar->server.remove(ticket_of(tail->block));
+  registrar->server->remove(ticket_of(tail->block));
   return PINRAIL_SUCCESS;
 }
 

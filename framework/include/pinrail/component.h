@@ -452,6 +452,9 @@ struct pinrail_host {
    */
   void (*registrar_abandon)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread, pinrail_registration_t *reg,
                             pinrail_reason_t reason);
+  /** For mpools, of each registrar that they have: the process was restarted. SUCCESS if it need not know. No lock may be
+   *  held. */
+  pinrail_status_t (*registrar_restart)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread);
 };
 
 #ifdef __cplusplus

@@ -143,14 +143,18 @@ PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
  *     handle that is held stays good for one deregister, which only counts; the memory of a held registration that was
  *     cached is not used again. Excludes every other call on the pool and on the pools of its cache name, of which each
  *     must be told of the restart before any is used again; memory events may come at any time. The pool registers anew
- *     by the same registrar, which whoever lent it has opened again by then. A registrar component does not open its
- *     device anew, and a pool of GPU memory names the process as it was (pid and start): where these are not what they
- *     were, destroy the pool after RESTART, which then reaches no device, and make another. Without a CHECKPOINT before
- *     the image, Pinrail's gc thread may give dead memory of the past life to the device before RESTART is called.
+ *     by the same registrar, which whoever lent it has opened again by then, or does so when it is told of the restart
+ *     (registrar.h, restart). A registrar component does not open its device anew: where that is not what it was, destroy
+ *     the pool after RESTART, which then reaches no device, and make another. Pools of GPU memory name the process as it
+ *     is now, also if it has another pid or runs on another machine: blocks of before are NOT_FOUND to peers, and what
+ *     belongs to the process that was checkpointed is left to it, for it may live on. That its threads, descriptors and
+ *     state of the driver are there again is the checkpointer's affair. Without a CHECKPOINT before the image, Pinrail's
+ *     gc thread may give dead memory of the past life to the device before RESTART is called.
  *
  * BAD_PARAM: pool is NULL, or a state that does not exist; NOT_SUPPORTED: the mpool has no such operation; BUSY: called by
- * a registrar's function; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE: the first call of a thread found no memory.
- * On an error nothing has changed.
+ * a registrar's function; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE: no memory; RESTART of a pool of GPU memory:
+ * NOT_SUPPORTED: the system does not say who this process is; RESTART: what the registrar says. On an error nothing has
+ * changed, and the call may be made again.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t *pool, pinrail_ft_state_t state);
 

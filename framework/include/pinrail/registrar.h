@@ -103,6 +103,14 @@ typedef struct pinrail_registrar {
    */
   pinrail_status_t (*export_dmabuf)(void *context, const void *addr, size_t length, int *fd_out,
                                     uint64_t *fd_offset_out);
+
+  /**
+   * Optional: the process was restarted from a checkpoint (pinrail_mpool_ft_event), so it may be another one by now: pid,
+   * start and machine. Called before anything else in the new life. Afterwards what was given out in the name of the old
+   * one is good no more; of the registrations of the past life only tails are still ended, by tail_fini. An error is that
+   * of the whole RESTART, which may be tried again: then it is called once more.
+   */
+  pinrail_status_t (*restart)(void *context);
 } pinrail_registrar_t;
 
 /** The registrar's tail of a registration, or NULL if the registrar declared none. */

@@ -126,6 +126,29 @@ TEST_F(Slots, a_file_that_others_may_write_is_refused) {
   EXPECT_TRUE(open(&importer).is(PINRAIL_ERR_PERM));
 }
 
+TEST_F(Slots, what_is_disowned_is_not_written_and_stays) {
+  uint32_t slot = 0, other_slot = 0;
+  uint64_t life = 0, other_life = 0;
+  auto other = std::make_unique<Exporter>();
+  ASSERT_TRUE(other->create(process_, 4).ok());
+  ASSERT_TRUE(other->take(&slot, &life).ok());
+  ASSERT_TRUE(other->take(&other_slot, &other_life).ok());
+  Importer importer;
+  ASSERT_TRUE(importer.open(process_.user, process_.pid, process_.start, other->segment()).ok());
+  other->disown();
+  const uint64_t deaths = importer.deaths()->load();
+  other->kill_hook(slot);
+  other->give_back(slot);
+  EXPECT_TRUE(slots::is_alive(other->word(slot), life)) << "it may still be read";
+  char path[96];
+  slots::name_segment(path, sizeof(path), process_.user, process_.pid, process_.start, other->segment());
+  other.reset();
+  EXPECT_TRUE(slots::is_alive(importer.word(slot), life));
+  EXPECT_TRUE(slots::is_alive(importer.word(other_slot), other_life));
+  EXPECT_EQ(importer.deaths()->load(), deaths);
+  EXPECT_EQ(unlink(path), 0);
+}
+
 TEST_F(Slots, an_orderly_end_kills_what_was_exported) {
   uint32_t slot = 0;
   uint64_t life = 0;

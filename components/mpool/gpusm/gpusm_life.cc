@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A life: who the process is, its slots, and the ranges behind them.
+#include <new>
+
+#include "components/mpool/gpusm/gpusm.h"
+
+namespace pinrail::gpusm {
+
+Status Exports::create(uint32_t count) {
+  ranges.reset(new (std::nothrow) Range[count]);
+  return ranges != nullptr ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+// All seq_cst: O2, the range is there before the driver is asked once more.
+void Exports::put(uint32_t slot, uintptr_t base, size_t length) {
+  const auto raise = [](auto* figure, auto value, auto&& is_better) {
+    auto now = figure->load();
+    while (is_better(value, now) && !figure->compare_exchange_weak(now, value)) {
+    }
+  };
+  ranges[slot].base.store(base);
+  ranges[slot].end.store(base + length);
+  raise(&lowest, base, [](auto a, auto b) { return a < b; });
+  raise(&highest, base + length, [](auto a, auto b) { return a > b; });
+  raise(&used, slot + 1, [](auto a, auto b) { return a > b; });
+}
+
+void Exports::clear(uint32_t slot) { ranges[slot].end.store(0); }
+
+Status Life::begin(const pinrail_host_t* host, std::unique_ptr<Life>* life_out) {
+  pinrail_param_value_t most{}, free_way{}, timeout{};
+  Status status = host->param(host, "max_exports", &most);
+  if (status.ok()) status = host->param(host, "free", &free_way);
+  if (status.ok()) status = host->param(host, "free_timeout", &timeout);
+  if (!status.ok()) return status;
+  const auto slots = static_cast<uint32_t>(most.u);
+  std::unique_ptr<Life> life(new Life(host));
+  life->free_ = free_way.i == 1 ? Free::defer : Free::notify;
+  life->free_timeout_ms_ = timeout.u;
+  status = slots::this_process(&life->self_);
+  if (status.ok()) status = life->exports_.create(slots);
+  if (!status.ok()) return status;
+  slots::remove_stale(life->self_.user);
+  const Status made_segment = life->exporter_.create(life->self_, slots);
+  if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
+  if (!made_segment.ok()) host->help(host, "no segment", nullptr, 0);
+  status = host->monitor_subscribe(host, report_hook, life.get(), &life->subscription_);
+  if (status.ok()) *life_out = std::move(life);
+  return status;
+}
+
+// Hooks in flight are waited for: they look at the exports.
+Life::~Life() {
+  if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
+}
+
+void Life::end(const Life& next) {
+  host_->monitor_unsubscribe(host_, subscription_);
+  subscription_ = nullptr;
+  if (!self_.is(next.self_)) exporter_.disown();
+}
+
+void Life::introduce(exact::Peer* own) const {
+  own->pid = self_.pid;
+  own->start = self_.start;
+  own->segment = exporter_.segment();
+  own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
+  own->deaths_seen = 0;
+}
+
+Status Life::sign(const exact::Key& key, exact::Name* name, pinrail_gpu_handle_t* block) {
+  block->pid = self_.pid;
+  block->user = self_.user;
+  block->start = self_.start;
+  block->machine = self_.machine;
+  block->segment = exporter_.segment();
+  block->slot_word = block->slot = 0;
+  if (exporter_.segment() != 0) {
+    uint32_t slot = 0;
+    uint64_t life = 0;
+    const Status taken = exporter_.take(&slot, &life);
+    if (!taken.ok()) {
+      host_->help(host_, "too many exports", nullptr, 0);
+      return taken;
+    }
+    name->slot = exporter_.word(slot);
+    name->life = life;
+    block->slot = slot;
+    block->slot_word = life;
+    exports_.put(slot, key.base, key.length);
+  }
+  seal_block(block);
+  return success();
+}
+
+// The slot is dead before another allocation may have it, also if it was evicted: then peers must ask for a new block.
+void Life::take_back(exact::Name* name) {
+  if (name->slot == nullptr) return;
+  const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
+  exports_.clear(slot);
+  exporter_.give_back(slot);
+  name->slot = nullptr;
+}
+
+}  // namespace pinrail::gpusm

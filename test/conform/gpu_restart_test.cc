@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A process that was restarted from a checkpoint and is another one now: pools of GPU memory name it as it is, and
+// leave alone what is the process's that was checkpointed. Over the driver double, with a peer in a process of its own.
+//
+// Tests pretend to be another process by laying a getpid() over the C library's: pools are made as a bystander, and
+// then this process becomes what it really is, so that its peer can reach it.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
+#include "base/slots/segment.h"
+#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_memory.h"
+#include "test/fake/cuda/cuda_context.h"
+#include "test/support/proc_status.h"
+
+namespace {
+std::atomic<pid_t> pretended{0};  // 0: nothing is
+}
+
+extern "C" __attribute__((visibility("default"))) pid_t getpid() noexcept {
+  const pid_t pid = pretended.load();
+  return pid != 0 ? pid : static_cast<pid_t>(syscall(SYS_getpid));
+}
+
+namespace pinrail::test {
+namespace {
+
+struct Seen {
+  pinrail_status_t status;
+  uint32_t word;  // what the memory begins with
+};
+
+// The peer. It fetches descriptors by the socket, which tells whether the server is the right one.
+Seen look_at(const GpuPool& pool, const pinrail_gpu_handle_t& block) {
+  Seen seen{PINRAIL_ERR_ERROR, 0};
+  pinrail_handle_t handle{};
+  seen.status = pool.open(block, &handle);
+  if (seen.status != PINRAIL_SUCCESS) return seen;
+  seen.status = pinrail_mpool_device_read(handle, 0, &seen.word, sizeof(seen.word));
+  const pinrail_status_t dropped = pinrail_mpool_deregister(handle);
+  if (seen.status == PINRAIL_SUCCESS) seen.status = dropped;
+  return seen;
+}
+
+int serve_peer(int socket) {
+  Settings settings = without_threads();
+  settings.emplace_back("registrar_cuda_ipc_fds", "socket");
+  {
+    const House house(settings);
+    const GpuPool pool("rgpusm");
+    pinrail_gpu_handle_t block;
+    while (recv(socket, &block, sizeof(block), MSG_WAITALL) == ssize_t{sizeof(block)}) {
+      const Seen seen = look_at(pool, block);
+      if (send(socket, &seen, sizeof(seen), MSG_NOSIGNAL) != ssize_t{sizeof(seen)}) return 1;
+    }
+  }
+  return cuda_double_open_handles() == 0 && !testing::Test::HasFailure() ? 0 : 1;
+}
+
+// Forked before anything else, for the driver does not survive a fork; one for all tests.
+class Peer : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      ::close(ends[0]);
+      _exit(serve_peer(ends[1]));
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+  }
+  void TearDown() override {
+    ::close(socket_);
+    int how = -1;
+    EXPECT_EQ(waitpid(child_, &how, 0), child_);
+    EXPECT_EQ(how, 0) << "of the peer";
+  }
+  Seen look(const pinrail_gpu_handle_t& block) const {
+    Seen seen{PINRAIL_ERR_ERROR, 0};
+    EXPECT_EQ(send(socket_, &block, sizeof(block), MSG_NOSIGNAL), ssize_t{sizeof(block)});
+    EXPECT_EQ(recv(socket_, &seen, sizeof(seen), MSG_WAITALL), ssize_t{sizeof(seen)});
+    return seen;
+  }
+
+ private:
+  pid_t child_ = -1;
+  int socket_ = -1;
+};
+const Peer& peer() {
+  static Peer* const only = new Peer;
+  return *only;
+}
+const auto* const added = ::testing::AddGlobalTestEnvironment(const_cast<Peer*>(&peer()));
+
+// Is another process until it ends.
+class Pretence {
+ public:
+  explicit Pretence(uint32_t pid) { pretended = static_cast<pid_t>(pid); }
+  ~Pretence() { pretended = 0; }
+  Pretence(const Pretence&) = delete;
+  Pretence& operator=(const Pretence&) = delete;
+};
+
+void restart(const GpuPool& pool) {
+  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+std::string file_of(const pinrail_gpu_handle_t& block) {
+  char path[96];
+  slots::name_segment(path, sizeof(path), block.user, block.pid, block.start, block.segment);
+  return path;
+}
+bool exists(const std::string& path) {
+  struct stat about {};
+  return stat(path.c_str(), &about) == 0;
+}
+bool is_alive(const pinrail_gpu_handle_t& block) {
+  slots::Importer importer;
+  return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
+         slots::is_alive(importer.word(block.slot), block.slot_word);
+}
+
+class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(slots::this_process(&real_).ok());
+    CUmemoryPool usual = nullptr;  // made once, and kept
+    ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
+  }
+  static pinrail_gpu_handle_t block_of(const GpuPool& pool, const GpuMemory& memory) {
+    pinrail_gpu_handle_t block{};
+    size_t offset = 0;
+    EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
+    return block;
+  }
+  static void put(const GpuMemory& memory, uint32_t word) {
+    EXPECT_EQ(cuMemcpyHtoD(memory.at(), &word, sizeof(word)), CUDA_SUCCESS);
+  }
+  static void expect_seen(const pinrail_gpu_handle_t& block, uint32_t word) {
+    const Seen seen = peer().look(block);
+    EXPECT_EQ(seen.status, PINRAIL_SUCCESS);
+    EXPECT_EQ(seen.word, word);
+  }
+  static void expect_stale(const pinrail_gpu_handle_t& block) {
+    EXPECT_EQ(peer().look(block).status, PINRAIL_ERR_NOT_FOUND);
+  }
+
+  const CurrentContext context_;
+  const House house_{without_threads()};
+  slots::Process real_;
+  Bystander former_;  // as which the process was checkpointed
+};
+
+TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
+  const GpuMemory memory(GetParam());
+  put(memory, 4711);
+  std::unique_ptr<GpuPool> pool;
+  pinrail_gpu_handle_t past{};
+  {
+    const Pretence pretence(former_.process.pid);
+    pool = std::make_unique<GpuPool>("gpusm");
+    past = block_of(*pool, memory);
+  }
+  EXPECT_EQ(past.pid, former_.process.pid);
+  EXPECT_EQ(past.start, former_.process.start);
+  former_.end();
+  restart(*pool);
+  const pinrail_gpu_handle_t now = block_of(*pool, memory);
+  EXPECT_EQ(now.pid, real_.pid);
+  EXPECT_EQ(now.start, real_.start);
+  EXPECT_EQ(now.machine, real_.machine);
+  EXPECT_NE(now.segment, past.segment);
+  expect_seen(now, 4711);
+  expect_stale(past);
+  EXPECT_FALSE(exists(file_of(past))) << "what the dead one left is removed";
+}
+
+TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on) {
+  const GpuMemory memory(GetParam());
+  std::unique_ptr<GpuPool> pool;
+  pinrail_gpu_handle_t past{};
+  pinrail_handle_t held{};
+  {
+    const Pretence pretence(former_.process.pid);
+    pool = std::make_unique<GpuPool>("gpusm");
+    past = block_of(*pool, memory);
+    EXPECT_EQ(pinrail_mpool_register(pool->get(), memory.pointer(), 4096, 0, 0, &held), PINRAIL_SUCCESS);
+  }
+  restart(*pool);
+  EXPECT_TRUE(is_alive(past));
+  const pinrail_gpu_handle_t now = block_of(*pool, memory);
+  EXPECT_TRUE(is_alive(now));
+  pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
+  EXPECT_FALSE(is_alive(now));
+  EXPECT_TRUE(is_alive(past)) << "it is the other process's memory";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
+  EXPECT_FALSE(exists(file_of(now)));
+  EXPECT_TRUE(is_alive(past));
+  EXPECT_EQ(::unlink(file_of(past).c_str()), 0);
+}
+
+TEST_P(GpuRestart, a_peer_that_has_it_open_finds_it_stale_and_opens_it_anew) {
+  const GpuMemory memory(GetParam());
+  put(memory, 1);
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_handle_t past = block_of(pool, memory);
+  expect_seen(past, 1);
+  restart(pool);
+  expect_stale(past);
+  EXPECT_FALSE(exists(file_of(past)));
+  put(memory, 2);
+  expect_seen(block_of(pool, memory), 2);
+}
+
+// As a peer would see it that cannot look at the slot.
+TEST_P(GpuRestart, no_descriptor_of_the_past_life_is_served) {
+  if (GetParam() == PINRAIL_GPU_IPC) return;  // it has none
+  const GpuMemory memory(GetParam());
+  const GpuPool pool("gpusm");
+  pinrail_gpu_handle_t past = block_of(pool, memory);
+  past.segment = past.slot_word = past.slot = 0;
+  seal_block(&past);
+  restart(pool);
+  expect_stale(past);
+  EXPECT_NE(block_of(pool, memory).fd_server, past.fd_server);
+}
+
+TEST_P(GpuRestart, restarts_leave_no_descriptor_open) {
+  const GpuMemory memory(GetParam());
+  const size_t before = open_descriptors();
+  GpuPool pool("gpusm");
+  block_of(pool, memory);
+  const size_t during = open_descriptors();
+  for (int i = 0; i < 20; ++i) {
+    restart(pool);
+    block_of(pool, memory);
+    EXPECT_EQ(open_descriptors(), during);
+  }
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(GpuRestart, a_restart_that_fails_changes_nothing_and_may_be_tried_again) {
+  const GpuMemory memory(GetParam());
+  put(memory, 3);
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_handle_t past = block_of(pool, memory);
+  {
+    const Pretence nobody(0x7ffffff0);  // of whom the system knows nothing
+    EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
+  }
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(block_of(pool, memory).segment, past.segment);
+  expect_seen(past, 3);
+  restart(pool);
+  expect_stale(past);
+}
+
+// A hook looks at the life that it belongs to, whichever it is.
+TEST_P(GpuRestart, memory_goes_away_while_the_process_restarts) {
+  const GpuMemory memory(GetParam());
+  const GpuPool pool("gpusm");
+  std::atomic<bool> stop{false};
+  std::thread reporter([&] {
+    while (!stop) pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
+  });
+  for (int i = 0; i < 200; ++i) {
+    const pinrail_gpu_handle_t past = block_of(pool, memory);
+    restart(pool);
+    EXPECT_FALSE(is_alive(past));
+  }
+  stop = true;
+  reporter.join();
+  const pinrail_gpu_handle_t last = block_of(pool, memory);
+  pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
+  EXPECT_FALSE(is_alive(last));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuRestart, ::testing::Values(PINRAIL_GPU_IPC, PINRAIL_GPU_VMM, PINRAIL_GPU_POOL));
+
+TEST(GpuRestartMonitor, frees_are_seen_whatever_the_process_is_now) {
+#if defined(__x86_64__)
+  const CurrentContext context;
+  Settings settings = without_threads();
+  settings.emplace_back("monitor", "cuda");
+  GpuMemory memory(PINRAIL_GPU_IPC);
+  Bystander former;
+  pretended = static_cast<pid_t>(former.process.pid);
+  const House house(settings);
+  const GpuPool pool("gpusm");
+  pretended = 0;
+  restart(pool);
+  pinrail_gpu_handle_t block{};
+  size_t offset = 0;
+  ASSERT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), 1, &block, &offset), PINRAIL_SUCCESS);
+  EXPECT_TRUE(is_alive(block));
+  memory.free();
+  EXPECT_FALSE(is_alive(block));
+#else
+  GTEST_SKIP() << "code is patched on x86-64 only";
+#endif
+}
+
+// GPUDirect: the registrar that knows GPU memory is told, too, or it would take this for a forked child.
+TEST(GpuRestartDirect, dmabufs_are_made_whatever_the_process_is_now) {
+  const CurrentContext context;
+  const GpuMemory memory(PINRAIL_GPU_VMM);
+  const Bystander former;
+  const House house(Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}});
+  fake::FakeOptions options;
+  options.kinds = uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF};
+  const fake::FakeRegistrar device(options);
+  pretended = static_cast<pid_t>(former.process.pid);
+  test::Pool pool(device);
+  pretended = 0;
+  ASSERT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
+  pool.use(memory.at(), GpuMemory::kBytes);
+  EXPECT_EQ(device.register_calls(), 1u);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+// The peer's side.
+class GpuRestartPeer : public ::testing::Test {
+ protected:
+  // Memory of that process with a slot of the exporter's.
+  static pinrail_gpu_handle_t with_slot(const PeerMemory& memory, const slots::Process& of, slots::Exporter* exporter) {
+    pinrail_gpu_handle_t block = memory.block;
+    block.start = of.start;
+    block.segment = exporter->segment();
+    EXPECT_TRUE(exporter->take(&block.slot, &block.slot_word).ok());
+    seal_block(&block);
+    return block;
+  }
+  void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), left_); }
+
+  const House house_{without_threads()};
+  Bystander exporter_process_, former_;
+  size_t left_ = 0;  // what the double, which knows no restart, has open for ever
+};
+
+TEST_F(GpuRestartPeer, whose_own_blocks_are_refused_is_the_process_as_it_is) {
+  PeerMemory of_former(former_.process.pid, 0x10000, 4096);
+  pinrail_gpu_handle_t block = of_former.block, own = block;
+  block.start = former_.process.start;
+  seal_block(&block);
+  own.pid = static_cast<uint32_t>(getpid());
+  seal_block(&own);
+  std::unique_ptr<GpuPool> pool;
+  pinrail_handle_t handle{};
+  {
+    const Pretence pretence(former_.process.pid);
+    pool = std::make_unique<GpuPool>("rgpusm");
+    EXPECT_EQ(pool->open(block, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  }
+  restart(*pool);
+  EXPECT_EQ(pool->open(own, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  pool->use(block);
+}
+
+TEST_F(GpuRestartPeer, the_count_of_the_process_before_is_left_as_it_is) {
+  slots::Exporter exporter;
+  ASSERT_TRUE(exporter.create(exporter_process_.process, 4).ok());
+  const PeerMemory memory(exporter_process_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory, exporter_process_.process, &exporter);
+  std::unique_ptr<GpuPool> pool;
+  pinrail_handle_t held{};
+  {
+    const Pretence pretence(former_.process.pid);
+    pool = std::make_unique<GpuPool>("rgpusm");
+    held = pool->must(block);
+  }
+  restart(*pool);
+  EXPECT_EQ(exporter.importers_hook(block.slot), 1u) << "it has the memory open still, where it lives on";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(exporter.importers_hook(block.slot), 1u);
+  pool->use(block);
+  EXPECT_EQ(exporter.importers_hook(block.slot), 2u);
+  EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(exporter.importers_hook(block.slot), 1u);
+  left_ = 1;
+}
+
+TEST_F(GpuRestartPeer, no_segment_that_was_mapped_before_is_believed) {
+  slots::Exporter exporter;
+  ASSERT_TRUE(exporter.create(exporter_process_.process, 4).ok());
+  const PeerMemory memory(exporter_process_.process.pid, 0x20000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory, exporter_process_.process, &exporter);
+  const size_t before = cuda_double_open_handles();
+  GpuPool pool("rgpusm");
+  pool.use(block);
+  ASSERT_EQ(::unlink(file_of(block).c_str()), 0);
+  pool.use(block);
+  restart(pool);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+  left_ = before + 1;
+}
+
+}  // namespace
+}  // namespace pinrail::test
