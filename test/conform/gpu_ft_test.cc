@@ -163,12 +163,6 @@ class GpuFtOwner : public ::testing::Test {
     EXPECT_EQ(pinrail_mpool_export(pool.get(), memory(), 8192, &block, &offset), PINRAIL_SUCCESS);
     return block;
   }
-  // Whether a peer that has the block may use it.
-  static bool is_alive(const pinrail_gpu_handle_t& block) {
-    slots::Importer importer;
-    return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
-           slots::is_alive(importer.word(block.slot), block.slot_word);
-  }
   const CurrentContext context_;
   CUdeviceptr at_ = 0;
   House house_{without_threads()};

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 
+#include "base/slots/segment.h"
 #include "base/slots/slots.h"
 #include "framework/mpool/block.h"
 #include "test/fake/cuda/cuda_double.h"
@@ -62,6 +64,20 @@ class PeerMemory {
   const uint64_t base_;
   bool live_ = false;
 };
+
+// Of the slots that the block was given.
+inline std::string file_of(const pinrail_gpu_handle_t& block) {
+  char path[96];
+  slots::name_segment(path, sizeof(path), block.user, block.pid, block.start, block.segment);
+  return path;
+}
+// Whether a peer that has the block may use it.
+inline bool is_alive(const pinrail_gpu_handle_t& block) {
+  slots::Importer importer;
+  return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
+         slots::is_alive(importer.word(block.slot), block.slot_word);
+}
+inline bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 // A process that lives and does nothing, so that blocks can be of it.
 class Bystander {

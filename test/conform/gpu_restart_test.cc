@@ -6,14 +6,12 @@
 // then this process becomes what it really is, so that its peer can reach it.
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <atomic>
 #include <cstdio>
 #include <thread>
 
-#include "base/slots/segment.h"
 #include "test/conform/gpu_house.h"
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
@@ -113,21 +111,6 @@ class Pretence {
 void restart(const GpuPool& pool) {
   EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_TRUE(pool.invariants_hold());
-}
-
-std::string file_of(const pinrail_gpu_handle_t& block) {
-  char path[96];
-  slots::name_segment(path, sizeof(path), block.user, block.pid, block.start, block.segment);
-  return path;
-}
-bool exists(const std::string& path) {
-  struct stat about {};
-  return stat(path.c_str(), &about) == 0;
-}
-bool is_alive(const pinrail_gpu_handle_t& block) {
-  slots::Importer importer;
-  return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
-         slots::is_alive(importer.word(block.slot), block.slot_word);
 }
 
 class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {

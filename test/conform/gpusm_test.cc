@@ -26,12 +26,6 @@ class Gpusm : public ::testing::Test {
     EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), length, &block, &offset), PINRAIL_SUCCESS);
     return block;
   }
-  // Whether a peer that holds the block may use it.
-  static bool is_alive(const pinrail_gpu_handle_t& block) {
-    slots::Importer importer;
-    if (!importer.open(block.user, block.pid, block.start, block.segment).ok()) return false;
-    return slots::is_alive(importer.word(block.slot), block.slot_word);
-  }
   const CurrentContext context_;
 };
 

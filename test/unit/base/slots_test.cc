@@ -174,7 +174,7 @@ TEST_F(Slots, what_a_crash_left_is_removed_and_what_lives_is_not) {
       &answer));
   ASSERT_EQ(answer[0], 1);
   EXPECT_FALSE(slots::is_alive(static_cast<uint32_t>(answer[1]), static_cast<uint64_t>(answer[2])));
-  EXPECT_GE(slots::remove_stale(process_.user), 1u);
+  slots::remove_stale(process_.user);  // any process that makes a pool may do it first
   char path[96];
   struct stat about {};
   slots::name_segment(path, sizeof(path), process_.user, static_cast<uint32_t>(answer[1]),
