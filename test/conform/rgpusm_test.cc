@@ -25,7 +25,10 @@ class Rgpusm : public ::testing::Test {
 TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
   GpuPool pool("rgpusm");
   const PeerMemory a(kA, kBase, kSmall), b(kB, kBase, kSmall);
-  const pinrail_handle_t of_a = pool.must(a.block), of_b = pool.must(b.block);
+  pinrail_gpu_handle_t equal = b.block;  // but for the pid: drivers count buffer ids in each process from the beginning
+  equal.buffer_id = a.block.buffer_id;
+  seal_block(&equal);
+  const pinrail_handle_t of_a = pool.must(a.block), of_b = pool.must(equal);
   EXPECT_NE(of_a.reg, of_b.reg);
   EXPECT_NE(of_a.reg->base, of_b.reg->base);
   const uint32_t sent = 0x1234;
