@@ -22,6 +22,7 @@
 #include "base/core/lock.h"
 #include "base/core/lru_list.h"
 #include "base/core/registration_arena.h"
+#include "framework/mpool/budget.h"
 #include "framework/mpool/exact_dates.h"
 
 namespace pinrail::exact {
@@ -68,16 +69,8 @@ struct LruPlaceOf {
   uint32_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
 };
 
-struct Limits {
-  uint64_t bytes = UINT64_MAX;
-  uint64_t count = UINT64_MAX;
-};
-
-struct Usage {
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-  uint64_t peak_bytes = 0;
-};
+using mpool::Limits;
+using mpool::Usage;
 
 struct Cache {
   explicit Cache(const Limits& wanted) : limits(wanted) {}

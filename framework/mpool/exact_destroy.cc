@@ -1,25 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A pool's cache and thread, its end (R10), and its figures.
 #include <algorithm>
-#include <cstdio>
 
 #include "base/core/guarded.h"
 #include "base/core/span.h"
 #include "framework/mpool/exact_pool.h"
+#include "framework/mpool/say.h"
 
 namespace pinrail::exact {
-namespace {
-
-constexpr size_t kNamed = 4;  // how many referenced registrations a refusal lists
-
-std::string describe(const pinrail_registration_t* reg, int64_t references) {
-  char line[96];
-  std::snprintf(line, sizeof(line), "[%p, +%zu) with %lld reference(s)", reg->base, reg->length,
-                static_cast<long long>(references));
-  return line;
-}
-
-}  // namespace
 
 // R11: the first pool of a name makes the budget; later ones may not name another.
 Status Pool::join(const char* cache_name) {
@@ -84,16 +72,13 @@ Status Pool::progress(pinrail_thread_t* thread) {
 
 // list_out: the first few, in words.
 size_t Pool::count_referenced_locked(std::string* list_out) {
-  pinrail_registration_t* batch[Victims::kRoom];
-  int64_t references[Victims::kRoom];
-  size_t count = 0, referenced = 0;
+  pinrail_registration_t* batch[Victims::kRoom] = {};
+  int64_t references[Victims::kRoom] = {};
+  size_t count = 0;
+  mpool::Referenced referenced(list_out);
   const auto sum = [&] {
     host_->count_references(host_, batch, count, references);
-    for (size_t i = 0; i < count; ++i) {
-      if (references[i] <= 0) continue;
-      if (++referenced > kNamed || list_out == nullptr) continue;
-      *list_out += (list_out->empty() ? "" : ", ") + describe(batch[i], references[i]);
-    }
+    for (size_t i = 0; i < count; ++i) referenced.look_at(batch[i], references[i]);
     count = 0;
   };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
@@ -103,7 +88,7 @@ size_t Pool::count_referenced_locked(std::string* list_out) {
     }
   }
   sum();
-  return referenced;
+  return referenced.count();
 }
 
 size_t Pool::referenced() {
@@ -119,9 +104,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     if ((flags & PINRAIL_DESTROY_FORCE) == 0) referenced = count_referenced_locked(&list);
   }
   if (referenced != 0) {
-    const std::string count = std::to_string(referenced);
-    const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
-    host_->help(host_, "pool is busy", args, 2);
+    mpool::say_busy(host_, referenced, list);
     return PINRAIL_ERR_BUSY;
   }
   if (gc_member_ != nullptr) host_->gc_leave(host_, gc_member_);
@@ -129,7 +112,11 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   while (wait_for_closing(thread)) {
   }
   release_all(thread, Device::knows);
-  if (settings_.print_stats) say_stats();
+  if (settings_.print_stats) {
+    pinrail_mpool_stats_t figures{};
+    stats(&figures);
+    mpool::say_stats(host_, figures);
+  }
   leave_cache();
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
     next = peer->next;
@@ -214,19 +201,6 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   figures.peak_registered_bytes = cache_->usage.peak_bytes;
   figures.pinned_bytes = union_length(&spans);
   *stats_out = figures;
-}
-
-void Pool::say_stats() {
-  pinrail_mpool_stats_t figures{};
-  stats(&figures);
-  char line[256];
-  std::snprintf(line, sizeof(line),
-                "stats: %llu hits, %llu misses, %llu evictions, %llu invalidations, peak %llu bytes registered",
-                static_cast<unsigned long long>(figures.hits), static_cast<unsigned long long>(figures.misses),
-                static_cast<unsigned long long>(figures.evictions),
-                static_cast<unsigned long long>(figures.invalidations),
-                static_cast<unsigned long long>(figures.peak_registered_bytes));
-  host_->log(host_, PINRAIL_LOG_WARN, line);
 }
 
 // X2, B1 and B2, as far as the lock holds them still.

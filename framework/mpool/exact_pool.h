@@ -115,6 +115,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   size_t referenced();
   const char* check();
   const Settings& settings() const { return settings_; }
+  size_t max_reg_size() const { return settings_.max_reg_size; }
 
  protected:
   Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches)
@@ -220,7 +221,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
   void release_all(pinrail_thread_t* thread, Device device);
-  void say_stats();
 
   // exact_ft.cc
   void release_idle(pinrail_thread_t* thread);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/gpusm: forwards to Pool.
-#include <new>
-
 #include "components/mpool/gpusm/gpusm.h"
 
 namespace pinrail::gpusm {
@@ -14,54 +12,37 @@ constexpr char kHelp[] =
 constexpr pinrail_enum_value_t kFree[] = {{0, "notify"}, {1, "defer"}, {0, nullptr}};
 
 constexpr pinrail_param_t kParams[] = {
-    exact::leave_pinned_param("Whether a block stays known when nobody has its allocation registered. no: a block is "
+    mpool::leave_pinned_param("yes",
+                              "Whether a block stays known when nobody has its allocation registered. no: a block is "
                               "good only while it is registered, and pinrail_mpool_export() is not supported."),
-    exact::size_limit_param("Most bytes of GPU memory whose blocks are known to the pools of one cache. 0: no limit. "
+    mpool::size_limit_param("Most bytes of GPU memory whose blocks are known to the pools of one cache. 0: no limit. "
                             "Too low: blocks that peers still use die, and are made anew.",
                             nullptr),
     exact::kCountLimit,
-    exact::kEmptyCache,
-    exact::kPrintStats,
+    mpool::kEmptyCache,
+    mpool::kPrintStats,
     exact::kGcInterval,
     exact::kMaxRegSize,
-    exact::param("max_exports", "65536",
+    mpool::param("max_exports", "65536",
                  "Most allocations of one pool that are exported at a time; each takes 8 bytes of shared memory.",
                  PINRAIL_TYPE_UNSIGNED, 6, nullptr, 1, 1 << 24),
-    exact::param(
+    mpool::param(
         "free", "notify",
         "What a free of exported memory does. notify: peers are told, and it is freed at once. defer: it waits, "
         "at most free_timeout, until they have closed it, as CUDA asks of its users.",
         PINRAIL_TYPE_ENUM, 4, nullptr, 0, 0, kFree),
-    exact::param("free_timeout", "1000", "Milliseconds that a deferred free waits at most for one allocation.",
+    mpool::param("free_timeout", "1000", "Milliseconds that a deferred free waits at most for one allocation.",
                  PINRAIL_TYPE_UNSIGNED, 5, nullptr, 0, 3600000)};
 
 constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
 
-Pool* own(void* module) { return static_cast<Pool*>(exact::pool_of(module)); }
-
-pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
-  auto* component = new (std::nothrow) Component(host);
-  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  *context_out = component;
-  return PINRAIL_SUCCESS;
-}
-
-void close(void* context) { delete static_cast<Component*>(context); }
-
-pinrail_status_t create(void* component, const pinrail_mpool_config_t* config, void** module_out) {
-  return guarded([&] {
-    exact::Pool* pool = nullptr;
-    const Status status = Pool::create(static_cast<Component*>(component), *config, &pool);
-    if (status.ok()) *module_out = pool;
-    return status;
-  });
-}
+using Forward = mpool::Forward<Component, Pool, exact::Pool>;
 
 pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
                               pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status status = own(module)->acquire_local(thread, addr, length, how, &reg);
+    const Status status = Forward::pool_of(module)->acquire_local(thread, addr, length, how, &reg);
     if (status.ok()) *handle_out = exact::handle_of(reg);
     return status;
   });
@@ -71,39 +52,31 @@ pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, si
                       pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status status = own(module)->find_key(thread, addr, length, &reg);
+    const Status status = Forward::pool_of(module)->find_key(thread, addr, length, &reg);
     if (status.ok()) *handle_out = exact::handle_of(reg);
     return status;
   });
 }
 
-void invalidate_range(void* module, uintptr_t base, size_t length) { own(module)->free_hook(base, length); }
+void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
+  Forward::pool_of(module)->free_hook(base, length);
+}
 
 pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                               pinrail_gpu_handle_t* block_out, size_t* offset_out) {
-  return guarded([&] { return own(module)->export_range(thread, addr, length, block_out, offset_out); });
+  return guarded([&] { return Forward::pool_of(module)->export_range(thread, addr, length, block_out, offset_out); });
 }
 
-constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
-                                      create,
-                                      exact::no_shortcut,
-                                      exact::destroy,
-                                      exact::referenced,
-                                      register_mem,
-                                      find,
-                                      Pool::deregister_entry,
-                                      exact::dropped_dead,
-                                      invalidate_range,
-                                      exact::evict,
-                                      exact::progress,
-                                      exact::stats,
-                                      exact::max_reg_size,
-                                      exact::counters,
-                                      exact::check,
-                                      PINRAIL_KIND_GPU,
-                                      export_range,
-                                      nullptr,
-                                      exact::ft_event};
+constexpr pinrail_mpool_ops_t make_table() {
+  pinrail_mpool_ops_t ops = exact::table<Forward>();
+  ops.register_mem = register_mem;
+  ops.find = find;
+  ops.invalidate_range_hook = invalidate_range_hook;
+  ops.kinds = PINRAIL_KIND_GPU;
+  ops.export_range = export_range;
+  return ops;
+}
+constexpr pinrail_mpool_ops_t kOps = make_table();
 
 }  // namespace
 }  // namespace pinrail::gpusm
@@ -121,6 +94,6 @@ const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
     pinrail::gpusm::kParams,
     sizeof(pinrail::gpusm::kParams) / sizeof(pinrail::gpusm::kParams[0]),
     pinrail::gpusm::kSynonymPrefixes,
-    pinrail::gpusm::open,
-    pinrail::gpusm::close,
+    pinrail::gpusm::Forward::open,
+    pinrail::gpusm::Forward::close,
     &pinrail::gpusm::kOps};

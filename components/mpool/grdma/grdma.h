@@ -257,7 +257,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void settle(pinrail_thread_t* thread, uint64_t rounds);
   void release_all(pinrail_thread_t* thread, Device device);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device);
-  void say_stats() const;
 
   // grdma_ft.cc
   Status restart(pinrail_thread_t* thread);

@@ -22,21 +22,14 @@
 #include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
+#include "framework/mpool/budget.h"
 
 namespace pinrail::grdma {
 
 class Pool;
 
-struct Limits {
-  uint64_t bytes = UINT64_MAX;
-  uint64_t count = UINT64_MAX;
-};
-
-struct Usage {
-  uint64_t bytes = 0;
-  uint64_t count = 0;
-  uint64_t peak_bytes = 0;
-};
+using mpool::Limits;
+using mpool::Usage;
 
 // What is to be evicted: dead, and off its pool's LRU list. The pool cannot go before it was dismissed.
 struct Victim {

@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // R10: without references everything goes back to the device; with references only if the caller insists.
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "components/mpool/grdma/grdma_gpu.h"
+#include "framework/mpool/say.h"
 
 namespace pinrail::grdma {
-namespace {
-
-constexpr size_t kNamed = 4;  // how many referenced registrations a refusal lists
-
-// What one referenced registration looks like in a message.
-std::string describe(const pinrail_registration_t* reg, int64_t references) {
-  char line[96];
-  std::snprintf(line, sizeof(line), "[%p, +%zu) with %lld reference(s)", reg->base, reg->length,
-                static_cast<long long>(references));
-  return line;
-}
-
-}  // namespace
 
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   const bool force = (flags & PINRAIL_DESTROY_FORCE) != 0;
@@ -29,7 +16,11 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     if (gpu_ != nullptr) gpu_->ranges()->open_again();
     return PINRAIL_ERR_BUSY;
   }
-  if (settings_.print_stats) say_stats();
+  if (settings_.print_stats) {
+    pinrail_mpool_stats_t figures{};
+    stats(&figures);
+    mpool::say_stats(host_, figures);
+  }
   if (gpu_ != nullptr) gpu_->end(thread);
   gpu_.reset();
   end_all(thread);
@@ -61,15 +52,11 @@ size_t Pool::referenced() const {
 
 // list_out: the first few, in words.
 size_t Pool::count_referenced(std::string* list_out) const {
-  size_t referenced = 0;
+  mpool::Referenced referenced(list_out);
   for (pinrail_registration_t* reg = all_; reg != nullptr; reg = area_of(reg).next) {
-    const int64_t references = references_of(reg);
-    if (references <= 0) continue;
-    if (++referenced <= kNamed && list_out != nullptr) {
-      *list_out += (list_out->empty() ? "" : ", ") + describe(reg, references);
-    }
+    referenced.look_at(reg, references_of(reg));
   }
-  return referenced;
+  return referenced.count();
 }
 
 // Sure only if nobody can take one meanwhile; else what was seen.
@@ -91,9 +78,7 @@ bool Pool::close_if_idle(bool force) {
     closing_ = referenced == 0;
     if (closing_) return true;
   }
-  const std::string count = std::to_string(referenced);
-  const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
-  host_->help(host_, "pool is busy", args, 2);
+  mpool::say_busy(host_, referenced, list);
   return false;
 }
 
@@ -139,19 +124,6 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, De
   }
   state::set(reg, flags | state::kOrphan, static_cast<int>(references - state::signed_references(word)));
   to_release_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-void Pool::say_stats() const {
-  pinrail_mpool_stats_t figures{};
-  stats(&figures);
-  char line[256];
-  std::snprintf(line, sizeof(line),
-                "stats: %llu hits, %llu misses, %llu evictions, %llu invalidations, peak %llu bytes registered",
-                static_cast<unsigned long long>(figures.hits), static_cast<unsigned long long>(figures.misses),
-                static_cast<unsigned long long>(figures.evictions),
-                static_cast<unsigned long long>(figures.invalidations),
-                static_cast<unsigned long long>(figures.peak_registered_bytes));
-  host_->log(host_, PINRAIL_LOG_WARN, line);
 }
 
 }  // namespace pinrail::grdma

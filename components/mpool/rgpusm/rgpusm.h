@@ -35,7 +35,7 @@ class Pool final : public exact::Pool {
 
  private:
   using exact::Pool::Pool;
-  Status check(const pinrail_gpu_handle_t& block) const;
+  Status check_block(const pinrail_gpu_handle_t& block) const;
   __attribute__((noinline)) pinrail_status_t register_slowly(pinrail_thread_t* thread,
                                                              const pinrail_gpu_handle_t& block, uint64_t how,
                                                              pinrail_handle_t* handle_out);

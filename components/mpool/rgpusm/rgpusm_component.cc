@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/rgpusm: forwards to Pool.
-#include <new>
-
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -14,38 +12,21 @@ constexpr char kHelp[] =
 constexpr const char* kOldSizeLimit[] = {"mpool_rgpusm_rcache_size_limit", nullptr};
 
 constexpr pinrail_param_t kParams[] = {
-    exact::leave_pinned_param("Whether a peer's memory stays mapped when it is released. no: every transfer opens and "
+    mpool::leave_pinned_param("yes",
+                              "Whether a peer's memory stays mapped when it is released. no: every transfer opens and "
                               "closes it, some 100 us."),
-    exact::size_limit_param("Most bytes of peers' memory mapped by the pools of one cache, in use or not. 0: no limit. "
+    mpool::size_limit_param("Most bytes of peers' memory mapped by the pools of one cache, in use or not. 0: no limit. "
                             "With leave_pinned the least recently used goes; without, a request above it fails.",
                             kOldSizeLimit),
     exact::kCountLimit,
-    exact::kEmptyCache,
-    exact::kPrintStats,
+    mpool::kEmptyCache,
+    mpool::kPrintStats,
     exact::kGcInterval,
     exact::kMaxRegSize};
 
 constexpr const char* kSynonymPrefixes[] = {"rcache_rgpusm_", nullptr};
 
-Pool* own(void* module) { return static_cast<Pool*>(exact::pool_of(module)); }
-
-pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
-  auto* component = new (std::nothrow) Component(host);
-  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  *context_out = component;
-  return PINRAIL_SUCCESS;
-}
-
-void close(void* context) { delete static_cast<Component*>(context); }
-
-pinrail_status_t create(void* component, const pinrail_mpool_config_t* config, void** module_out) {
-  return guarded([&] {
-    exact::Pool* pool = nullptr;
-    const Status status = Pool::create(static_cast<Component*>(component), *config, &pool);
-    if (status.ok()) *module_out = pool;
-    return status;
-  });
-}
+using Forward = mpool::Forward<Component, Pool, exact::Pool>;
 
 // There is no memory of one's own to register here.
 pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
@@ -57,34 +38,26 @@ pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, si
                       pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status status = own(module)->find_local(thread, addr, length, &reg);
+    const Status status = Forward::pool_of(module)->find_local(thread, addr, length, &reg);
     if (status.ok()) *handle_out = exact::handle_of(reg);
     return status;
   });
 }
 
-void invalidate_range(void* module, uintptr_t base, size_t length) { own(module)->invalidate_range_hook(base, length); }
+void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
+  Forward::pool_of(module)->invalidate_range_hook(base, length);
+}
 
-constexpr pinrail_mpool_ops_t kOps = {sizeof(pinrail_mpool_ops_t),
-                                      create,
-                                      exact::no_shortcut,
-                                      exact::destroy,
-                                      exact::referenced,
-                                      register_mem,
-                                      find,
-                                      Pool::deregister_entry,
-                                      exact::dropped_dead,
-                                      invalidate_range,
-                                      exact::evict,
-                                      exact::progress,
-                                      exact::stats,
-                                      exact::max_reg_size,
-                                      exact::counters,
-                                      exact::check,
-                                      PINRAIL_KIND_REMOTE,
-                                      nullptr,
-                                      Pool::register_entry,
-                                      exact::ft_event};
+constexpr pinrail_mpool_ops_t make_table() {
+  pinrail_mpool_ops_t ops = exact::table<Forward>();
+  ops.register_mem = register_mem;
+  ops.find = find;
+  ops.invalidate_range_hook = invalidate_range_hook;
+  ops.kinds = PINRAIL_KIND_REMOTE;
+  ops.register_remote = Pool::register_entry;
+  return ops;
+}
+constexpr pinrail_mpool_ops_t kOps = make_table();
 
 }  // namespace
 }  // namespace pinrail::rgpusm
@@ -102,6 +75,6 @@ const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
     pinrail::rgpusm::kParams,
     sizeof(pinrail::rgpusm::kParams) / sizeof(pinrail::rgpusm::kParams[0]),
     pinrail::rgpusm::kSynonymPrefixes,
-    pinrail::rgpusm::open,
-    pinrail::rgpusm::close,
+    pinrail::rgpusm::Forward::open,
+    pinrail::rgpusm::Forward::close,
     &pinrail::rgpusm::kOps};

@@ -52,7 +52,7 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
 }
 
 // Everything that the block says, before anything is done with it.
-Status Pool::check(const pinrail_gpu_handle_t& block) const {
+Status Pool::check_block(const pinrail_gpu_handle_t& block) const {
   if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
   for (const uint8_t byte : block.zero) {
     if (byte != 0) return PINRAIL_ERR_VERSION;
@@ -79,7 +79,7 @@ pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_g
 Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
                             pinrail_registration_t** reg_out) {
   const pinrail_gpu_handle_t copy = block;  // the caller's may change while we look
-  Status status = check(copy);
+  Status status = check_block(copy);
   if (!status.ok()) return status;
   exact::Peer* peer = nullptr;
   status = take_peer(copy, &peer);

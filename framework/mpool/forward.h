@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// forward.h - what the descriptors of pools have in common: their component comes and goes, and most functions of the
+// table only forward to the pool and turn what it says into a status.
+//
+// Component is made from the host table. Pool has the calls, and create(component, config, Module**); Module is what
+// the table's `module` points to: Pool itself, or a class that it is of.
+//
+// Threads  as the functions of the table.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
+#define PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
+
+#include <pinrail/component.h>
+
+#include <new>
+
+#include "base/core/guarded.h"
+#include "base/core/status.h"
+
+namespace pinrail::mpool {
+
+template <typename Component, typename Pool, typename Module = Pool>
+struct Forward {
+  static Pool* pool_of(void* module) { return static_cast<Pool*>(static_cast<Module*>(module)); }
+
+  static pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+    auto* component = new (std::nothrow) Component(host);
+    if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    *context_out = component;
+    return PINRAIL_SUCCESS;
+  }
+  static void close(void* context) { delete static_cast<Component*>(context); }
+
+  static pinrail_status_t create(void* component, const pinrail_mpool_config_t* config, void** module_out) {
+    return guarded([&] {
+      Module* pool = nullptr;
+      const Status status = Pool::create(static_cast<Component*>(component), *config, &pool);
+      if (status.ok()) *module_out = pool;
+      return status;
+    });
+  }
+  static pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t flags) {
+    return guarded([&] { return pool_of(module)->destroy(thread, flags); });
+  }
+  static size_t referenced(void* module) { return pool_of(module)->referenced(); }
+  static pinrail_status_t evict(void* module, pinrail_thread_t* thread) {
+    return guarded([&] { return pool_of(module)->evict(thread); });
+  }
+  static pinrail_status_t progress(void* module, pinrail_thread_t* thread) {
+    return guarded([&] { return pool_of(module)->progress(thread); });
+  }
+  static pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
+    return guarded([&] {
+      pool_of(module)->stats(stats_out);
+      return success();
+    });
+  }
+  static size_t max_reg_size(void* module) { return pool_of(module)->max_reg_size(); }
+  static void counters(void* module, pinrail_mpool_stats_t* stats_out) { pool_of(module)->counters(stats_out); }
+  static pinrail_status_t check(void* module) {
+    return pool_of(module)->check() == nullptr ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+  }
+  static pinrail_status_t ft_event(void* module, pinrail_thread_t* thread, pinrail_ft_state_t state) {
+    return guarded([&] { return pool_of(module)->ft_event(thread, state); });
+  }
+
+  // What is not here the component adds.
+  static constexpr pinrail_mpool_ops_t table() {
+    pinrail_mpool_ops_t ops{};
+    ops.size = sizeof(ops);
+    ops.create = create;
+    ops.destroy = destroy;
+    ops.referenced = referenced;
+    ops.deregister = Module::deregister_entry;
+    ops.evict = evict;
+    ops.progress = progress;
+    ops.stats = stats;
+    ops.max_reg_size = max_reg_size;
+    ops.counters = counters;
+    ops.check = check;
+    ops.ft_event = ft_event;
+    return ops;
+  }
+};
+
+}  // namespace pinrail::mpool
+
+#endif

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// params.h - parameters as pools declare them: one line each, and those that several have.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
+#define PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
+
+#include <pinrail/component.h>
+
+#include <cstdint>
+
+namespace pinrail::mpool {
+
+// minimum and maximum: of numbers; both 0: any. values: of an enumeration.
+constexpr pinrail_param_t param(const char* name, const char* fallback, const char* help, pinrail_param_type_t type,
+                                int level, const char* const* synonyms = nullptr, int64_t minimum = 0,
+                                int64_t maximum = 0, const pinrail_enum_value_t* values = nullptr) {
+  return {sizeof(pinrail_param_t),
+          name,
+          fallback,
+          help,
+          type,
+          PINRAIL_SCOPE_READONLY,
+          level,
+          values,
+          minimum,
+          maximum,
+          synonyms};
+}
+
+constexpr pinrail_enum_value_t kLeavePinned[] = {{-1, "auto"}, {0, "no"}, {1, "yes"}, {0, nullptr}};
+
+constexpr pinrail_param_t leave_pinned_param(const char* fallback, const char* help) {
+  return param("leave_pinned", fallback, help, PINRAIL_TYPE_ENUM, 3, nullptr, 0, 0, kLeavePinned);
+}
+constexpr pinrail_param_t size_limit_param(const char* help, const char* const* synonyms = nullptr) {
+  return param("size_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 4, synonyms);
+}
+constexpr pinrail_param_t count_limit_param(const char* help) {
+  return param("count_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 4);
+}
+constexpr pinrail_param_t max_reg_size_param(const char* help) {
+  return param("max_reg_size", "2M", help, PINRAIL_TYPE_SIZE, 5, nullptr, 1, INT64_MAX);
+}
+constexpr pinrail_param_t kEmptyCache =
+    param("empty_cache", "no", "When room is needed, give back everything idle at once instead of the oldest one.",
+          PINRAIL_TYPE_BOOL, 6);
+constexpr pinrail_param_t kPrintStats =
+    param("print_stats", "no", "Print the pool's figures when it is destroyed.", PINRAIL_TYPE_BOOL, 5);
+
+}  // namespace pinrail::mpool
+
+#endif
