@@ -34,6 +34,17 @@ class GpuMemory {
     }
     EXPECT_EQ(at_, before);
   }
+  // After free(): other memory, at the same address if nothing else took it.
+  void make() {
+    if (kind_ == PINRAIL_GPU_IPC) {
+      EXPECT_EQ(cuMemAlloc(&at_, kBytes), CUDA_SUCCESS);
+    } else if (kind_ == PINRAIL_GPU_POOL) {
+      make_pooled();
+    } else {
+      EXPECT_EQ(cuMemAddressReserve(&at_, kBytes, 0, 0, 0), CUDA_SUCCESS);
+      map();
+    }
+  }
   void free() {
     if (at_ == 0) return;
     if (kind_ == PINRAIL_GPU_IPC) {
@@ -53,16 +64,6 @@ class GpuMemory {
 
  private:
   static CUmemLocation here() { return {CU_MEM_LOCATION_TYPE_DEVICE, {0}}; }
-  void make() {
-    if (kind_ == PINRAIL_GPU_IPC) {
-      EXPECT_EQ(cuMemAlloc(&at_, kBytes), CUDA_SUCCESS);
-    } else if (kind_ == PINRAIL_GPU_POOL) {
-      make_pooled();
-    } else {
-      EXPECT_EQ(cuMemAddressReserve(&at_, kBytes, 0, 0, 0), CUDA_SUCCESS);
-      map();
-    }
-  }
   void make_pooled() {
     CUmemPoolProps wanted{};
     wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -2,6 +2,7 @@
 // GPUDirect: grdma registers GPU memory whole, by dmabuf, and believes nothing that the driver has not just said. Over
 // the driver double, with a device that takes dmabufs.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <functional>
@@ -228,6 +229,28 @@ TEST_P(GrdmaGpuOnce, hits_of_host_memory_ask_the_driver_nothing_and_those_of_a_g
   for (int i = 0; i < 10; ++i) use(memory.pointer(), 100);
   EXPECT_EQ(cuda_double_calls("*"), 10u);
   EXPECT_EQ(device_.told.size(), 2u);
+}
+
+// Nobody sees frees and allocations of GPU memory here: what an address was says nothing.
+TEST_P(GrdmaGpuOnce, an_address_is_host_memory_and_a_gpus_in_turn) {
+  GpuMemory memory(GetParam());
+  void* const at = memory.pointer();
+  for (int i = 0; i < 3; ++i) {
+    device_.told.clear();
+    use(at, 4096);
+    ASSERT_EQ(device_.told.size(), 1u);
+    EXPECT_EQ(device_.told[0].kind, uint32_t{PINRAIL_KIND_DMABUF});
+    memory.free();
+    constexpr int kFixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    ASSERT_EQ(mmap(at, 4096, PROT_READ | PROT_WRITE, kFixed, -1, 0), at);
+    use(at, 4096);
+    ASSERT_EQ(device_.told.size(), 2u);
+    EXPECT_EQ(device_.told[1].kind, uint32_t{PINRAIL_KIND_HOST});
+    pinrail_monitor_report(at, 4096);
+    ASSERT_EQ(mmap(at, 4096, PROT_NONE, kFixed, -1, 0), at);  // the driver's again
+    memory.make();
+    ASSERT_EQ(memory.pointer(), at);
+  }
 }
 
 TEST_P(GrdmaGpuOnce, find_answers_for_the_memory_that_is_there_and_for_no_other) {
