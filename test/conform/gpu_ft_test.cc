@@ -40,8 +40,8 @@ class Peer {
 class GpuFt : public ::testing::TestWithParam<int64_t> {
  protected:
   void SetUp() override { cuda_double_forget(); }
-  static GpuPoolOptions mode() {
-    GpuPoolOptions options;
+  static PoolOptions mode() {
+    PoolOptions options;
     options.leave_pinned = GetParam();
     return options;
   }
@@ -128,22 +128,25 @@ TEST_P(GpuFt, checkpoints_come_while_threads_use_the_pool) {
   const Peer memory(16);
   const size_t before = cuda_double_open_handles();
   GpuPool pool("rgpusm", mode());
-  std::atomic<int> running{3};
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0};
   std::atomic<uint64_t> wrong{0};
   std::vector<std::thread> threads;
   for (unsigned seed = 0; seed < 3; ++seed) {
     threads.emplace_back([&, seed] {
       std::mt19937 random(seed);
-      for (int i = 0; i < 1000; ++i) {
+      for (; !stop; ++rounds) {
         const pinrail_handle_t handle = pool.must(memory[random() % memory.size()]);
         uint32_t seen = 0;
         if (pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)) != PINRAIL_SUCCESS) ++wrong;
         if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
       }
-      --running;
     });
   }
-  while (running != 0) tell(pool, PINRAIL_FT_CHECKPOINT);
+  do {
+    tell(pool, PINRAIL_FT_CHECKPOINT);
+  } while (rounds < 3000);
+  stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0u);
   tell(pool, PINRAIL_FT_CHECKPOINT);

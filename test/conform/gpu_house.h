@@ -114,34 +114,15 @@ class Bystander {
   pid_t child_ = -1;
 };
 
-struct GpuPoolOptions {
-  int64_t leave_pinned = 1;
-  int64_t size_limit = 0;
-  int64_t count_limit = 0;
-};
-
-class GpuPool {
+// Of GPU memory. Nothing may be referenced at the end.
+class GpuPool : public AnyPool {
  public:
-  explicit GpuPool(const char* mpool, const GpuPoolOptions& wanted = {}) {
+  explicit GpuPool(const char* mpool, const PoolOptions& wanted = {}) {
     pinrail_registrar_choice_t registrar{};
     registrar.name = "cuda_ipc";
-    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-    options.leave_pinned = wanted.leave_pinned;
-    options.size_limit = wanted.size_limit;
-    options.count_limit = wanted.count_limit;
-    status = pinrail_mpool_create(mpool, &registrar, nullptr, &options, &pool_);
+    make(mpool, registrar, wanted);
   }
   ~GpuPool() { EXPECT_EQ(close(), PINRAIL_SUCCESS); }
-  GpuPool(const GpuPool&) = delete;
-  GpuPool& operator=(const GpuPool&) = delete;
-
-  pinrail_status_t close(uint32_t flags = 0) {
-    if (pool_ == nullptr) return PINRAIL_SUCCESS;
-    const pinrail_status_t closed = pinrail_mpool_destroy(pool_, flags);
-    if (closed == PINRAIL_SUCCESS) pool_ = nullptr;
-    return closed;
-  }
-  pinrail_mpool_t* get() const { return pool_; }
 
   pinrail_status_t open(const pinrail_gpu_handle_t& block, pinrail_handle_t* handle_out, uint32_t flags = 0) const {
     return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, flags, handle_out);
@@ -154,20 +135,8 @@ class GpuPool {
   void use(const pinrail_gpu_handle_t& block) const {
     EXPECT_EQ(pinrail_mpool_deregister(must(block)), PINRAIL_SUCCESS);
   }
-  pinrail_mpool_stats_t stats() const {
-    pinrail_mpool_stats_t figures{};
-    figures.size = sizeof(figures);
-    EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
-    return figures;
-  }
   // How many registrations are.
   size_t referenced() const { return pool_->ops->referenced(pool_->module); }
-  bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
-
-  pinrail_status_t status;
-
- private:
-  pinrail_mpool_t* pool_ = nullptr;
 };
 
 // What it writes to stderr.

@@ -180,7 +180,7 @@ TEST_F(Gpusm, a_driver_without_ipc_is_not_supported) {
 
 TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
   House house(without_threads());
-  GpuPoolOptions options;
+  PoolOptions options;
   options.count_limit = 2;
   GpuPool pool("gpusm", options);
   const CUdeviceptr a = alloc(4096), b = alloc(4096), c = alloc(4096);
@@ -196,7 +196,7 @@ TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
 
 TEST_F(Gpusm, without_leave_pinned_a_block_lives_as_long_as_its_registration) {
   House house(without_threads());
-  GpuPoolOptions options;
+  PoolOptions options;
   options.leave_pinned = 0;
   GpuPool pool("gpusm", options);
   const CUdeviceptr at = alloc(4096);

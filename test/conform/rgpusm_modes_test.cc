@@ -34,7 +34,7 @@ class FourModes : public ::testing::TestWithParam<int> {
     cuda_double_forget();
   }
   void make(size_t limit) {
-    GpuPoolOptions options;
+    PoolOptions options;
     options.leave_pinned = keeps() ? 1 : 0;
     options.size_limit = is_limited() ? static_cast<int64_t>(limit) : 0;
     pool_ = std::make_unique<GpuPool>("rgpusm", options);

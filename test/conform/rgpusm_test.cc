@@ -41,7 +41,7 @@ TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
 }
 
 TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
-  GpuPoolOptions options;
+  PoolOptions options;
   options.count_limit = 3;
   GpuPool pool("rgpusm", options);
   const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), d(kA, 4 * kBase, 4096),
@@ -68,7 +68,7 @@ TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
 }
 
 TEST_F(Rgpusm, pools_of_one_cache_share_its_limit_and_its_order_of_eviction) {
-  GpuPoolOptions options;
+  PoolOptions options;
   options.count_limit = 2;
   GpuPool first("rgpusm", options), second("rgpusm", options);
   const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);

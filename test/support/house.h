@@ -59,21 +59,11 @@ struct PoolOptions {
   const char* cache_name = nullptr;
 };
 
-// A pool that is destroyed at the end, with whatever is still referenced.
-class Pool {
+// A pool of whatever mpool, and what tests ask of each.
+class AnyPool {
  public:
-  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {}) {
-    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-    options.leave_pinned = wanted.leave_pinned;
-    options.size_limit = wanted.size_limit;
-    options.count_limit = wanted.count_limit;
-    options.flags = wanted.flags;
-    const pinrail_registrar_choice_t choice = lend(registrar);
-    status = pinrail_mpool_create("grdma", &choice, wanted.cache_name, &options, &pool_);
-  }
-  ~Pool() { close(PINRAIL_DESTROY_FORCE); }
-  Pool(const Pool&) = delete;
-  Pool& operator=(const Pool&) = delete;
+  AnyPool(const AnyPool&) = delete;
+  AnyPool& operator=(const AnyPool&) = delete;
 
   pinrail_status_t close(uint32_t flags = 0) {
     if (pool_ == nullptr) return PINRAIL_SUCCESS;
@@ -81,8 +71,39 @@ class Pool {
     if (closed == PINRAIL_SUCCESS) pool_ = nullptr;
     return closed;
   }
-
   pinrail_mpool_t* get() const { return pool_; }
+  pinrail_mpool_stats_t stats() const {
+    pinrail_mpool_stats_t figures{};
+    figures.size = sizeof(figures);
+    EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
+    return figures;
+  }
+  // The invariants of the pool and of its index.
+  bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
+
+  pinrail_status_t status = PINRAIL_ERR_ERROR;  // of its making
+
+ protected:
+  AnyPool() = default;
+  ~AnyPool() = default;
+  void make(const char* mpool, const pinrail_registrar_choice_t& registrar, const PoolOptions& wanted) {
+    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+    options.leave_pinned = wanted.leave_pinned;
+    options.size_limit = wanted.size_limit;
+    options.count_limit = wanted.count_limit;
+    options.flags = wanted.flags;
+    status = pinrail_mpool_create(mpool, &registrar, wanted.cache_name, &options, &pool_);
+  }
+  pinrail_mpool_t* pool_ = nullptr;
+};
+
+// One of host memory, that is destroyed at the end with whatever is still referenced.
+class Pool : public AnyPool {
+ public:
+  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {}) {
+    make("grdma", lend(registrar), wanted);
+  }
+  ~Pool() { close(PINRAIL_DESTROY_FORCE); }
 
   pinrail_status_t reg(uintptr_t base, size_t length, pinrail_handle_t* handle_out, uint32_t access = 1,
                        uint32_t flags = 0) const {
@@ -107,20 +128,6 @@ class Pool {
     EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
     return true;
   }
-  pinrail_mpool_stats_t stats() const {
-    pinrail_mpool_stats_t figures{};
-    figures.size = sizeof(figures);
-    EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
-    return figures;
-  }
-
-  // The invariants of the pool and of its index.
-  bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
-
-  pinrail_status_t status;
-
- private:
-  pinrail_mpool_t* pool_ = nullptr;
 };
 
 inline void report(uintptr_t base, size_t length) { pinrail_monitor_report(reinterpret_cast<void*>(base), length); }
