@@ -63,12 +63,11 @@ class GpuMemory {
   }
 
  private:
-  static CUmemLocation here() { return {CU_MEM_LOCATION_TYPE_DEVICE, {0}}; }
   void make_pooled() {
     CUmemPoolProps wanted{};
     wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    wanted.location = here();
+    wanted.location = cuda_double_on(0);
     if (!shareable_) {
       EXPECT_EQ(cuMemAllocAsync(&at_, kBytes, nullptr), CUDA_SUCCESS);
       return;
@@ -80,13 +79,13 @@ class GpuMemory {
   void map() {
     CUmemAllocationProp wanted{};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location = here();
+    wanted.location = cuda_double_on(0);
     if (shareable_) {
       wanted.requestedHandleTypes =
           kind_ == PINRAIL_GPU_FABRIC ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     }
     CUmemGenericAllocationHandle handle = 0;
-    const CUmemAccessDesc access = {here(), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc access = {cuda_double_on(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     EXPECT_EQ(cuMemCreate(&handle, kBytes, &wanted, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuMemMap(at_, kBytes, 0, handle, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuMemSetAccess(at_, kBytes, &access, 1), CUDA_SUCCESS);

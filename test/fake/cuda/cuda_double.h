@@ -50,6 +50,14 @@ CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes,
 /** As if that process had freed it. */
 CUresult cuda_double_foreign_free(uint32_t pid, CUdeviceptr base);
 
+/** Memory of that device. By member: in younger headers the number is one of a union. */
+static inline CUmemLocation cuda_double_on(int device) {
+  CUmemLocation location;
+  location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  location.id = device;
+  return location;
+}
+
 #ifdef __cplusplus
 }
 #endif

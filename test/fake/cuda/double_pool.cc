@@ -38,7 +38,7 @@ CUresult default_pool(State* in, CUdevice device, CUmemoryPool* pool_out) {
   if (pool == nullptr) {
     CUmemPoolProps usual{};
     usual.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    usual.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    usual.location = cuda_double_on(device);
     const CUresult made = make_pool(in, usual, &pool);
     if (made != CUDA_SUCCESS) return made;
   }
@@ -132,7 +132,7 @@ CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* fr
     CUmemPoolProps properties{};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = type;
-    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    properties.location = cuda_double_on(0);
     *pool = new CUmemPoolHandle_st{properties, id, copied, true};
     in.pools.insert(*pool);
     return CUDA_SUCCESS;

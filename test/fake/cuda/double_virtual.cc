@@ -77,7 +77,7 @@ CUresult import_descriptor(State* in, int descriptor, Handle* handle_out) {
   made.references = 1;
   made.imported = true;
   made.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  made.properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  made.properties.location = cuda_double_on(0);
   made.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   *handle_out = add(in, made);
   return CUDA_SUCCESS;

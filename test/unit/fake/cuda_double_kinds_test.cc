@@ -18,12 +18,12 @@ constexpr size_t kUnit = size_t{2} << 20;
 CUmemAllocationProp shareable(unsigned types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
   CUmemAllocationProp wanted{};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  wanted.location = cuda_double_on(0);
   wanted.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(types);
   return wanted;
 }
 
-CUmemAccessDesc read_write() { return {{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}; }
+CUmemAccessDesc read_write() { return {cuda_double_on(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}; }
 
 class CudaDoubleKinds : public ::testing::Test {
  protected:
@@ -63,7 +63,7 @@ class CudaDoubleKinds : public ::testing::Test {
     CUmemPoolProps wanted{};
     wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     wanted.handleTypes = type;
-    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    wanted.location = cuda_double_on(0);
     CUmemoryPool pool = nullptr;
     EXPECT_EQ(cuMemPoolCreate(&pool, &wanted), CUDA_SUCCESS);
     return pool;
