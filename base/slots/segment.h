@@ -13,7 +13,7 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr char kFolder[] = "/dev/shm/";
 constexpr char kPrefix[] = "pinrail-gpu.";  // then user.pid.start.segment, the last two in hexadecimal
 
-struct Header {
+struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths on a line of its own
   uint32_t magic, version, count, pid;
   uint64_t start, segment;
   alignas(64) std::atomic<uint64_t> deaths;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -87,6 +88,7 @@ class Bystander {
     if (pipe(ends) != 0) return;
     child_ = fork();
     if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nobody behind
       slots::Process own;
       const bool known = slots::this_process(&own).ok();
       const bool told = known && write(ends[1], &own, sizeof(own)) == ssize_t{sizeof(own)};
