@@ -72,6 +72,28 @@ TEST(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
   EXPECT_TRUE(are_gone(device));
 }
 
+// So long the thread has not come yet, a barrier serves many. Nobody waits here, so the thread is seldom faster.
+TEST(GcThread, a_miss_gives_back_what_is_dead_when_it_has_become_a_batch) {
+  House house(with_thread("auto"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  constexpr uintptr_t kBatch = 64;
+  for (uintptr_t i = 0; i < kBatch; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  report(kBase, 2 * kBatch * kPage);
+  pool.use(kBase - 2 * kPage, kPage);
+  EXPECT_EQ(device.live_count(), 1u);
+}
+
+TEST(GcThread, without_it_a_miss_gives_back_whatever_is_dead) {
+  House house(with_thread("never"));
+  fake::FakeRegistrar device;
+  Pool pool(device);
+  pool.use(kBase, kPage);
+  report(kBase, kPage);
+  pool.use(kBase + 2 * kPage, kPage);
+  EXPECT_EQ(device.live_count(), 1u);
+}
+
 TEST(GcThread, what_a_call_left_over_goes_back_too) {
   House house(with_thread("auto"));
   fake::FakeRegistrar device;

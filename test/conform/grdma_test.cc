@@ -147,6 +147,7 @@ TEST_F(Grdma, more_rights_make_a_wider_registration_that_displaces_the_narrow_on
   pool.use(kBase, 2 * kPage, 1);
   const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 2);
   EXPECT_EQ(wide.reg->rights, 3u);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(fake_.live_count(), 1u) << "the dominated one was idle, so it is gone";
   EXPECT_EQ(pool.must(kBase, 1, 3).reg, wide.reg);
 }

@@ -232,6 +232,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // grdma_gc.cc
   // What one miss gives back at most: an event may kill ten thousands, and one call shall not wait for all of them.
   static constexpr size_t kSome = 256;
+  // So many are summed with one barrier.
+  static constexpr size_t kBatch = 64;
   size_t drain_own(pinrail_thread_t* thread, size_t most);
   size_t drain_once(pinrail_thread_t* thread, size_t most);
   size_t sum_list(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most, uint64_t undone,
@@ -243,6 +245,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static int drain_entry(void* pool, pinrail_thread_t* thread);
   void wake_gc_hook(pinrail_gc_when_t when);
   void drain_if_due(pinrail_thread_t* thread);
+  void drain_if_many(pinrail_thread_t* thread);
 
   // grdma_invalidate_hook.cc
   void die_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
@@ -275,8 +278,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   }
   // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
   bool has_dead(const pinrail_thread_t* thread) const {
+    return gc_list_.load(std::memory_order_relaxed) != nullptr || is_overdue(thread);
+  }
+  // What was not new when it was last looked at, or may have been misjudged then. relaxed: as above.
+  bool is_overdue(const pinrail_thread_t* thread) const {
     const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);
-    return gc_list_.load(std::memory_order_relaxed) != nullptr || gc_rest_.load(std::memory_order_relaxed) != nullptr ||
+    return gc_rest_.load(std::memory_order_relaxed) != nullptr ||
            kicks_.load(std::memory_order_relaxed) != kicks_served_.load(std::memory_order_relaxed) ||
            (undone != kNoLimbo && undone != __atomic_load_n(thread->undone, __ATOMIC_RELAXED));
   }
@@ -328,6 +335,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   std::atomic<pinrail_registration_t*> gc_list_{nullptr};  // pushed by hooks, taken whole by API calls
   std::atomic<pinrail_registration_t*> gc_rest_{nullptr};  // taken from gc_list_ and too much; under the cache lock
   std::atomic<uint64_t> gc_bytes_{0};
+  std::atomic<uint64_t> gc_count_{0};                 // on gc_list_ and gc_rest_, roughly
   std::atomic<uint64_t> kicks_{0}, kicks_served_{0};  // drops of what is in limbo, or on its way there
   static constexpr uint64_t kNoLimbo = UINT64_MAX;
   std::atomic<uint64_t> limbo_undone_{

@@ -53,6 +53,7 @@ void Pool::abandon_all(pinrail_thread_t* thread) {
     gc_rest_.store(nullptr, std::memory_order_relaxed);
     gc_list_.store(nullptr, std::memory_order_relaxed);
     gc_bytes_.store(0, std::memory_order_relaxed);
+    gc_count_.store(0, std::memory_order_relaxed);
     gc_due_.store(false, std::memory_order_relaxed);
   }
   release_all(thread, Device::forgot);

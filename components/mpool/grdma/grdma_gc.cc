@@ -3,11 +3,6 @@
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
-namespace {
-
-constexpr size_t kBatch = 64;  // sums at a time, for one barrier
-
-}  // namespace
 
 // Gives back what is dead and unreferenced, of what events killed at most so many; returns how many.
 size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
@@ -60,6 +55,7 @@ size_t Pool::sum_list(pinrail_thread_t* thread, pinrail_registration_t** list, s
       batch[count++] = *list;
       if (from_hook) gc_bytes_.fetch_sub((*list)->length, std::memory_order_relaxed);  // relaxed: a bound, not exact
     }
+    if (from_hook) gc_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
     most -= count;
     given_back += sum_and_give_back(thread, batch, count, undone);
   }
@@ -132,6 +128,15 @@ int Pool::drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
 void Pool::drain_if_due(pinrail_thread_t* thread) {
   // relaxed: a hint; the list itself is taken with an acquire.
   if (gc_due_.load(std::memory_order_relaxed)) drain_own(thread, SIZE_MAX);
+}
+
+// A barrier disturbs every processor that runs one of our threads, and takes longer than a registration: so it waits
+// until it serves many, where somebody else sees to it that the wait is short.
+void Pool::drain_if_many(pinrail_thread_t* thread) {
+  const bool may_wait = gc_member_ != nullptr && !is_overdue(thread);
+  // relaxed: a hint, as above
+  if (may_wait && gc_count_.load(std::memory_order_relaxed) < kBatch) return;
+  drain_own(thread, kSome);
 }
 
 Status Pool::progress(pinrail_thread_t* thread) {

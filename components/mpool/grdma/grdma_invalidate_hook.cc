@@ -18,6 +18,7 @@ void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
     invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   if ((before & state::kPerThread) == 0 && state::references(before) != 0) return;
   const uint64_t bytes = gc_bytes_.fetch_add(reg->length, std::memory_order_relaxed) + reg->length;  // as above
+  gc_count_.fetch_add(1, std::memory_order_relaxed);                                                 // as above
   pinrail_registration_t* head = gc_list_.load(std::memory_order_relaxed);
   do {
     area_of(reg).gc_next = head;

@@ -92,7 +92,7 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
 Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   const size_t max_length = limits_of_registrar_.max_length;
   if (max_length != 0 && request.span.length() > max_length) return PINRAIL_ERR_NOT_SUPPORTED;
-  drain_own(thread, kSome);
+  drain_if_many(thread);
   // A thread that is inside its own registrar call would wait for itself: it gets one of its own (R5).
   if (request.has(PINRAIL_FLAG_CACHE_BYPASS) || thread->in_registrar != 0) {
     return register_uncached(thread, request, reg_out);
@@ -107,7 +107,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   if (entered == Entered::needs_memory) status = rcache_.ops->prepare(rcache_.module, 1);
   if (status.ok()) status = register_indexed(thread, request, &own, reg_out);
   if (!status.ok()) leave(&own);
-  drain_own(thread, kSome);  // what the new one displaced
+  drain_if_many(thread);  // also what the new one displaced
   return status;
 }
 
