@@ -15,10 +15,10 @@ void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, s
 
 }  // namespace
 
-// Between the two the entries change: readers without the lock come again with it. relaxed: the stores of entries are
-// releases.
+// Between the two the entries change: readers without the lock come again with it. seq_cst: a hook does this, and then
+// looks for registrations under way; who has entered one looks at the version, and one of the two sees the other.
 void KnownMappings::begin_change() {
-  version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 // release: pairs with read_unlocked(). relaxed: only who holds the lock writes it.
 void KnownMappings::end_change() {
@@ -51,7 +51,7 @@ bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
 
 // False if the entries were changing: nothing is known then.
 bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
-  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change()
+  const uint64_t before = version_.load(std::memory_order_seq_cst);  // pairs with begin_change(), and end_change()
   *found_out = find_at(at, verdict_out);
   return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
 }

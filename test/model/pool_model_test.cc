@@ -225,6 +225,20 @@ TEST_F(PoolModel, DISABLED_a_handle_is_spent_by_two_threads_and_killed) {
   expect_right({{[&] { spend(0); }, [&] { spend(1); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
 }
 
+// E2. Without the lock the hook sees that nobody is under way, or the index as it is afterwards.
+TEST_F(PoolModel, a_miss_against_an_invalidation) {
+  cache(kA);  // so that a miss finds all memory that it needs: each execution would keep some
+  pool_->invalidate(kA);
+  pool_->progress(0);
+  expect_right({{[&] { drop(0, hold(0, kA)); }, [&] { pool_->lose(kA); }}, [&] {
+                  pinrail_handle_t handle;
+                  if (!pool_->find(2, kA, &handle)) return;
+                  require(!pool_->is_stale(), "what was registered before the memory went is in the cache");
+                  drop(2, handle);
+                  expect_settled(false);
+                }});
+}
+
 // Counted in the state word: the last drop acts.
 class UncachedModel : public PoolModel {
  protected:

@@ -39,6 +39,8 @@ struct Device {
     int holders;  // handles that a scenario has and did not drop yet
   };
   Entry entries[4] = {};
+  std::atomic<bool> has_gone{false};  // the memory of a scenario; something else is there now
+  bool has_stale = false;             // the last one was registered before that
 
   Entry& entry(uintptr_t base) {
     for (Entry& each : entries) {
@@ -74,6 +76,7 @@ void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs
 pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, const pinrail_register_request_t*,
                                  pinrail_registration_t* reg) {
   ++device->entry(reg).registered;
+  device->has_stale = !device->has_gone.load(std::memory_order_acquire);
   return PINRAIL_SUCCESS;
 }
 pinrail_status_t device_deregister(pinrail_bound_registrar_t*, pinrail_thread_t*, pinrail_registration_t* reg,
@@ -171,6 +174,12 @@ class RealPool {
            *starts::find(starts, base) == starts::page_of(base);
   }
   void invalidate(uintptr_t base) { pool_->invalidate_range_hook(Span::of(base, kLength)); }
+  // The caller says so itself: with a store that others may see late.
+  void lose(uintptr_t base) {
+    device->has_gone.store(true, std::memory_order_release);
+    pool_->invalidate_all_kinds_hook(Span::of(base, kLength));
+  }
+  bool is_stale() const { return device->has_stale; }
   bool evict(int i) { return pool_->evict(threads[i]).ok(); }
   void progress(int i) { pool_->progress(threads[i]).ignore(); }
   const char* check() { return pool_->check(); }

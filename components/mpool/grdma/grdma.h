@@ -328,7 +328,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
   mutable Mutex pending_mutex_{LockRank::pending};
   Condition pending_done_;
-  Pending* pending_ GUARDED_BY(pending_mutex_) = nullptr;
+  // Changed under the lock. seq_cst, all of it: a hook that finds none without the lock came before whoever is entered
+  // next looks at the mapping and at the index, or behind the insert of who was here.
+  std::atomic<Pending*> pending_{nullptr};
   uint64_t tickets_ GUARDED_BY(pending_mutex_) = 0;
   size_t waiters_ GUARDED_BY(pending_mutex_) = 0;  // for another's registration
 

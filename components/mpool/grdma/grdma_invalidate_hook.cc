@@ -41,11 +41,11 @@ void Pool::invalidated_hook(void* pool, pinrail_registration_t* reg) {
 }
 
 // First those under way are marked, then the index is searched: publish() checks the mark and inserts under the same
-// lock, so that each registration is caught by the one or by the other.
+// lock, so that each registration is caught by the one or by the other. The caller has come through a full barrier.
 void Pool::invalidate_range_hook(const Span& span) {
-  {
+  if (pending_.load() != nullptr) {
     Guard guard(pending_mutex_);
-    for (Pending* other = pending_; other != nullptr; other = other->next) {
+    for (Pending* other = pending_.load(); other != nullptr; other = other->next) {
       if (other->span.overlaps(span)) other->raced = true;
     }
   }
@@ -53,6 +53,9 @@ void Pool::invalidate_range_hook(const Span& span) {
 }
 
 void Pool::invalidate_all_kinds_hook(const Span& span) {
+  // An exchange that changes nothing: the barrier for a caller who only wrote down that the memory is free.
+  Pending* nobody = nullptr;
+  pending_.compare_exchange_strong(nobody, nullptr);
   invalidate_range_hook(span);
   if (gpu_ != nullptr) gpu_->ranges()->invalidate_range_hook(span);
 }

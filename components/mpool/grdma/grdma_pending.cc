@@ -25,8 +25,8 @@ Entered Pool::enter(pinrail_thread_t* thread, const Request& request, Pending* o
   }
   own->rights |= more_rights;  // R4
   own->ticket = ++tickets_;
-  own->next = pending_;
-  pending_ = own;
+  own->next = pending_.load();
+  pending_.store(own);
   return begun == PINRAIL_ERR_NOT_FOUND ? Entered::ready : Entered::needs_memory;
 }
 
@@ -39,7 +39,7 @@ void Pool::wait_for(const Pending& other) {
 
 const Pending* Pool::covering_pending(const Pending& own) const {
   const bool exact = (config_.flags & PINRAIL_POOL_EXACT) != 0;
-  for (const Pending* other = pending_; other != nullptr; other = other->next) {
+  for (const Pending* other = pending_.load(); other != nullptr; other = other->next) {
     if (other->traits != own.traits) continue;
     const bool same =
         other->rights == own.rights && other->span.base == own.span.base && other->span.end == own.span.end;
@@ -50,22 +50,25 @@ const Pending* Pool::covering_pending(const Pending& own) const {
 }
 
 bool Pool::is_pending(uint64_t ticket) const {
-  for (const Pending* other = pending_; other != nullptr; other = other->next) {
+  for (const Pending* other = pending_.load(); other != nullptr; other = other->next) {
     if (other->ticket == ticket) return true;
   }
   return false;
 }
 
 void Pool::unlink_pending(Pending* own) {
-  for (Pending** at = &pending_; *at != nullptr; at = &(*at)->next) {
-    if (*at != own) continue;
-    *at = own->next;
+  Pending* before = pending_.load();
+  if (before == own) {
+    pending_.store(own->next);
     return;
   }
+  while (before != nullptr && before->next != own) before = before->next;
+  if (before != nullptr) before->next = own->next;
 }
 
 // Puts the registration into the index, with its maker's reference, unless an event overtook it. The check and the
-// insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index. What was
+// insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index, or finds
+// that nobody is here. What was
 // not overtaken is pending no more.
 Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
   const uint64_t counting = state::load(reg) & state::kPerThread;
@@ -79,10 +82,10 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
   touch(reg, cache_->epoch());
   const bool in_cell = counting != 0 && references::count(thread, reg, 1);
   state::set(reg, counting | state::kIndexed, in_cell ? 0 : 1);
-  leave_locked(own);
-  if (rcache_.ops->insert(rcache_.module, reg, displaced_hook, this) == PINRAIL_SUCCESS) return Published::indexed;
-  state::set(reg, counting | state::kDead);
-  return Published::alone;
+  const bool is_in = rcache_.ops->insert(rcache_.module, reg, displaced_hook, this) == PINRAIL_SUCCESS;
+  leave_locked(own);  // last: a hook that finds nobody here must find the index as it is now
+  if (!is_in) state::set(reg, counting | state::kDead);
+  return is_in ? Published::indexed : Published::alone;
 }
 
 void Pool::leave(Pending* own) {

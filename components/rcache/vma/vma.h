@@ -91,6 +91,7 @@ class Index {
   const bool exact_;
   std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
   std::atomic<uint64_t> inserts_{1};  // counted when they are done, under the index lock
+  std::atomic<uint64_t> changes_{0};  // odd while a tree changes; written under the index lock
   Starts starts_;                     // changed under the index lock
   Tree trees_[kMaxClasses];
   // Takes the index lock, and lets an event that holds it for long know that somebody waits.
@@ -105,6 +106,20 @@ class Index {
     Mutex& mutex_;
   };
   void let_others_in_hook() REQUIRES(mutex_);
+  // While one lives the trees change: who looks without the lock begins anew.
+  class Change {
+   public:
+    explicit Change(Index* index) : index_(index) { index_->count_change(); }
+    ~Change() { index_->count_change(); }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+   private:
+    Index* const index_;
+  };
+  // release: the trees are as they were before, or as they are now; pairs with the acquire loads in is_clear_hook().
+  void count_change() { changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  bool is_clear_hook(const Span& span) const;
 
   mutable std::atomic<uint32_t> waiters_{0};
   mutable Mutex mutex_{LockRank::index};

@@ -140,7 +140,10 @@ Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced
     displace(reg, displaced, arg);
     place = tree->place_for(span_of(reg));
   }
-  if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
+  {
+    const Change change(this);
+    if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
+  }
   if (!exact_) starts_.insert(reg);
   ++count_;
   // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.

@@ -8,7 +8,10 @@ namespace pinrail::vma {
 
 // False if it is not in.
 bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
-  if (!tree.remove(pool_, reg)) return false;
+  {
+    const Change change(this);
+    if (!tree.remove(pool_, reg)) return false;
+  }
   starts_.remove(reg);
   --count_;
   return true;
@@ -45,7 +48,22 @@ void Index::let_others_in_hook() {
   mutex_.lock();
 }
 
+// Whether nothing overlaps the span, as far as that can be told without the lock: of most memory that goes away nothing
+// was registered.
+bool Index::is_clear_hook(const Span& span) const {
+  const uint64_t before = changes_.load(std::memory_order_acquire);
+  const auto unchanged = [&] { return changes_.load(std::memory_order_acquire) == before; };
+  if ((before & 1) != 0) return false;
+  // acquire: pairs with the release store in class_of().
+  const uint32_t count = classes_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (trees_[i].overlap_hook(span, unchanged) != Look::absent) return false;
+  }
+  return unchanged();
+}
+
 void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) {
+  if (is_clear_hook(span)) return;
   Guard guard(mutex_);
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) take_out(trees_[i], span, false, visit_hook, arg);

@@ -54,6 +54,15 @@ class Tree {
   // The slot that contains the span, without a reference; NULL if none does.
   pinrail_registration_t* peek(const Span& span, bool exact) const;
 
+  // Whether a slot overlaps the span, without the lock: found, absent, or disturbed if the index changed meanwhile;
+  // unchanged() tells that, in acquire order.
+  template <typename Unchanged>
+  Look overlap_hook(const Span& span, Unchanged&& unchanged) const {
+    const Node* root = root_.get();
+    if (!unchanged()) return Look::disturbed;
+    return root == nullptr ? Look::absent : overlap_below_hook(root, span, unchanged);
+  }
+
   // Calls visit(reg) for slots that overlap the span until it says false, in order of base.
   template <typename Visit>
   void for_overlaps(const Span& span, Visit&& visit) const {
@@ -69,6 +78,8 @@ class Tree {
 
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
+  template <typename Unchanged>
+  static Look overlap_below_hook(const Node* node, const Span& span, Unchanged& unchanged);
 
   Path descend(Key key) const;
   void split(NodePool& pool, Path* path, unsigned level, Key key);
@@ -104,6 +115,30 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
     if (inner->reach[i].get() > span.base && !visit_node(inner->child[i].get(), span, visit)) return false;
   }
   return true;
+}
+
+// What was read of a node is not followed before it is known that nothing has changed.
+template <typename Unchanged>
+Look Tree::overlap_below_hook(const Node* node, const Span& span, Unchanged& unchanged) {
+  const uint32_t count = node->count.get();
+  const bool at_leaf = is_leaf(node);
+  if (!unchanged()) return Look::disturbed;
+  if (at_leaf) {
+    const Leaf* leaf = as_leaf(node);
+    for (uint32_t i = upper_bound(leaf->base, 0, count, span.end - 1); i > 0; --i) {
+      if (leaf->end[i - 1].get() > span.base) return Look::found;
+    }
+    return Look::absent;
+  }
+  const Inner* inner = as_inner(node);
+  for (uint32_t i = upper_bound(inner->base, 1, count, span.end - 1); i > 0; --i) {
+    if (inner->reach[i - 1].get() <= span.base) continue;
+    const Node* child = inner->child[i - 1].get();
+    if (!unchanged()) return Look::disturbed;
+    const Look look = overlap_below_hook(child, span, unchanged);
+    if (look != Look::absent) return look;
+  }
+  return Look::absent;
 }
 
 }  // namespace pinrail::vma
