@@ -35,9 +35,11 @@ struct World {
     if (dropped == Drop::stale) ++wrong;
     if (dropped == Drop::was_last && (word & state::kDead) != 0) free(reg);
   }
-  static void left(void* world, pinrail_registration_t* reg) {
-    uint64_t before;
-    if (kill(reg, &before) && state::references(before) == 0) static_cast<World*>(world)->free(reg);
+  static void left(void* world, pinrail_registration_t* const* regs, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t before;
+      if (kill(regs[i], &before) && state::references(before) == 0) static_cast<World*>(world)->free(regs[i]);
+    }
   }
 };
 
@@ -82,6 +84,42 @@ void change_some(World* world, unsigned seed, Clock::time_point end) {
       world->free(reg);
     }
   }
+}
+
+pinrail_registration_t* put(World* world, const Span& span) {
+  pinrail_registration_t* reg = nullptr;
+  if (!arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok()) return nullptr;
+  ++world->made;
+  reg->base = reinterpret_cast<void*>(span.base);
+  reg->length = span.length();
+  reg->rights = 1;
+  state::set(reg, state::kIndexed);
+  const bool in = world->index.prepare(false).ok() && world->index.insert(reg, World::left, world).ok();
+  return in ? reg : nullptr;
+}
+
+// What is in before the event is killed by it, although its neighbours come and go, and it moves in its node.
+TEST(VmaStress, an_event_finds_what_is_there_while_others_change_the_index) {
+  World world;
+  const auto end = Clock::now() + std::chrono::seconds(1);
+  const auto page = [](uintptr_t number) { return Span::of(kBase + number * kPage, kPage); };
+  std::thread neighbour([&] {
+    while (Clock::now() < end) {
+      for (uintptr_t i = 0; i < 30; i += 2) put(&world, page(i));
+      world.index.invalidate_hook({kBase, kBase + 30 * kPage}, World::left, &world);
+    }
+  });
+  uint64_t put_in = 0;
+  for (; Clock::now() < end && world.wrong == 0; ++put_in) {
+    const pinrail_registration_t* reg = put(&world, page(40));
+    const uint64_t generation = generation_of(reg);
+    world.index.invalidate_hook(page(40), World::left, &world);
+    if (generation_of(reg) == generation) ++world.wrong;  // freed, it has the next one
+  }
+  neighbour.join();
+  EXPECT_EQ(world.wrong, 0u);
+  EXPECT_GT(put_in, 1000u);
+  EXPECT_EQ(world.freed, world.made);
 }
 
 TEST(VmaStress, finds_without_a_lock_stay_right_while_others_change_the_index) {

@@ -248,9 +248,11 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void drain_if_many(pinrail_thread_t* thread);
 
   // grdma_invalidate_hook.cc
-  void die_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
-  static void displaced_hook(void* pool, pinrail_registration_t* reg);
-  static void invalidated_hook(void* pool, pinrail_registration_t* reg);
+  bool kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
+  void die_hook(pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason);
+  void push_dead_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count);
+  static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
+  static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
   // grdma_destroy.cc

@@ -8,22 +8,42 @@ void Pool::wake_gc_hook(pinrail_gc_when_t when) {
   if (gc_member_ != nullptr) host_->gc_wake_hook(host_, when);
 }
 
-// Nobody new may use it. Counted in its word and held, its last drop gives it back; else it goes onto the gc list.
-void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
+// Nobody new may use it. False if it was dead already, and has somebody who cares for it, or if its last drop will give
+// it back.
+bool Pool::kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   // Before the state word, so that whoever gives it back sees it. relaxed: ordered by that word.
   if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
   uint64_t before;
-  if (!kill(reg, &before)) return;  // it was dead already, and has somebody who cares for it
-  if (reason == PINRAIL_REASON_INVALIDATED)
-    invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-  if ((before & state::kPerThread) == 0 && state::references(before) != 0) return;
-  const uint64_t bytes = gc_bytes_.fetch_add(reg->length, std::memory_order_relaxed) + reg->length;  // as above
-  gc_count_.fetch_add(1, std::memory_order_relaxed);                                                 // as above
+  if (!kill(reg, &before)) return false;
+  // relaxed: a figure
+  if (reason == PINRAIL_REASON_INVALIDATED) invalidations_.fetch_add(1, std::memory_order_relaxed);
+  return (before & state::kPerThread) != 0 || state::references(before) == 0;
+}
+
+// Dead, and onto the gc list: all of them with one push, for others read that word.
+void Pool::die_hook(pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason) {
+  pinrail_registration_t *first = nullptr, *last = nullptr;
+  uint64_t bytes = 0, dead = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!kill_hook(regs[i], reason)) continue;
+    if (first == nullptr) last = regs[i];
+    area_of(regs[i]).gc_next = first;
+    first = regs[i];
+    bytes += first->length;
+    ++dead;
+  }
+  if (first != nullptr) push_dead_hook(first, last, bytes, dead);
+}
+
+void Pool::push_dead_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count) {
+  // relaxed: a bound, not exact
+  bytes += gc_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  gc_count_.fetch_add(count, std::memory_order_relaxed);  // as above
   pinrail_registration_t* head = gc_list_.load(std::memory_order_relaxed);
   do {
-    area_of(reg).gc_next = head;
+    area_of(last).gc_next = head;
     // release: pairs with the acquire in drain_once().
-  } while (!gc_list_.compare_exchange_weak(head, reg, std::memory_order_release, std::memory_order_relaxed));
+  } while (!gc_list_.compare_exchange_weak(head, first, std::memory_order_release, std::memory_order_relaxed));
   if (head == nullptr) wake_gc_hook(PINRAIL_GC_SOON);
   // relaxed: a hint
   if (bytes > settings_.gc_limit && !gc_due_.load(std::memory_order_relaxed)) {
@@ -32,12 +52,12 @@ void Pool::die_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   }
 }
 
-void Pool::displaced_hook(void* pool, pinrail_registration_t* reg) {
-  static_cast<Pool*>(pool)->die_hook(reg, PINRAIL_REASON_RELEASED);
+void Pool::displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
+  static_cast<Pool*>(pool)->die_hook(regs, count, PINRAIL_REASON_RELEASED);
 }
 
-void Pool::invalidated_hook(void* pool, pinrail_registration_t* reg) {
-  static_cast<Pool*>(pool)->die_hook(reg, PINRAIL_REASON_INVALIDATED);
+void Pool::invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
+  static_cast<Pool*>(pool)->die_hook(regs, count, PINRAIL_REASON_INVALIDATED);
 }
 
 // First those under way are marked, then the index is searched: publish() checks the mark and inserts under the same

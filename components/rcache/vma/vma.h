@@ -65,7 +65,6 @@ class Index {
 
  private:
   static constexpr uint32_t kMaxClasses = 64;  // 16 sets of rights x 4 sets of traits
-  static constexpr size_t kBatch = 32;
 
   bool answers(const Tree& tree, const Query& query) const {
     if (tree.traits != query.traits) return false;
@@ -82,6 +81,9 @@ class Index {
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
   void take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg)
+      REQUIRES(mutex_);
+  template <typename Goes>
+  size_t take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out, bool* is_last_out)
       REQUIRES(mutex_);
   void make_room_for_starts() REQUIRES(mutex_);
   // Under the lock; called from lambdas, which cannot say so.

@@ -17,24 +17,29 @@ bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
   return true;
 }
 
-// Removes and visits what overlaps the span (contained_only: what lies in it and is not persistent), in batches, for
-// the tree may not change while it is walked.
+template <typename Goes>
+size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
+                        bool* is_last_out) {
+  const Change change(this);
+  const Tree::Taken taken = tree.take_leaf(pool_, span, goes, regs_out);
+  for (size_t i = 0; i < taken.count; ++i) starts_.remove(regs_out[i]);
+  count_ -= taken.count;
+  *is_last_out = taken.is_last;
+  return taken.count;
+}
+
+// Removes and visits what overlaps the span (contained_only: what lies in it and is not persistent), leaf by leaf.
 void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg) {
-  pinrail_registration_t* batch[kBatch];
-  size_t found;
-  do {
-    found = 0;
-    tree.for_overlaps(span, [&](pinrail_registration_t* reg) {
-      const bool stays = contained_only && (!span.contains(span_of(reg)) || is_exempt(reg));
-      if (!stays) batch[found++] = reg;
-      return found < kBatch;
-    });
-    for (size_t i = 0; i < found; ++i) {
-      take_off(tree, batch[i]);
-      visit(arg, batch[i]);
-    }
-    if (!contained_only && found == kBatch) let_others_in_hook();
-  } while (found == kBatch);
+  const auto goes = [&](const pinrail_registration_t* reg) {
+    return !contained_only || (span.contains(span_of(reg)) && !is_exempt(reg));
+  };
+  for (bool is_last = false; !is_last;) {
+    pinrail_registration_t* regs[Leaf::kSlots];
+    const size_t count = take_leaf(tree, span, goes, regs, &is_last);
+    if (count == 0) return;
+    visit(arg, regs, count);
+    if (!contained_only && !is_last) let_others_in_hook();
+  }
 }
 
 // Between two batches of a large event: it may take milliseconds, and a miss shall not wait for all of it. What is

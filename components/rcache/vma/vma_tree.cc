@@ -159,6 +159,21 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
+// After slots of the path's leaf are gone.
+void Tree::put_right(NodePool& pool, Path* path) {
+  for (unsigned level = 1; level < path->depth; ++level) {
+    Word<uintptr_t>& reach = as_inner(path->node[level])->reach[path->slot[level]];
+    const uintptr_t now = reach_of(path->node[level - 1]);
+    if (reach.get() == now) break;
+    reach.put(now);
+  }
+  tidy(pool, path);
+}
+
+void Tree::keep_slot(Leaf* leaf, uint32_t to, uint32_t from) {
+  if (to != from) copy_slot(leaf, to, leaf, from);
+}
+
 // The leaf before (step -1) or behind (step 1) the path's; NULL if there is none.
 const Leaf* Tree::Path::beside(int step) const {
   for (unsigned level = 1; level < depth; ++level) {

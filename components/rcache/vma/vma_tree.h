@@ -51,6 +51,16 @@ class Tree {
   // False if it is not in.
   bool remove(NodePool& pool, pinrail_registration_t* reg);
 
+  // What a removal came to; is_last: nothing else that overlaps the span goes.
+  struct Taken {
+    size_t count;
+    bool is_last;
+  };
+  // Removes what overlaps the span and for which goes(reg), of the first leaf that has any: at once, for the tree need
+  // then be put right but once. regs_out: room for a leaf.
+  template <typename Goes>
+  Taken take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out);
+
   // The slot that contains the span, without a reference; NULL if none does.
   pinrail_registration_t* peek(const Span& span, bool exact) const;
 
@@ -89,6 +99,8 @@ class Tree {
   void lower_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
+  void put_right(NodePool& pool, Path* path);
+  static void keep_slot(Leaf* leaf, uint32_t to, uint32_t from);
   bool stands_alone(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
@@ -115,6 +127,36 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
     if (inner->reach[i].get() > span.base && !visit_node(inner->child[i].get(), span, visit)) return false;
   }
   return true;
+}
+
+template <typename Goes>
+Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out) {
+  const pinrail_registration_t* first = nullptr;
+  for_overlaps(span, [&](const pinrail_registration_t* reg) {
+    if (goes(reg)) first = reg;
+    return first == nullptr;
+  });
+  if (first == nullptr) return {0, true};
+  Path path = descend(key_of(span_of(first)));
+  Leaf* leaf = as_leaf(path.node[0]);
+  const uint32_t count = leaf->count.get();
+  const bool is_last = leaf->base[count - 1].get() >= span.end;
+  uint32_t kept = 0;
+  size_t taken = 0;
+  leaf->begin_change();
+  for (uint32_t i = 0; i < count; ++i) {
+    pinrail_registration_t* reg = leaf->reg[i].get();
+    if (span_of(reg).overlaps(span) && goes(reg)) {
+      regs_out[taken++] = reg;
+      if (is_exempt(reg)) --exempt_;
+    } else {
+      keep_slot(leaf, kept++, i);
+    }
+  }
+  leaf->count.put(kept);
+  leaf->end_change();
+  put_right(pool, &path);
+  return {taken, is_last};
 }
 
 // What was read of a node is not followed before it is known that nothing has changed.

@@ -125,8 +125,8 @@ typedef struct pinrail_starts {
   char *const *chunks;  /**< of the process's registrations, by number: base/core/registration_arena.h */
 } pinrail_starts_t;
 
-/** Hook context: reg has left the index. */
-typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *reg);
+/** Hook context: these have left the index; one or more, some dozens at most. */
+typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *const *regs, size_t count);
 
 typedef struct pinrail_rcache_ops {
   size_t size;

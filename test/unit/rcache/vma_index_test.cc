@@ -33,10 +33,12 @@ pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uin
 // Collects what leaves.
 struct Left {
   std::vector<pinrail_registration_t*> regs;
-  static void visit(void* arg, pinrail_registration_t* reg) {
-    uint64_t before;
-    kill(reg, &before);
-    static_cast<Left*>(arg)->regs.push_back(reg);
+  static void visit(void* arg, pinrail_registration_t* const* regs, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t before;
+      kill(regs[i], &before);
+      static_cast<Left*>(arg)->regs.push_back(regs[i]);
+    }
   }
 };
 
