@@ -96,7 +96,8 @@ bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.m
     size_class.slab_end = slab + kSlab;
   }
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
-  head->cell_bytes = static_cast<uint32_t>(needs.cell);
+  const size_t lines = needs.cell / kTailAlignment;
+  head->cells_per_line = ((uint64_t{1} << 32) + lines - 1) / lines;
   head->area_bytes = static_cast<uint32_t>(needs.area);
   head->count = chunk_count(needs);
   head->number = number(size_class.chunk);

@@ -23,11 +23,12 @@ constexpr size_t kMaxTail = size_t{64} * 1024;
 // so lies line by line: with the areas in between, every other line, it would use but half of a processor's cache.
 constexpr size_t kChunk = size_t{64} * 1024;  // size and alignment
 struct alignas(64) Chunk {
-  uint32_t cell_bytes;
   uint32_t area_bytes;
   uint32_t count;
-  uint32_t number;  // 0: there are too many
+  uint32_t number;          // 0: there are too many
+  uint64_t cells_per_line;  // as a fraction of 2^32, rounded up: nobody divides
 };
+static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint64_t{1} << 32, "and it divides exactly");
 
 // Of those that are counted per thread there are many.
 constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
@@ -68,8 +69,8 @@ char* const* chunks();
 inline void* area_of(const pinrail_registration_t* reg) {
   char* const address = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg));
   auto* chunk = reinterpret_cast<Chunk*>(address - (reinterpret_cast<uintptr_t>(address) & (kChunk - 1)));
-  const auto offset = static_cast<uint32_t>(address - first_cell(chunk));
-  return reinterpret_cast<char*>(chunk + 1) + size_t{offset / chunk->cell_bytes} * chunk->area_bytes;
+  const auto lines = static_cast<uint64_t>(address - first_cell(chunk)) / kTailAlignment;
+  return reinterpret_cast<char*>(chunk + 1) + (lines * chunk->cells_per_line >> 32) * chunk->area_bytes;
 }
 
 // Zeroed but for state and tail_size, with the generation raised and nothing else in state.

@@ -8,7 +8,8 @@
 //
 // G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that stay
 //     when nobody holds them are counted per thread (references.h), the others in their state words.
-// G2  Every registration that the device knows is linked into all_ and counted in the cache's budget.
+// G2  Every registration that the device knows is linked into all_ and counted in the cache's budget, but for a victim
+//     whose place was taken: to_release_ counts that one.
 // G3  On the LRU list stand only registrations that are counted per thread, pending, held or not; those that were
 //     sealed and found idle wait in ready_ instead, oldest first.
 // G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it

@@ -23,25 +23,33 @@ bool Cache::leave(Pool* pool) {
   return pools_.empty();
 }
 
+bool Cache::has_room_for(uint64_t bytes) const {
+  return usage_.bytes <= limits_.bytes - bytes && usage_.count < limits_.count;
+}
+
+// Whether that one suffices: what is told of to the device next takes its place in the budget at once.
+bool Cache::has_room_without(const Victim& victim, uint64_t bytes) const {
+  return usage_.bytes - victim.reg->length <= limits_.bytes - bytes && usage_.count - 1 < limits_.count;
+}
+
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
   const pinrail_registration_t* reg = admission->reg;
   Guard guard(mutex);
   if (victim->reg != nullptr) dismiss_locked(victim->owner, victim->reg);
   *victim = {};
-  if (!admission->counted) {
-    pool->count_miss();
-    epoch::move_on(epoch_word);
-    admission->counted = true;
-  }
+  if (!admission->counted) pool->count_miss();
+  admission->counted = true;
+  epoch::move_on(epoch_word);
   if (reg->length > limits_.bytes || limits_.count == 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (usage_.bytes > limits_.bytes - reg->length || usage_.count >= limits_.count) {
-    if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
-    return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-  }
   try {
     pool->lru_list_.reserve(pool->all_count_ + 1);
   } catch (const std::bad_alloc&) {
     return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  if (!has_room_for(reg->length)) {
+    if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
+    if (victim->reg == nullptr || !has_room_without(*victim, reg->length)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    dismiss_locked(victim->owner, victim->reg);
   }
   usage_.bytes += reg->length;
   usage_.count += 1;
@@ -100,12 +108,12 @@ bool Cache::anything_dead(const pinrail_thread_t* thread, const Pool* asker) con
 
 Victim Cache::claim_victim(const Pool* asker) {
   Guard guard(mutex);
+  epoch::move_on(epoch_word);
   return claim_locked(asker);
 }
 
+// In a new epoch: what was found held in an earlier search may be looked at again, once.
 Victim Cache::claim_locked(const Pool* asker) {
-  // A new epoch: what was found held in an earlier search may be looked at again, once.
-  epoch::move_on(epoch_word);
   const uint64_t now = epoch();
   while (Pool* pool = oldest_pool(asker, now)) {
     pinrail_registration_t* reg = pool->next_ready();

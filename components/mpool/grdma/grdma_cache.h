@@ -5,7 +5,8 @@
 // Threads  all functions may run together. Never in a hook.
 //
 // B1  bytes and count are those of every registration that the device was told of: from before its register_mem until
-//     after its deregister_mem. They never exceed the limits.
+//     after its deregister_mem, but for one whose place another one took that the device hears of later. They never
+//     exceed the limits.
 // B2  The process's epoch (base/core/epoch.h) rises at each miss and at each search for something to evict, too.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
@@ -55,10 +56,11 @@ class Cache {
   // True if it was the last one.
   bool leave(Pool* pool) EXCLUDES(mutex);
 
-  // Counts the registration in and links it into its pool's lists. TEMP_OUT_OF_RESOURCE: over a limit now; then
-  // victim is what claim_victim() would say, unless something dead should go first.
-  // OUT_OF_RESOURCE: over a limit for ever, or no memory for the LRU list.
-  // What victim was before, and the device has forgotten by now, is dismissed first: one lock for both.
+  // Counts the registration in and links it into its pool's lists. If room is lacking, victim is what claim_victim()
+  // would say, unless something dead should go first. SUCCESS with a victim: that is dismissed already, and must be
+  // told off before the device hears of the new one. TEMP_OUT_OF_RESOURCE: over a limit now; when the device has
+  // forgotten the victim, if there is one, it is dismissed by the next call with it. OUT_OF_RESOURCE: over a limit for
+  // ever, or no memory for the LRU list.
   Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) EXCLUDES(mutex);
   // The reverse, once the device has forgotten it.
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
@@ -93,6 +95,8 @@ class Cache {
   Condition released;  // something was dismissed
 
  private:
+  bool has_room_for(uint64_t bytes) const REQUIRES(mutex);
+  bool has_room_without(const Victim& victim, uint64_t bytes) const REQUIRES(mutex);
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);

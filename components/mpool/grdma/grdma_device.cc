@@ -86,13 +86,13 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
     const Status status = cache_->admit(thread, this, &admission, &victim);
     if (gone.reg != nullptr) end(gone.reg, gone.owner);
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say_limit(reg);
-    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
     if (victim.reg != nullptr) {
       leave_device(thread, victim);
+      if (status.ok()) end(victim.reg, victim.owner);
       if (settings_.empty_cache) empty(thread);
-    } else if (!make_room(thread)) {
-      return nothing_idle(reg);
     }
+    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
+    if (victim.reg == nullptr && !make_room(thread)) return nothing_idle(reg);
   }
 }
 

@@ -8,7 +8,8 @@
 //          insert             -     X       X       X
 //          remove             -     X       X       X
 //          invalidate_hook    -     X       X       X
-//          begin, prepare, find_locked, find_all, count, check: as insert.
+//          prepare, find_locked, find_all, count, check: as insert; begin, too, if the find before it was not sure;
+//          cancel: as find.
 // Hook     invalidate_hook() only; no function allocates with the lock held.
 //
 // I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
@@ -72,7 +73,7 @@ class Index {
   }
   __attribute__((noinline)) pinrail_registration_t* find_below(pinrail_thread_t* thread, uintptr_t base, size_t length,
                                                                uint32_t access) const;
-  bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const REQUIRES(mutex_);
+  bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const;
   pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
   bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
@@ -86,6 +87,10 @@ class Index {
   size_t take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out, bool* is_last_out)
       REQUIRES(mutex_);
   void make_room_for_starts() REQUIRES(mutex_);
+  // relaxed: a hint for begin().
+  void note_room_for_starts() REQUIRES(mutex_) {
+    has_room_for_starts_.store(starts_.has_room(), std::memory_order_relaxed);
+  }
   // Under the lock; called from lambdas, which cannot say so.
   bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
@@ -108,6 +113,17 @@ class Index {
     Mutex& mutex_;
   };
   void let_others_in_hook() REQUIRES(mutex_);
+  // What begin() or prepare() announced is used up when the insert is over (P1 of vma_pool.h).
+  class Reservation {
+   public:
+    explicit Reservation(NodePool* pool) : pool_(pool) {}
+    ~Reservation() { pool_->unreserve(); }
+    Reservation(const Reservation&) = delete;
+    Reservation& operator=(const Reservation&) = delete;
+
+   private:
+    NodePool* const pool_;
+  };
   // While one lives the trees change: who looks without the lock begins anew.
   class Change {
    public:
@@ -125,7 +141,8 @@ class Index {
 
   mutable std::atomic<uint32_t> waiters_{0};
   mutable Mutex mutex_{LockRank::index};
-  NodePool pool_ GUARDED_BY(mutex_);
+  std::atomic<bool> has_room_for_starts_{true};
+  NodePool pool_;  // changed under the index lock, but for reservations
   size_t count_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -14,25 +14,41 @@ Index::Turn::Turn(const Index& index) : mutex_(index.mutex_) {
   index.waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// The last look, and the first step of an insert: under one lock.
+// The last look, and the first step of an insert. Mostly the find before it was sure, and then nothing needs the lock.
 Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                     uint32_t* rights_out) {
-  Turn turn(*this);
-  pinrail_registration_t* reg = is_surely_absent(thread->absent, query) ? nullptr : take_locked(thread, query);
+  pinrail_registration_t* reg = nullptr;
+  if (is_surely_absent(thread->absent, query)) {
+    *rights_out = 0;
+  } else {
+    Turn turn(*this);
+    reg = take_locked(thread, query);
+    if (reg == nullptr) *rights_out = exact_ ? 0 : containing_rights(query);
+  }
   if (reg != nullptr) {
     *reg_out = reg;
     return success();
   }
-  *rights_out = exact_ ? 0 : containing_rights(query);
   pool_.reserve();
-  return pool_.covered() && starts_.has_room() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  // relaxed: a hint; without room the table takes no more.
+  const bool has_room = has_room_for_starts_.load(std::memory_order_relaxed);
+  return has_room && pool_.covered() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-// Whether the thread has just found out, without the lock, and nothing was inserted since.
+// Whether the thread has just found out, without the lock, nothing was inserted since, and nothing that it did not look
+// at could add rights.
 bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query) const {
-  return absent.index == this && absent.base == query.span.base && absent.length == query.span.length() &&
-         absent.access == (query.rights | query.traits) &&
-         absent.inserts == inserts_.load(std::memory_order_relaxed);  // relaxed: the lock is held
+  if (absent.index != this || absent.base != query.span.base || absent.length != query.span.length() ||
+      absent.access != (query.rights | query.traits))
+    return false;
+  // acquire: pairs with the release store in insert().
+  if (absent.inserts != inserts_.load(std::memory_order_acquire)) return false;
+  // acquire: pairs with the release store in class_of().
+  const uint32_t count = classes_.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (trees_[i].traits == query.traits && !exact_ && !answers(trees_[i], query)) return false;
+  }
+  return true;
 }
 
 // Memory for one insert. Allocates without the lock, for a hook may be waiting for it.
@@ -62,12 +78,10 @@ void Index::make_room_for_starts() {
   const bool made = starts_.make_room(room);
   mutex_.lock();
   if (made) starts_.room_made(room);
+  note_room_for_starts();
 }
 
-void Index::cancel() {
-  Guard guard(mutex_);
-  pool_.unreserve();
-}
+void Index::cancel() { pool_.unreserve(); }
 
 // The class's tree, made on first use.
 Tree* Index::class_of(uint32_t rights, uint32_t traits) {
@@ -128,8 +142,8 @@ uint32_t Index::containing_rights(const Query& query) const {
 }
 
 Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg) {
+  const Reservation reservation(&pool_);
   Turn turn(*this);
-  pool_.unreserve();
   Tree* tree = class_of(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
   Tree::Place place = tree->place_for(span_of(reg));
@@ -145,6 +159,7 @@ Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced
     if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
   }
   if (!exact_) starts_.insert(reg);
+  note_room_for_starts();
   ++count_;
   // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.
   inserts_.store(inserts_.load(std::memory_order_relaxed) + 1, std::memory_order_release);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // vma_pool.h - cells for nodes, set aside before they are needed, so that an insert never allocates.
 //
-// Threads  All functions under the index lock, except add(): it allocates, so it is called without.
+// Threads  All functions under the index lock, except make_slab(), for it allocates, and those on reservations.
 //
-// P1  free cells >= reservations * kPerInsert, once cover() has said true.
+// P1  free cells >= reservations * kPerInsert, once covered() has said true; an insert takes its cells before it gives
+//     its reservation back.
 // P2  Cells are given back to the system by the destructor alone (N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
@@ -49,15 +50,19 @@ class NodePool {
     }
   }
 
-  void reserve() { ++reservations_; }
-  void unreserve() { --reservations_; }
-  bool covered() const { return free_count_ >= reservations_ * kPerInsert; }
+  // Also without the lock. acq_rel: who does not see another's reservation any more sees the cells that it took.
+  void reserve() { reservations_.fetch_add(1, std::memory_order_acq_rel); }
+  void unreserve() { reservations_.fetch_sub(1, std::memory_order_acq_rel); }
+  bool covered() const {
+    const size_t reservations = reservations_.load(std::memory_order_acquire);
+    return free_count_.load(std::memory_order_acquire) >= reservations * kPerInsert;
+  }
 
   // A cell of that level, in change (odd version): fill it, then end_change(). There is one, by P1.
   Node* take(uint32_t level) {
     Node* node = free_;
     free_ = as_leaf(node)->reg[0].get() == nullptr ? nullptr : reinterpret_cast<Node*>(as_leaf(node)->reg[0].get());
-    --free_count_;
+    count_free(-1);
     node->begin_change();
     node->level.put(level);
     node->count.put(0);
@@ -72,7 +77,7 @@ class NodePool {
     node->level.put(0);
     node->end_change();
     free_ = node;
-    ++free_count_;
+    count_free(1);
   }
 
   struct Slab {
@@ -80,12 +85,18 @@ class NodePool {
   };
 
  private:
+  // Under the lock. release: see reserve().
+  void count_free(int more) {
+    free_count_.store(free_count_.load(std::memory_order_relaxed) + static_cast<size_t>(more),
+                      std::memory_order_release);
+  }
+
   static constexpr size_t kSlabBytes = 32 * kCellBytes;  // the first cell is the slab's head
 
   Slab* slabs_ = nullptr;
   Node* free_ = nullptr;
-  size_t free_count_ = 0;
-  size_t reservations_ = 0;
+  std::atomic<size_t> free_count_{0};
+  std::atomic<size_t> reservations_{0};
 };
 
 }  // namespace pinrail::vma
