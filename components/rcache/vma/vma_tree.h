@@ -141,12 +141,15 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t count = leaf->count.get();
   const bool is_last = leaf->base[count - 1].get() >= span.end;
+  // Registrations that stay are not looked at: each would be a line of memory.
+  const auto overlaps = [&](uint32_t i) { return leaf->base[i].get() < span.end && leaf->end[i].get() > span.base; };
   uint32_t kept = 0;
+  while (leaf->reg[kept].get() != first) ++kept;
   size_t taken = 0;
   leaf->begin_change();
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = kept; i < count; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
-    if (span_of(reg).overlaps(span) && goes(reg)) {
+    if (overlaps(i) && goes(reg)) {
       regs_out[taken++] = reg;
       if (is_exempt(reg)) --exempt_;
     } else {
