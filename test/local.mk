@@ -104,7 +104,8 @@ test_unit_base_base_test_SOURCES = \
 	test/support/said.h test/support/temp_folder.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \
 	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \
 	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
-	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc
+	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc \
+	test/unit/base/lru_list_test.cc
 test_unit_base_base_test_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_TINY_COMPONENT='"$(abs_top_builddir)/test/unit/base/.libs/tiny_component.so"'
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)

@@ -225,6 +225,19 @@ TEST_F(PoolModel, DISABLED_a_handle_is_spent_by_two_threads_and_killed) {
   expect_right({{[&] { spend(0); }, [&] { spend(1); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
 }
 
+// E1 holds for the second event as for the first, whichever took the registration out.
+TEST_F(PoolModel, an_event_against_the_same_event) {
+  cache(kA);
+  const pinrail_handle_t handle = hold(0, kA);
+  drop(0, handle);
+  expect_right({{[&] { pool_->invalidate(kA); },
+                 [&] {
+                   pool_->invalidate(kA);
+                   require((state::load(handle.reg) & state::kIndexed) == 0, "it may be taken after the event");
+                 }},
+                [&] { expect_settled(true); }});
+}
+
 // E2. Without the lock the hook sees that nobody is under way, or the index as it is afterwards.
 TEST_F(PoolModel, a_miss_against_an_invalidation) {
   cache(kA);  // so that a miss finds all memory that it needs: each execution would keep some

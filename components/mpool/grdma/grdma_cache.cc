@@ -27,9 +27,11 @@ bool Cache::has_room_for(uint64_t bytes) const {
   return usage_.bytes <= limits_.bytes - bytes && usage_.count < limits_.count;
 }
 
-// Whether that one suffices: what is told of to the device next takes its place in the budget at once.
-bool Cache::has_room_without(const Victim& victim, uint64_t bytes) const {
-  return usage_.bytes - victim.reg->length <= limits_.bytes - bytes && usage_.count - 1 < limits_.count;
+// Whether the victim's place in the budget is enough, and nothing of it is left over: others would use that before the
+// device has forgotten the victim.
+bool Cache::has_room_instead_of(const Victim& victim, uint64_t bytes) const {
+  const uint64_t freed = victim.reg->length;
+  return freed <= bytes && usage_.bytes - freed <= limits_.bytes - bytes && usage_.count <= limits_.count;
 }
 
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
@@ -48,7 +50,7 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
   }
   if (!has_room_for(reg->length)) {
     if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
-    if (victim->reg == nullptr || !has_room_without(*victim, reg->length)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    if (victim->reg == nullptr || !has_room_instead_of(*victim, reg->length)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     dismiss_locked(victim->owner, victim->reg);
   }
   usage_.bytes += reg->length;

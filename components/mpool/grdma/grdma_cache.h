@@ -96,7 +96,7 @@ class Cache {
 
  private:
   bool has_room_for(uint64_t bytes) const REQUIRES(mutex);
-  bool has_room_without(const Victim& victim, uint64_t bytes) const REQUIRES(mutex);
+  bool has_room_instead_of(const Victim& victim, uint64_t bytes) const REQUIRES(mutex);
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);

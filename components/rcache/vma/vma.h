@@ -124,7 +124,7 @@ class Index {
    private:
     NodePool* const pool_;
   };
-  // While one lives the trees change: who looks without the lock begins anew.
+  // While one lives a tree changes, or has changed and not all is told: who looks without the lock takes it then.
   class Change {
    public:
     explicit Change(Index* index) : index_(index) { index_->count_change(); }

@@ -20,7 +20,6 @@ bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
 template <typename Goes>
 size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
                         bool* is_last_out) {
-  const Change change(this);
   const Tree::Taken taken = tree.take_leaf(pool_, span, goes, regs_out);
   for (size_t i = 0; i < taken.count; ++i) starts_.remove(regs_out[i]);
   count_ -= taken.count;
@@ -35,9 +34,13 @@ void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_
   };
   for (bool is_last = false; !is_last;) {
     pinrail_registration_t* regs[Leaf::kSlots];
-    const size_t count = take_leaf(tree, span, goes, regs, &is_last);
-    if (count == 0) return;
-    visit(arg, regs, count);
+    {
+      // Until they were visited: an event that comes meanwhile shall not find the index clear, and be over before.
+      const Change change(this);
+      const size_t count = take_leaf(tree, span, goes, regs, &is_last);
+      if (count == 0) return;
+      visit(arg, regs, count);
+    }
     if (!contained_only && !is_last) let_others_in_hook();
   }
 }
