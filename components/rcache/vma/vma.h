@@ -99,7 +99,7 @@ class Index {
   std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
   std::atomic<uint64_t> inserts_{1};  // counted when they are done, under the index lock
   std::atomic<uint64_t> changes_{0};  // odd while a tree changes; written under the index lock
-  alignas(128) Starts starts_;        // changed under the index lock; what hits read of it stands first
+  Starts starts_;                     // changed under the index lock
   Tree trees_[kMaxClasses];
   // Takes the index lock, and lets an event that holds it for long know that somebody waits.
   class SCOPED_CAPABILITY Turn {
