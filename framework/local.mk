@@ -36,7 +36,8 @@ libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc
 noinst_LTLIBRARIES += framework/libexact.la
 framework_libexact_la_SOURCES = \
 	framework/mpool/block.h framework/mpool/exact_table.h framework/mpool/exact_cache.h \
-	framework/mpool/exact_pool.h framework/mpool/exact_hit.h framework/mpool/exact_hints.h framework/mpool/exact_dates.h framework/mpool/exact_component.h framework/mpool/exact_settings.h \
+	framework/mpool/exact_pool.h framework/mpool/exact_match.h framework/mpool/exact_allocations.h \
+	framework/mpool/exact_component.h framework/mpool/exact_settings.h \
 	framework/mpool/forward.h framework/mpool/params.h framework/mpool/say.h framework/mpool/budget.h \
 	framework/mpool/exact_settings.cc framework/mpool/exact_register.cc framework/mpool/exact_evict.cc \
 	framework/mpool/exact_references.cc framework/mpool/exact_ft.cc \

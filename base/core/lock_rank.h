@@ -21,7 +21,8 @@ enum class LockRank : uint8_t {
   gc = 12,         // members of the gc thread. Never taken in a hook, never held while one drains.
   caches = 15,     // an mpool component's caches by name. Create and destroy only.
   cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.
-  pending = 25,    // one pool's registrations under way. Hooks may take it: from here on the hook wall stands.
+  pending = 25,    // one pool's registrations under way, or what a hook has left for it to do. Hooks may take it:
+                   // from here on the hook wall stands.
   index = 30,      // one index. Leaf; hooks may take it.
   slots = 35,      // which slots of an exporter's segment are taken. Leaf; hooks write the words without it.
   tickets = 36,    // an exporter's table of descriptors. Leaf; never taken in a hook.

@@ -22,7 +22,8 @@
 //     without being 0 each.
 // C3  An ending thread adds its cells to the state words, under the lock that sums.
 // C4  Behind each near cell may stand a note of the registration that it names, from when its thread took it by its
-//     start: its entry's date, the version of the entry's line, its generation, and its pool. While that version stands
+//     start: its entry's date, the version of the entry's line, its generation, and its pool or entry in another table
+//     (allocations.h). While that version stands
 //     it is as takeable as it was (S1 of starts.h), so that a drop need not look at it: it dates the entry, and looks
 //     at the version again when it has counted. Who destroys a table has the notes of it forgotten first.
 #ifndef PINRAIL_BASE_CORE_REFERENCES_H
@@ -87,14 +88,14 @@ struct Note {
   uint32_t* date;    // of the entry
   uint32_t version;  // of its line
   uint64_t generation;
-  const void* pool;  // of the C face; without one nothing is noted
+  const void* by;  // the pool of the C face, or allocations::noted_of(); without one nothing is noted
 };
 // The calling thread has counted the registration in this near cell of its.
 inline void note_in(uint64_t* near, const Note& note) {
   // relaxed, here and below: other threads only ever clear it (forget_notes).
-  __atomic_store_n(&near[1], note.pool == nullptr ? 0 : reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
+  __atomic_store_n(&near[1], note.by == nullptr ? 0 : reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
   near[2] = note.generation;
-  near[3] = reinterpret_cast<uintptr_t>(note.pool);
+  near[3] = reinterpret_cast<uintptr_t>(note.by);
   near[4] = note.version;
 }
 // The same, if it has counted it there.
@@ -173,8 +174,9 @@ enum class Noted : uint8_t {
   stirred  // dropped, and its line has changed: it may be dead, and then the pool must hear of it
 };
 
-// Drops a reference that the calling thread took itself, without a look at the registration.
-inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle, const void** pool_out) {
+// Drops a reference that the calling thread took itself, without a look at the registration. noted_out: Note::by, if it
+// was dropped.
+inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle, const void** noted_out) {
   uint64_t* near = near_cell(thread, handle.reg);
   const uint64_t word = look(near);
   const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
@@ -184,8 +186,8 @@ inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle,
   if (near[4] != version) return Noted::no;
   start_line::use(date, epoch::load(thread->epoch));
   put(near, word - 1);
+  *noted_out = reinterpret_cast<const void*>(near[3]);  // NOLINT(performance-no-int-to-ptr)
   if (start_line::version_of(date) == version) return Noted::done;
-  *pool_out = reinterpret_cast<const void*>(near[3]);  // NOLINT(performance-no-int-to-ptr)
   return Noted::stirred;
 }
 

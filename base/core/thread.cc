@@ -43,6 +43,14 @@ struct alignas(128) Epoch {
   uint64_t now = epoch::kFirst;
 } epoch;
 
+// dates.h; what every release of GPU memory reads.
+struct alignas(128) Dates {
+  uint64_t now = 0;
+} dates;
+
+// allocations.h; what notes of GPU memory hang on.
+pinrail_start_line_t gpu_line{};
+
 // Of threads without cells; never written.
 recent::Entry no_recent[recent::kEntries];
 struct Nobodys {
@@ -107,8 +115,19 @@ Record* take_record() {
   }
   auto* record = new (std::nothrow) Record{};
   if (record == nullptr) return nullptr;
-  record->thread = {
-      sizeof(pinrail_thread_t), record_count++, 0, nobodys.cells, &undone, &epoch.now, {}, nullptr, no_recent};
+  record->thread = {sizeof(pinrail_thread_t),
+                    record_count++,
+                    0,
+                    nobodys.cells,
+                    &undone,
+                    &epoch.now,
+                    {},
+                    nullptr,
+                    no_recent,
+                    &dates.now,
+                    0,
+                    nullptr,
+                    &gpu_line};
   record->next = all_records;
   __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
   return record;
@@ -119,6 +138,7 @@ Record* take_record() {
 bool has_cells(const pinrail_thread_t* thread) { return thread->cells != nobodys.cells; }
 
 uint64_t* epoch_word() { return &epoch.now; }
+pinrail_start_line_t* line_of_gpu_memory() { return &gpu_line; }
 
 pinrail_thread_t* current_slow() {
   pthread_once(&once, prepare);

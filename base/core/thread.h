@@ -22,6 +22,8 @@ bool has_cells(const pinrail_thread_t* thread);
 
 // The process's one epoch; see epoch.h.
 uint64_t* epoch_word();
+// The process's one line that notes of GPU memory hang on; see allocations.h.
+pinrail_start_line_t* line_of_gpu_memory();
 
 // Initial-exec: this library is loaded at start or takes a few bytes of the static TLS reserve; one load per call.
 // __thread, not thread_local: that one asks at each use whether there is something to initialise.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls on a pool: check the arguments, forward.
+#include "base/core/allocations.h"
 #include "base/core/gate.h"
 #include "base/core/recent.h"
 #include "base/core/registration.h"
@@ -216,11 +217,14 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
   if (handle.reg == nullptr || thread == nullptr) return front::deregister_unusual(handle);
-  const void* pool = nullptr;
-  const references::Noted noted = references::drop_noted(thread, handle, &pool);
-  if (noted == references::Noted::done) return PINRAIL_SUCCESS;
-  if (noted == references::Noted::no) return front::deregister_usual(thread, handle);
-  return front::drop_stirred(static_cast<const pinrail_mpool_t*>(pool), thread, handle);
+  const void* noted = nullptr;
+  const references::Noted dropped = references::drop_noted(thread, handle, &noted);
+  if (dropped == references::Noted::no) return front::deregister_usual(thread, handle);
+  allocations::Entry* const entry = allocations::entry_of(noted);
+  if (entry != nullptr) allocations::date_release(thread, entry, handle.reg);
+  if (dropped == references::Noted::done) return PINRAIL_SUCCESS;
+  return front::drop_stirred(
+      entry != nullptr ? allocations::pool_of(entry) : static_cast<const pinrail_mpool_t*>(noted), thread, handle);
 }
 
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {

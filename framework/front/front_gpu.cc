@@ -1,24 +1,44 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPU memory across processes: check the arguments, forward.
+#include "base/core/allocations.h"
 #include "base/core/gate.h"
 #include "base/core/span.h"
 #include "base/core/thread.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/mpool/block.h"
 
 namespace pinrail::front {
 namespace {
 
-// A thread's first call, or a forked child's; or the gate is held, which is nothing to GPU memory. Out of line: hits
-// need no stack for it.
-__attribute__((noinline)) pinrail_status_t register_remote_first(const pinrail_mpool_t* pool,
-                                                                 const pinrail_gpu_handle_t* block, size_t offset,
-                                                                 size_t length, uint64_t how,
-                                                                 pinrail_handle_t* handle_out) {
+// Asks the pool. Out of line: hits need no stack for it. The gate may be held, which is nothing to GPU memory.
+__attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t* pool,
+                                                           const pinrail_gpu_handle_t* block, size_t offset,
+                                                           size_t length, uint32_t access, uint32_t flags,
+                                                           pinrail_handle_t* handle_out) {
+  if (pool == nullptr || block == nullptr || handle_out == nullptr || length == 0) return PINRAIL_ERR_BAD_PARAM;
+  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
+  if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
   look();
+  if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
+}
+
+// By the pool's table of allocations, if it lends one. Out of line: what was looked at need not be kept in registers
+// for who asks the pool, for any part of the allocation will do.
+__attribute__((noinline)) pinrail_status_t register_remote_usual(const pinrail_mpool_t* pool,
+                                                                 const pinrail_gpu_handle_t* block,
+                                                                 pinrail_handle_t* handle_out,
+                                                                 pinrail_thread_t* thread) {
+  using allocations::Cell, allocations::Word;
+  const pinrail_allocations_t* const table = pool->shortcut.allocations;
+  if (table == nullptr || !has_known_head(*block) ||
+      !allocations::take<Word::asked, Cell::first>(thread, *table, *block, handle_out)) {
+    return ask_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
+  }
+  return PINRAIL_SUCCESS;
 }
 
 }  // namespace
@@ -42,13 +62,13 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
 pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_handle_t* block, size_t offset,
                                                size_t length, uint32_t access, uint32_t flags,
                                                pinrail_handle_t* handle_out) {
-  if (pool == nullptr || block == nullptr || handle_out == nullptr || length == 0) return PINRAIL_ERR_BAD_PARAM;
-  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
-  if ((how & ~front::kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
-  if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* const thread = thread::current_thread;
-  if (thread == nullptr || !gate::is_open()) {
-    return front::register_remote_first(pool, block, offset, length, how, handle_out);
+  if (thread == nullptr || pool == nullptr || block == nullptr || handle_out == nullptr || flags != 0 ||
+      !gate::is_open()) {
+    return front::ask_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
-  return pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
+  if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(*block, offset, length)) {
+    return front::ask_pool_remote(pool, block, offset, length, access, flags, handle_out);
+  }
+  return front::register_remote_usual(pool, block, handle_out, thread);
 }

@@ -104,6 +104,7 @@ pinrail_host_t services() {
   host.count_references = count_references;
   host.forget_notes = forget_notes;
   host.epoch = thread::epoch_word();
+  host.gpu_line = thread::line_of_gpu_memory();
   host.chunks = arena::chunks();
   host.registrar_register = register_mem;
   host.registrar_deregister = registrar::deregister_mem;

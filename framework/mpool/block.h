@@ -44,6 +44,12 @@ inline bool has_known_head(const pinrail_gpu_handle_t& block) {
   return std::memcmp(&block, &kHead, sizeof(Head)) == 0;
 }
 
+// Whether that part of the allocation is one, and not of no bytes.
+inline bool is_inside(const pinrail_gpu_handle_t& block, size_t offset, size_t length) {
+  const size_t end = offset + length;
+  return end > offset && end <= block.length;
+}
+
 // The first line alone: BAD_PARAM, VERSION.
 inline Status check_head(const pinrail_gpu_handle_t& block) {
   if (block.magic != PINRAIL_GPU_HANDLE_MAGIC) return PINRAIL_ERR_BAD_PARAM;

@@ -2,11 +2,12 @@
 // exact_cache.h - what pools of GPU memory of one cache_name share: lock, budget, exact order of eviction. Never keys.
 //
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
-// Threads  `mutex` guards every field but `dates`. Never taken in a hook, nor by a hit.
+// Threads  `mutex` guards every field. Never taken in a hook, nor by a hit.
 //
 // B1  usage counts every registration that the registrar was told of: from before its register_mem until after its
 //     deregister_mem. It never exceeds the limits.
-// B2  Each release is dated (exact_dates.h): what is idle was used last when it was released. An epoch begins with each
+// B2  Each release is dated (base/core/dates.h): what is idle was used last when it was released. An epoch begins with
+// each
 //     registration that goes in and each search for something to evict. On the LRU list stand the indexed ones that
 //     stay when nobody holds them, held or not.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_CACHE_H
@@ -19,11 +20,11 @@
 #include <memory>
 #include <string>
 
+#include "base/core/dates.h"
 #include "base/core/lock.h"
 #include "base/core/lru_list.h"
 #include "base/core/registration_arena.h"
 #include "framework/mpool/budget.h"
-#include "framework/mpool/exact_dates.h"
 
 namespace pinrail::exact {
 
@@ -75,7 +76,6 @@ using mpool::Usage;
 struct Cache {
   explicit Cache(const Limits& wanted) : limits(wanted) {}
 
-  Dates dates;  // use() without the lock
   Mutex mutex{LockRank::cache};
   Condition changed;  // something was closed, or a pending one is settled
   const Limits limits;

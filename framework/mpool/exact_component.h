@@ -25,7 +25,12 @@ inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
 inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
 
 inline void no_shortcut(void*, pinrail_shortcut_t* shortcut_out) { *shortcut_out = {}; }
-inline void dropped_dead(void*, pinrail_thread_t*, pinrail_handle_t, uint64_t) {}  // there is no shortcut
+inline void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t) {
+  Status(guarded([&] {
+    pool_of(module)->finish(thread, handle);
+    return success();
+  })).ignore();  // it is closed; never an error
+}
 
 // What is not here the component adds.
 template <typename Forward>

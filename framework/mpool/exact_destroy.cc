@@ -12,7 +12,7 @@ namespace pinrail::exact {
 // R11: the first pool of a name makes the budget; later ones may not name another.
 Status Pool::join(const char* cache_name) {
   limits_of_registrar_ = *config_.limits;
-  name_at_ = sizeof(pinrail_registration_t) + tail_with_name(limits_of_registrar_.tail_size) - sizeof(Name);
+  allocations_.reserve(1);
   {
     Guard guard(caches_->mutex);
     std::unique_ptr<Cache>& cache = caches_->by_name[cache_name];
@@ -58,6 +58,7 @@ void Pool::leave_cache() {
 
 void Pool::add_peer(Peer* peer) {
   peer->pool = this;
+  peer->owner.pool = config_.pool;
   Guard guard(cache_->mutex);
   peer->next = peers_.load();
   peers_.store(peer, std::memory_order_release);  // release: pairs with find_peer()
@@ -139,6 +140,7 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
         if ((word & state::kIndexed) != 0) {
           unindex_locked(reg);
           kill(reg, &word);
+          allocations::stir(host_->gpu_line);  // what threads have noted of it is not true any more
         }
         references = references_of(thread, reg);
         ++cache_->closing;

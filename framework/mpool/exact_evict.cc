@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Making room and making way: idle ones are closed, oldest first. Nothing that is referenced is (R9).
-#include "framework/mpool/exact_hit.h"
+#include <algorithm>
+
+#include "framework/mpool/exact_match.h"
 
 namespace pinrail::exact {
 namespace {
@@ -32,10 +34,14 @@ void Pool::dismiss_locked(pinrail_registration_t* reg) {
   cache_->changed.notify_all();
 }
 
+// Released hits are dated in their entries, the others in the registrations.
+uint64_t Pool::last_use_locked(const pinrail_registration_t* reg) const {
+  return std::max(last_use(reg), allocations_.last_use_of(reg, place_of(name_of(reg))));
+}
+
 void Pool::unindex_locked(pinrail_registration_t* reg) {
-  const uint64_t hash = hash_of(name_of(reg));
-  table_.remove(hash, reg);
-  hints_.remove(hash, reg);
+  table_.remove(hash_of(place_of(name_of(reg))), reg);
+  hide_locked(reg);
   if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
 }
 
@@ -52,6 +58,7 @@ bool Pool::kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* r
   uint64_t word = 0;
   if (!kill(reg, &word)) return false;
   unindex_locked(reg);
+  allocations::stir(host_->gpu_line);  // releases look at the state word again, and find it dead
   const bool per_thread = (word & state::kPerThread) != 0;
   const bool is_ours = per_thread ? claim_dead(thread, reg) : state::references(word) == 0;
   if (is_ours) ++cache_->closing;
@@ -62,11 +69,11 @@ bool Pool::kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* r
 // not be closed from here, likewise. Each is caught up with at most once, and then looked at.
 pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread) {
   LruList<LruPlaceOf>& list = cache_->lru_list;
-  const uint64_t now = cache_->dates.advance();
+  const uint64_t now = dates::advance(thread);
   for (size_t looks = 2 * list.size(); looks != 0 && !list.empty(); --looks) {
     pinrail_registration_t* reg = list.top().reg;
-    const uint64_t used = last_use(reg);
     const Pool& owner = *area_of(reg).peer->pool;
+    const uint64_t used = owner.last_use_locked(reg);
     const bool out_of_reach = &owner != this && owner.limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
     if (used > list.top().epoch) {
       list.catch_up(used);
@@ -145,8 +152,8 @@ pinrail_registration_t* Pool::oldest_of_locked(const Peer& peer, uint64_t after)
   for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
     if (!each->is_process(peer)) continue;
     for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
-      if ((state::load(reg) & state::kIndexed) == 0 || last_use(reg) <= after) continue;
-      if (oldest == nullptr || last_use(reg) < last_use(oldest)) oldest = reg;
+      if ((state::load(reg) & state::kIndexed) == 0 || last_use_locked(reg) <= after) continue;
+      if (oldest == nullptr || last_use_locked(reg) < last_use_locked(oldest)) oldest = reg;
     }
   }
   return oldest;
@@ -160,7 +167,7 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
     do {
       oldest = oldest_of_locked(peer, after);
       if (oldest == nullptr) return false;
-      after = last_use(oldest);
+      after = last_use_locked(oldest);
     } while (!claim_idle_locked(thread, oldest));
   }
   evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure

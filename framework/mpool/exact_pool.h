@@ -15,9 +15,9 @@
 //     is summed again by progress().
 // X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced stays as
 //     it is, and the caller gets WOULD_BLOCK.
-// X4  No lock is held across a call of the registrar. A hit takes none (exact_hit.h).
-// X5  While a registration is sealed the cache lock is held. While one of a peer's is linked, the peer's slots stay
-//     mapped, and what it says does not change.
+// X4  No lock is held across a call of the registrar. A hit takes none (base/core/allocations.h).
+// X5  While a registration is sealed the cache lock is held, and hits do not get it. While one of a peer's is linked,
+//     the peer's slots stay mapped, and what it says does not change.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 #define PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 
@@ -30,29 +30,37 @@
 #include "base/core/references.h"
 #include "base/core/status.h"
 #include "base/slots/slots.h"
+#include "framework/mpool/exact_allocations.h"
 #include "framework/mpool/exact_cache.h"
-#include "framework/mpool/exact_hints.h"
 #include "framework/mpool/exact_settings.h"
 #include "framework/mpool/exact_table.h"
 
 namespace pinrail::exact {
 
 // Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
-// `pool` and `next` are written once; the rest under the cache lock, but who holds a registration of it reads it (X5).
-// It may serve another exporter later.
-struct Peer {
+// `pool` and `next` are written once; the rest under the cache lock, but hits read `owner` (X5). It may serve another
+// exporter later.
+struct alignas(64) Peer {
+  pinrail_owner_t owner{};  // what hits compare; pid 0: nobody
   class Pool* pool = nullptr;
   Peer* next = nullptr;
-  uint32_t pid = 0;
-  uint64_t start = 0;
-  uint64_t segment = 0;
   uint32_t users = 0;  // requests under way that name it
   pinrail_registration_t* regs = nullptr;
   const std::atomic<uint64_t>* deaths = nullptr;  // of its segment; NULL: it has none
   uint64_t deaths_seen = 0;
   std::unique_ptr<slots::Importer> slots;
 
-  bool is_process(const Peer& other) const { return pid == other.pid && start == other.start; }
+  bool is_process(const Peer& other) const { return owner.pid == other.owner.pid && owner.start == other.owner.start; }
+  bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
+    return owner.pid == pid && owner.start == start && owner.segment == segment;
+  }
+  // words: of its slots, NULL if it has none. A hit on his way to the one before may still read here.
+  void become(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
+    __atomic_store_n(&owner.pid, pid, __ATOMIC_RELEASE);
+    __atomic_store_n(&owner.start, start, __ATOMIC_RELEASE);
+    __atomic_store_n(&owner.segment, segment, __ATOMIC_RELEASE);
+    __atomic_store_n(&owner.words, reinterpret_cast<const uint64_t*>(words), __ATOMIC_RELEASE);
+  }
 };
 
 // One allocation as a request names it. The peer is needed only where it is not in the index.
@@ -100,11 +108,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   // From the index alone: NOT_FOUND. By what it is, or by where it is mapped here.
   Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
-  // exact_hit.h. Asked: a Key, or a block as it came. NULL: not sure.
-  template <typename Asked>
-  pinrail_registration_t* hit(pinrail_thread_t* thread, const Asked& asked);
+  // By what the C face answers hits itself.
+  const pinrail_allocations_t* allocations() const { return settings_.leave_pinned ? &allocations_.table() : nullptr; }
   Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  // A reference that the C face dropped may have been the last one of a dead one.
+  void finish(pinrail_thread_t* thread, pinrail_handle_t handle);
   static pinrail_status_t deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle);
   Status evict(pinrail_thread_t* thread);
   Status progress(pinrail_thread_t* thread);
@@ -154,6 +163,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   const pinrail_mpool_config_t config_;
   const Settings settings_;
   Cache* cache_ = nullptr;
+  HitCounts hits_;
+  // What is in it changes under cache_->mutex.
+  Allocations allocations_{hits_.lines(), HitCounts::kAlone};
   std::atomic<uint64_t> invalidations_{0};
 
  private:
@@ -175,9 +187,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void settle(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
-  __attribute__((noinline)) void put_back(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  __attribute__((noinline)) Status find_locked(const pinrail_thread_t* thread, const Key& key,
-                                               pinrail_registration_t** reg_out);
+  Status find_locked(const pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
   bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
   Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
@@ -188,7 +198,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
   bool claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   bool claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void finish(pinrail_thread_t* thread, pinrail_handle_t handle);
+  // Hits do not get it any more, or get it again. Before it is summed, and after.
+  void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void show_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void sum_again(pinrail_thread_t* thread);
 
   // exact_evict.cc
@@ -204,6 +216,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   pinrail_registration_t* oldest_of_locked(const Peer& peer, uint64_t after) REQUIRES(cache_->mutex);
   bool kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  // Of a pool of the cache, which has one lock for all.
+  uint64_t last_use_locked(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   Status nothing_idle(const pinrail_registration_t* own);
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
@@ -228,8 +242,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Caches* const caches_;
   pinrail_registrar_t limits_of_registrar_{};
   std::atomic<Peer*> peers_{nullptr};
-  size_t name_at_ = 0;  // where a registration of the pool has its name
-  Hints hints_;         // changed under cache_->mutex
   // Under cache_->mutex.
   Table table_;
   Pending* pending_ = nullptr;
@@ -237,7 +249,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   std::atomic<size_t> held_dead_{0};  // counted per thread, dead, and held when they were last summed
   uint64_t summed_undone_ = 0;        // *thread->undone before the first of those sums
   void* gc_member_ = nullptr;
-  HitCounts hits_;
   std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Who holds a registration that is counted per thread? Found out only when somebody must know: to evict, to close what
 // died, to destroy. A call of the driver costs a hundred times what a sum does, so they are summed one by one.
-#include "framework/mpool/exact_pool.h"
+#include "framework/mpool/exact_match.h"
 
 namespace pinrail::exact {
 namespace {
@@ -24,6 +24,16 @@ int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration
   return references;
 }
 
+void Pool::hide_locked(pinrail_registration_t* reg) { allocations_.remove(reg, place_of(name_of(reg))); }
+
+void Pool::show_locked(pinrail_registration_t* reg) {
+  if ((state::load(reg) & state::kPerThread) == 0) return;
+  const Name& name = name_of(reg);
+  const pinrail_owner_t& owner = area_of(reg).peer->owner;
+  const uint64_t slot = name.slot == nullptr ? 0 : reinterpret_cast<const uint64_t*>(name.slot) - owner.words;
+  allocations_.insert(reg, &owner, place_of(name), name.id, name.life, slot);
+}
+
 // For a drop of which the calling thread knows nothing: sealed, so that the sum is of one moment.
 bool Pool::confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle) {
   pinrail_registration_t* reg = handle.reg;
@@ -33,8 +43,10 @@ bool Pool::confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle)
     if (state::generation(word) != handle.generation || (word & state::kClaimed) != 0) return false;
     const bool indexed = (word & state::kIndexed) != 0;
     if (indexed && !state::exchange(reg, &word, word | state::kSealed)) continue;
+    if (indexed) hide_locked(reg);
     const int64_t references = references_of(thread, reg);
-    // A hit that broke the seal meanwhile made the sum worthless.
+    if (indexed) show_locked(reg);
+    // A seal that was broken meanwhile made the sum worthless.
     if (!indexed || references::unseal(reg)) return references > 0;
   }
 }
@@ -45,17 +57,17 @@ bool Pool::claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* re
   if ((word & state::kIndexed) == 0) return false;
   if ((word & state::kPerThread) == 0) return state::references(word) == 0 && claim(reg, word);
   if (!state::exchange(reg, &word, word | state::kSealed)) return false;
+  hide_locked(reg);
   const int64_t references = references_of(thread, reg);
-  if (references > 0) {
-    references::unseal(reg);
-    return false;
+  if (references <= 0 && references::forgive_sealed(reg, references)) {
+    word = state::load(reg);
+    while ((word & state::kSealed) != 0) {
+      constexpr uint64_t kGone = state::kIndexed | state::kSealed;
+      if (state::exchange(reg, &word, (word & ~kGone) | state::kDead | state::kClaimed)) return true;
+    }
   }
-  if (!references::forgive_sealed(reg, references)) return false;
-  word = state::load(reg);
-  while ((word & state::kSealed) != 0) {
-    constexpr uint64_t kGone = state::kIndexed | state::kSealed;
-    if (state::exchange(reg, &word, (word & ~kGone) | state::kDead | state::kClaimed)) return true;
-  }
+  show_locked(reg);
+  references::unseal(reg);
   return false;
 }
 

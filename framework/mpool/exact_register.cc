@@ -3,7 +3,7 @@
 #include <new>
 
 #include "base/core/guarded.h"
-#include "framework/mpool/exact_hit.h"
+#include "framework/mpool/exact_match.h"
 
 namespace pinrail::exact {
 namespace {
@@ -29,7 +29,7 @@ pinrail_register_request_t device_request(const Request& request) {
 
 // The one that answers; else one of the same range that does not, for it is of other memory: stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
-  return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
+  return table_.find(hash_of(place_of(key)), [&](pinrail_registration_t* reg) {
     const Name& name = name_of(reg);
     if (!is_same_range(name, key)) return false;
     if (is_same_memory(name, key) && is_current(name.slot, name.life)) return true;
@@ -46,20 +46,19 @@ bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* r
   return true;
 }
 
-// It is not what the hint said. Whoever summed it meanwhile believed in our count.
-void Pool::put_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  references::undo(thread, reg);
-  sum_again(thread);
-}
-
 Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
-  pinrail_registration_t* reg = hit(thread, key);
-  if (reg == nullptr) return find_locked(thread, key, reg_out);
-  *reg_out = reg;
+  const allocations::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0};
+  pinrail_handle_t handle;
+  using allocations::Cell, allocations::Word;
+  if (!allocations::take<Word::any, Cell::any>(thread, allocations_.table(), asked, &handle)) {
+    sum_again(thread);  // if it was counted in vain: who summed it meanwhile believed that
+    return find_locked(thread, key, reg_out);
+  }
+  *reg_out = handle.reg;
   return success();
 }
 
-// What hit() does not answer although it is there: it was sealed, or the table was just being changed.
+// What the table does not answer although it is there: it was sealed, or the table was just being changed.
 Status Pool::find_locked(const pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
   Guard guard(cache_->mutex);
   pinrail_registration_t* mismatch = nullptr;
@@ -240,7 +239,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     Guard guard(cache_->mutex);
     try {
       table_.reserve_one();
-      hints_.reserve(table_.count() + 1);
+      allocations_.reserve(table_.count() + 1);
       cache_->lru_list.reserve(cache_->lru_list.size() + 1);
     } catch (const std::bad_alloc&) {
       state::set(reg, counting | state::kDead);  // its maker has it all the same
@@ -252,11 +251,11 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     if (mismatch != nullptr) {
       if (kill_locked(thread, mismatch)) victims.add(mismatch);
     }
-    touch(reg, cache_->dates.advance());
+    touch(reg, dates::advance(thread));
     if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
     state::set(reg, counting | state::kIndexed);
-    table_.insert(hash_of(request.key), reg);
-    if (counting != 0) hints_.insert(hash_of(request.key), reg);
+    table_.insert(hash_of(place_of(request.key)), reg);
+    show_locked(reg);
   }
   close(thread, victims, PINRAIL_REASON_INVALIDATED);
 }
@@ -264,7 +263,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
 // The date first: after the drop it may be gone.
 pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
   Pool* const pool = static_cast<Pool*>(module);
-  touch(handle.reg, pool->cache_->dates.use(thread));
+  touch(handle.reg, dates::use(thread, nullptr));
   const bool usual = references::drop_own(thread, handle.reg);
   if (usual && (state::load(handle.reg) & state::kDead) == 0) return PINRAIL_SUCCESS;
   return guarded([&] {

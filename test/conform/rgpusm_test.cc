@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/rgpusm over the driver double: whose memory, which order, and what a block may not say. The four modes are in
 // rgpusm_modes_test.cc.
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "test/conform/gpu_house.h"
 
@@ -65,6 +67,61 @@ TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
   EXPECT_TRUE(is_in(e));
   EXPECT_FALSE(is_in(d));
   EXPECT_EQ(pool.stats().registered_count, 3u);
+}
+
+// The table that hits read grows meanwhile, and its entries move.
+TEST_F(Rgpusm, many_stay_found_and_in_the_order_of_their_releases) {
+  constexpr size_t kMany = 300;
+  GpuPool pool("rgpusm");
+  std::vector<std::unique_ptr<PeerMemory>> all;
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < kMany; ++i) {
+    all.push_back(std::make_unique<PeerMemory>(kA + static_cast<uint32_t>(i % 10), kBase * (1 + i / 10), 4096));
+    pool.use(all[i]->block);
+    held.push_back(pool.must(all[i]->block));  // a hit, and held while others come
+  }
+  const uint64_t opened = cuda_double_calls("cuIpcOpenMemHandle");
+  EXPECT_EQ(opened, kMany);
+  // The odd ones in this order, then the even ones.
+  for (size_t i = 1; i < kMany; i += 2) EXPECT_EQ(pinrail_mpool_deregister(held[i]), PINRAIL_SUCCESS);
+  for (size_t i = 0; i < kMany; i += 2) EXPECT_EQ(pinrail_mpool_deregister(held[i]), PINRAIL_SUCCESS);
+  for (size_t i = 0; i < kMany / 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  for (size_t i = 0; i < kMany; i += 2) pool.use(all[i]->block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened) << "the even ones are in";
+  for (size_t i = 1; i < kMany; i += 2) pool.use(all[i]->block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + kMany / 2) << "the odd ones are out";
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+TEST_F(Rgpusm, what_is_held_while_others_are_evicted_is_found_again) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  const pinrail_handle_t held = pool.must(a.block);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND) << "it is held";
+  const pinrail_handle_t again = pool.must(a.block);
+  EXPECT_EQ(again.reg, held.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(again), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  pool.use(a.block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 3u);
+}
+
+TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  pool.use(memory.block);
+  const pinrail_handle_t first = pool.must(memory.block), second = pool.must(memory.block);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), first.reg->base, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_ERR_BAD_PARAM);
 }
 
 TEST_F(Rgpusm, pools_of_one_cache_share_its_limit_and_its_order_of_eviction) {

@@ -61,9 +61,8 @@ void Life::end(const Life& next) {
 }
 
 void Life::introduce(exact::Peer* own) const {
-  own->pid = self_.pid;
-  own->start = self_.start;
-  own->segment = exporter_.segment();
+  const bool has_slots = exporter_.segment() != 0;
+  own->become(self_.pid, self_.start, exporter_.segment(), has_slots ? exporter_.word(0) : nullptr);
   own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
   own->deaths_seen = 0;
 }

@@ -59,8 +59,10 @@ class Pool final : public exact::Pool {
   Mutex peers_mutex_{LockRank::caches};  // who opens an exporter's segment
   exact::Peer* looked_at_ = nullptr;     // by look_around(), which one thread at a time runs
   std::atomic<bool> looking_{false};
-  std::atomic<uintptr_t> gone_base_{UINTPTR_MAX}, gone_end_{0};
-  std::atomic<bool> anything_gone_{false};
+  // Mappings here that are gone, as one range that covers all: nothing is answered until what overlaps is dead.
+  Mutex gone_mutex_{LockRank::pending};
+  uintptr_t gone_base_ GUARDED_BY(gone_mutex_) = UINTPTR_MAX, gone_end_ GUARDED_BY(gone_mutex_) = 0;
+  uint64_t gone_events_ GUARDED_BY(gone_mutex_) = 0;
 };
 
 }  // namespace pinrail::rgpusm

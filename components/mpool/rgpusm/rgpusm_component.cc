@@ -28,6 +28,11 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_rgpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, exact::Pool>;
 
+void shortcut(void* module, pinrail_shortcut_t* shortcut_out) {
+  *shortcut_out = {};
+  shortcut_out->allocations = Forward::pool_of(module)->allocations();
+}
+
 // There is no memory of one's own to register here.
 pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_SUPPORTED;
@@ -50,6 +55,7 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = exact::table<Forward>();
+  ops.shortcut = shortcut;
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

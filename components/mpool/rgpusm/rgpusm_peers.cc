@@ -7,17 +7,14 @@ namespace {
 
 constexpr int kLooks = 16;  // exporters that one round asks the kernel about
 
-bool is_peer(const exact::Peer& peer, const pinrail_gpu_handle_t& block) {
-  return peer.pid == block.pid && peer.start == block.start && peer.segment == block.segment;
-}
-
 }  // namespace
 
 Status Pool::take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) {
   Guard opening(peers_mutex_);
   {
     Guard guard(cache_->mutex);
-    exact::Peer* known = find_peer([&](const exact::Peer& peer) { return is_peer(peer, block); });
+    exact::Peer* known =
+        find_peer([&](const exact::Peer& peer) { return peer.is(block.pid, block.start, block.segment); });
     if (known != nullptr) {
       ++known->users;
       *peer_out = known;
@@ -39,11 +36,9 @@ Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out
   exact::Peer* peer = nullptr;
   {
     Guard guard(cache_->mutex);
-    peer = find_peer([](const exact::Peer& each) { return each.pid == 0; });
+    peer = find_peer([](const exact::Peer& each) { return each.owner.pid == 0; });
     if (peer == nullptr) peer = fresh.get();
-    peer->pid = block.pid;
-    peer->start = block.start;
-    peer->segment = block.segment;
+    peer->become(block.pid, block.start, block.segment, segment != nullptr ? segment->word(0) : nullptr);
     peer->deaths = segment != nullptr ? segment->deaths() : nullptr;
     peer->deaths_seen = segment != nullptr ? segment->deaths()->load() : 0;
     peer->slots = std::move(segment);
@@ -72,7 +67,7 @@ void Pool::vacate(exact::Peer* peer) {
   if (peer->regs != nullptr || peer->users != 0) return;
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
-  peer->pid = 0;
+  peer->become(0, 0, 0, nullptr);
 }
 
 // A few exporters a round: are they alive? The others in later rounds.
@@ -87,8 +82,8 @@ void Pool::look_around(pinrail_thread_t* thread) {
       Guard guard(cache_->mutex);
       looked_at_ = looked_at_ == nullptr ? first_peer() : looked_at_->next;
       if (looked_at_ == nullptr) break;
-      pid = looked_at_->pid;
-      start = looked_at_->start;
+      pid = static_cast<uint32_t>(looked_at_->owner.pid);
+      start = looked_at_->owner.start;
     }
     if (pid != 0 && !slots::is_alive(pid, start)) bury(thread, looked_at_);
   }
@@ -117,10 +112,23 @@ Status Pool::restart(pinrail_thread_t* thread) {
   return status;
 }
 
+// Several may be at it; each kills all that was said so far before it answers anything.
 void Pool::drain_invalidated(pinrail_thread_t* thread) {
-  if (!anything_gone_.exchange(false)) return;
-  const uintptr_t base = gone_base_.exchange(UINTPTR_MAX), end = gone_end_.exchange(0);
+  if (!allocations_.is_shut()) return;
+  uintptr_t base = 0, end = 0;
+  uint64_t events = 0;
+  {
+    Guard guard(gone_mutex_);
+    base = gone_base_;
+    end = gone_end_;
+    events = gone_events_;
+  }
   if (base < end) kill_local(thread, base, end - base);
+  Guard guard(gone_mutex_);
+  if (gone_events_ != events) return;
+  gone_base_ = UINTPTR_MAX;
+  gone_end_ = 0;
+  allocations_.open();
 }
 
 }  // namespace pinrail::rgpusm

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "components/mpool/rgpusm/rgpusm.h"
-#include "framework/mpool/exact_hit.h"
 
 namespace pinrail::rgpusm {
 namespace {
@@ -36,19 +35,17 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   return status;
 }
 
-// A hit needs the first line of the block and nothing of the rest: who it is of, which memory, which life. Equal to
-// what was checked when it was opened.
+// What the C face did not answer by the table of allocations; it may still be a hit.
 pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
                                       size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
   Pool* const pool = static_cast<Pool*>(exact::pool_of(module));
-  if (offset > block->length || length > block->length - offset) return PINRAIL_ERR_BAD_PARAM;
+  if (!is_inside(*block, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
-  const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0 &&
-                     !pool->anything_gone_.load(std::memory_order_acquire) && has_known_head(*block);
-  pinrail_registration_t* reg = usual ? pool->hit(thread, *block) : nullptr;
-  if (reg == nullptr) return pool->register_slowly(thread, *block, how, handle_out);
-  *handle_out = exact::handle_of(reg);
-  return PINRAIL_SUCCESS;
+  const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0 && has_known_head(*block);
+  const pinrail_allocations_t& table = pool->allocations_.table();
+  using allocations::Cell, allocations::Word;
+  if (usual && allocations::take<Word::asked, Cell::any>(thread, table, *block, handle_out)) return PINRAIL_SUCCESS;
+  return pool->register_slowly(thread, *block, how, handle_out);
 }
 
 // Everything that the block says, before anything is done with it.
@@ -69,7 +66,7 @@ pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_g
     pinrail_registration_t* reg = nullptr;
     const Status head = check_head(block);
     if (!head.ok()) return head;
-    if (anything_gone_.load(std::memory_order_acquire)) drain_invalidated(thread);  // acquire: pairs with the hook
+    drain_invalidated(thread);
     const Status status = acquire_remote(thread, block, how, &reg);
     if (status.ok()) *handle_out = exact::handle_of(reg);
     return status;
@@ -81,12 +78,14 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t
   const pinrail_gpu_handle_t copy = block;  // the caller's may change while we look
   Status status = check_block(copy);
   if (!status.ok()) return status;
-  exact::Peer* peer = nullptr;
-  status = take_peer(copy, &peer);
-  if (!status.ok()) return status;
   exact::Request request;
   request.how = how;
   request.key = key_of(copy);
+  const bool may_hit = (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && (how & PINRAIL_TRAITS_MASK) == 0;
+  if (may_hit && find(thread, request.key, reg_out).ok()) return success();
+  exact::Peer* peer = nullptr;
+  status = take_peer(copy, &peer);
+  if (!status.ok()) return status;
   request.key.peer = peer;
   request.block = &copy;
   if (peer->slots != nullptr) {

@@ -96,8 +96,12 @@ typedef struct pinrail_thread {
   uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
   uint64_t *epoch;       /**< the process's clock of uses, see base/core/epoch.h */
   pinrail_absent_t absent;
-  void *spare;  /**< the library's own: a free registration, kept for the thread's next one */
-  void *recent; /**< the library's own: what the thread asked for lately, see base/core/recent.h */
+  void *spare;           /**< the library's own: a free registration, kept for the thread's next one */
+  void *recent;          /**< the library's own: what the thread asked for lately, see base/core/recent.h */
+  uint64_t *dates;       /**< of the process: from where its uses of GPU memory are dated, see base/core/dates.h */
+  uint64_t last_date;    /**< of the thread's last such use, */
+  const void *last_used; /**< and of what that was, or NULL */
+  struct pinrail_start_line *gpu_line; /**< the process's, see base/core/allocations.h */
 } pinrail_thread_t;
 
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */
@@ -207,15 +211,45 @@ typedef struct pinrail_mpool_config {
 
 enum { PINRAIL_HOW_FLAGS_SHIFT = 32 };
 
+/** Whose GPU memory: one segment of one exporter. All words are atomic. */
+typedef struct pinrail_owner {
+  uint64_t pid, start, segment; /**< as blocks have them */
+  const uint64_t *words;        /**< of its validity slots; NULL: it has none */
+  pinrail_mpool_t *pool;        /**< the caller's; written once */
+} pinrail_owner_t;
+
+/** All that a hit needs to know of the registration of one allocation of GPU memory: a line. All words are atomic. */
+typedef struct pinrail_allocation {
+  uint64_t place; /**< its base, mixed with its owner */
+  uint64_t name;  /**< the registration and the entry's version */
+  uint64_t life;  /**< the registration's generation and the number of the slot */
+  uint64_t length;
+  uint64_t id;                  /**< the buffer id */
+  uint64_t word;                /**< what the slot's word holds as long as the memory lives */
+  const pinrail_owner_t *owner; /**< not NULL, once the entry was used */
+  uint64_t last_use;
+} pinrail_allocation_t;
+
+/** A hash table of registrations by the allocation that they are of, for readers without a lock:
+ *  base/core/allocations.h. */
+typedef struct pinrail_allocations {
+  pinrail_allocation_t *entries; /**< a power of two of them; atomic */
+  uint64_t mask;                 /**< their bytes less a line, set after `entries`; atomic */
+  uint64_t shut;                 /**< not 0: for now the pool shall be asked; atomic */
+  uint64_t *hits;                /**< of thread i: hits[16 * i], written by that thread alone */
+  uint32_t hit_threads;          /**< threads with a higher index shall ask the pool */
+} pinrail_allocations_t;
+
 /**
  * By what the C face answers hits itself, without a call: for pools whose hits need no more than an indexed, unsealed
  * registration that covers the range, counted per thread. All zero: it shall ask the pool each time.
  */
 typedef struct pinrail_shortcut {
   const pinrail_starts_t *starts;
-  uintptr_t page_mask;  /**< the registrar's granularity - 1 */
-  uint64_t *hits;       /**< of thread i: hits[16 * i], written by that thread alone */
-  uint32_t hit_threads; /**< threads with a higher index shall ask the pool */
+  uintptr_t page_mask;                      /**< the registrar's granularity - 1 */
+  uint64_t *hits;                           /**< of thread i: hits[16 * i], written by that thread alone */
+  uint32_t hit_threads;                     /**< threads with a higher index shall ask the pool */
+  const pinrail_allocations_t *allocations; /**< of peers' GPU memory; NULL: ask the pool */
 } pinrail_shortcut_t;
 
 typedef struct pinrail_mpool_ops {
@@ -390,6 +424,8 @@ struct pinrail_host {
 
   /** The process's clock of uses, see base/core/epoch.h. */
   uint64_t *epoch;
+  /** The process's line of GPU memory, see base/core/allocations.h. */
+  pinrail_start_line_t *gpu_line;
   /** Where registrations lie, by number, see base/core/registration_arena.h. */
   char *const *chunks;
 
