@@ -33,6 +33,7 @@ static_assert(sizeof(Entry) == 64, "one line");
 
 constexpr uint64_t kVersions = 0xffff;  // of a name; the registration above
 constexpr unsigned kNameShift = 16;
+constexpr uint64_t kMostAddress = (uint64_t{1} << (64 - kNameShift)) - 1;  // of a registration
 constexpr unsigned kSlotBelow = state::kGenerationShift;  // of a life: bits of the slot below its generation,
 constexpr unsigned kSlotAbove = state::kReferenceShift;   // and where those above begin
 constexpr uint64_t kMostSlots = uint64_t{1} << (64 - kSlotAbove + kSlotBelow);

@@ -43,12 +43,13 @@ class alignas(64) Allocations {
     }
   }
 
-  // A registration that nobody asks for yet. slot: its number; 0 if it has none.
+  // A registration that nobody asks for yet. slot: its number; 0 if it has none. Left out where an entry cannot say it.
   void insert(pinrail_registration_t* reg, const pinrail_owner_t* owner, uint64_t place, uint64_t id, uint64_t word,
               uint64_t slot) {
-    if (slot >= allocations::kMostSlots) return;
-    put({place, reinterpret_cast<uintptr_t>(reg) << allocations::kNameShift,
-         allocations::life_of(generation_of(reg), slot), reg->length, id, word, owner, last_use(reg)});
+    const auto address = reinterpret_cast<uintptr_t>(reg);
+    if (slot >= allocations::kMostSlots || address > allocations::kMostAddress) return;
+    put({place, address << allocations::kNameShift, allocations::life_of(generation_of(reg), slot), reg->length, id,
+         word, owner, last_use(reg)});
   }
 
   // From now on no reader gets it. What he dated there the registration takes over.
