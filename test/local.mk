@@ -439,6 +439,10 @@ test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_re
 test_conform_gpu_restart_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/mpool/exact_allocations_test
+TESTS += test/unit/mpool/exact_allocations_test
+test_unit_mpool_exact_allocations_test_SOURCES = test/unit/mpool/exact_allocations_test.cc
+test_unit_mpool_exact_allocations_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/stress/gpu_stress
 TESTS += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_house.h
