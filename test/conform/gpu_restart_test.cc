@@ -258,7 +258,7 @@ TEST_P(GpuRestart, memory_goes_away_while_the_process_restarts) {
   std::thread reporter([&] {
     while (!stop) pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
   });
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 50; ++i) {
     const pinrail_gpu_handle_t past = block_of(pool, memory);
     restart(pool);
     EXPECT_FALSE(is_alive(past));
