@@ -95,11 +95,11 @@ class Index {
   bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
 
+  Starts starts_;  // changed under the index lock; first, for it begins on a line
   const bool exact_;
   std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
   std::atomic<uint64_t> inserts_{1};  // counted when they are done, under the index lock
   std::atomic<uint64_t> changes_{0};  // odd while a tree changes; written under the index lock
-  Starts starts_;                     // changed under the index lock
   Tree trees_[kMaxClasses];
   // Takes the index lock, and lets an event that holds it for long know that somebody waits.
   class SCOPED_CAPABILITY Turn {
