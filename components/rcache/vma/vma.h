@@ -45,7 +45,7 @@ struct Query {
 class Index {
  public:
   // chunks, epoch: as the host lends them (component.h).
-  Index(bool exact, char* const* chunks, const uint64_t* epoch) : exact_(exact), starts_(chunks, epoch) {}
+  Index(bool exact, char* const* chunks, const uint64_t* epoch) : starts_(chunks, epoch), exact_(exact) {}
 
   Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                uint32_t* rights_out);
