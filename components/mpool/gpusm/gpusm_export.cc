@@ -47,9 +47,9 @@ Status Pool::identify(uintptr_t addr, size_t length, exact::Key* key_out) {
   const Status status = registrar.identify(registrar.context, reinterpret_cast<const void*>(addr), &range);
   if (!status.ok()) return status;
   if (!Span::of(range.base, range.length).contains(Span::of(addr, length))) return PINRAIL_ERR_BAD_PARAM;
-  key_out->pid = self_.pid;
-  key_out->start = self_.start;
-  key_out->segment = exporter_.segment();
+  key_out->pid = static_cast<uint32_t>(own_->owner.pid);
+  key_out->start = own_->owner.start;
+  key_out->segment = own_->owner.segment;
   key_out->base = reinterpret_cast<uintptr_t>(range.base);
   key_out->length = range.length;
   key_out->id = range.buffer_id;
