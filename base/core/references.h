@@ -40,11 +40,11 @@
 namespace pinrail::references {
 
 constexpr unsigned kNearBits = 6;
-constexpr size_t kNear = size_t{1} << kNearBits;  // cells at hand; a few lines, so that hits find them in the cache
+constexpr size_t kNear = size_t{1} << kNearBits;  // cells at hand; so few that hits find them in the cache
 constexpr unsigned kFarBits = 10;
 constexpr size_t kFar = size_t{1} << kFarBits;  // cells of what finds its near one taken
-constexpr size_t kNearWords = 5;                // a near cell, and behind it four words that its thread alone reads: C4
-constexpr size_t kWords = kNearWords * kNear + kFar;  // 10.5 KiB per thread
+constexpr size_t kNearWords = 8;                // a line: a near cell, and behind it what its thread alone reads: C4
+constexpr size_t kWords = kNearWords * kNear + kFar;  // 12 KiB per thread
 constexpr int kMost = 30000;                          // of one cell, above or below 0; beyond, the state word counts
 constexpr uint64_t kNobodys = ~uint64_t{0xffff} + 1;  // a cell that counts one reference to no registration
 
@@ -55,13 +55,15 @@ inline bool names(uint64_t cell, const pinrail_registration_t* reg) { return ((c
 
 // Neighbours in a slab, which lie one or some more lines apart, have cells of their own: as many in a row as there are
 // cells share none. (From x and x/2 together all bits of x can be told.)
-constexpr size_t spread(uintptr_t line) { return line ^ line >> 1; }
-// The words at which its cells stand.
+constexpr uintptr_t spread(uintptr_t address) { return address ^ address >> 1; }
+// The words at which its cells stand. A line of near cells for a line of registrations: so hits need but mask the bits.
+constexpr size_t kLine = kNearWords * sizeof(uint64_t);
 inline size_t near_of(const pinrail_registration_t* reg) {
-  return kNearWords * (spread(reinterpret_cast<uintptr_t>(reg) >> 6) & (kNear - 1));
+  static_assert(kLine == sizeof(pinrail_registration_t), "they are counted alike");
+  return (spread(reinterpret_cast<uintptr_t>(reg)) & (kLine * (kNear - 1))) / sizeof(uint64_t);
 }
 inline size_t far_of(const pinrail_registration_t* reg) {
-  return kNearWords * kNear + (spread(reinterpret_cast<uintptr_t>(reg) >> 6) & (kFar - 1));
+  return kNearWords * kNear + (spread(reinterpret_cast<uintptr_t>(reg)) / kLine & (kFar - 1));
 }
 // From a cell to the next one.
 constexpr size_t words_of_cell(size_t place) { return place < kNearWords * kNear ? kNearWords : 1; }

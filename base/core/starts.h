@@ -18,6 +18,7 @@
 
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
+#include "base/core/sanitizer.h"
 #include "base/core/start_line.h"
 
 namespace pinrail::starts {
@@ -34,6 +35,7 @@ constexpr unsigned kStartAt = 28;
 constexpr uintptr_t kMostStart = (uintptr_t{1} << (kHighPageShift + 32 - kStartAt)) - 1;
 constexpr unsigned kLengthAt = 6;  // in pages. A part of a page more is left to the index
 constexpr uint64_t kMostLength = uint64_t{1} << (kStartAt - kLengthAt + kPageShift);  // less than that
+constexpr uint32_t kMostLengthAndAccess = (uint32_t{1} << kStartAt) - 1;
 constexpr uint32_t kAccess = (1 << kLengthAt) - 1;
 constexpr unsigned kTraitsAt = 4;
 constexpr unsigned kTraitsShift = 12;
@@ -80,11 +82,23 @@ inline Size size_of(const pinrail_starts_t& table) {
           __atomic_load_n(&table.grown, __ATOMIC_RELAXED)};
 }
 
+// The other one, if it is of the page; else entry.
+__attribute__((always_inline)) inline const Entry* better(const Entry* entry, const Entry* other, Entry page) {
+#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
+  // The very two instructions: compilers load what is atomic on its own first, or branch. An aligned read is whole, and
+  // reads stay in order here.
+  asm("cmpl %1, %2\n\tcmove %3, %0" : "+r"(entry) : "m"(*other), "r"(page), "r"(other) : "cc");
+  return entry;
+#else
+  return load(other) == page ? other : entry;
+#endif
+}
+
 // The entry of two lines that is of the page; if none is, any. Which one it is cannot be predicted, and a wrong guess
 // would cost as much as all the rest: so both lines are fetched, at the same time, and nothing branches.
 __attribute__((always_inline)) inline const Entry* entry_in(const Line* first, const Line* second, Entry page) {
   const Entry* entry = &first->pages[0];
-  const auto look = [&](const Entry* other) { entry = load(other) == page ? other : entry; };
+  const auto look = [&](const Entry* other) { entry = better(entry, other, page); };
   look(&first->pages[1]);
   look(&first->pages[2]);
   look(&second->pages[0]);
@@ -107,10 +121,12 @@ __attribute__((always_inline)) inline const Entry* find(const pinrail_starts_t& 
   return entry_in(lines + first, lines + second, page_of(base));
 }
 
-// Whether it has all rights that are asked for, and of the traits these and no others. Nothing else may be asked for.
-inline bool allows(uint32_t extent, uint32_t access) {
-  const uint32_t asked = access_of(access);
-  return ((extent ^ asked) & (asked | kTraits)) == 0;
+// Whether it is the upper part of that start, has all rights that are asked for, and of the traits these and no others.
+// Nothing else may be asked for.
+inline bool answers(uint32_t extent, uintptr_t base, uint32_t access) {
+  constexpr uint64_t kAll = ~uint64_t{kMostLengthAndAccess} | kTraits;  // what must be equal
+  const uint64_t asked = access_of(access);
+  return ((extent ^ (asked | base >> kHighPageShift << kStartAt)) & (asked | kAll)) == 0;
 }
 
 // What an entry said when it was read.
@@ -130,10 +146,9 @@ __attribute__((always_inline)) inline bool look_up(const pinrail_starts_t& table
   const Entry page = load(entry);
   const uint32_t extent = load(start_line::extent_of(entry));
   const uint64_t life = load(start_line::life_of(entry));
-  if (page != page_of(base) || extent >> kStartAt != base >> kHighPageShift) return false;
-  if (start_line::is_changing(version)) return false;
+  if (page != page_of(base) || !answers(extent, base, access) || start_line::is_changing(version)) return false;
   // Neither a length of 0 nor one that wraps is below what is there: that is a page at least, or nothing.
-  if (length - 1 >= length_of(extent) - offset || !allows(extent, access)) return false;
+  if (length - 1 >= length_of(extent) - offset) return false;
   *found_out = {entry, arena::numbered(table.chunks, number_of(life)), generation_of(life), version};
   return true;
 }

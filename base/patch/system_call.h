@@ -7,13 +7,7 @@
 
 #include <features.h>
 
-#if defined(__SANITIZE_THREAD__)
-#define PINRAIL_UNDER_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define PINRAIL_UNDER_THREAD_SANITIZER 1
-#endif
-#endif
+#include "base/core/sanitizer.h"
 
 // Code can be patched here: x86-64 Linux with glibc. Elsewhere prepare() says NOT_SUPPORTED; and so it does under
 // ThreadSanitizer, which crashes in hooks of a thread that is ending.

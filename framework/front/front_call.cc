@@ -53,7 +53,9 @@ struct Call {
 
 // The thread counts something else in the near cell of what starts there, or the same already; or it asks once
 // more, and then what answers is remembered; or nothing that is known starts there.
-__attribute__((noinline)) pinrail_status_t register_otherwise(const Call& call) {
+__attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* pool_, void* pointer_, size_t length_,
+                                                              uint32_t access_, pinrail_handle_t* handle_out_) {
+  const Call call{pool_, pointer_, length_, access_, handle_out_};
   const pinrail_thread_t* thread = thread::current_thread;
   const pinrail_mpool_t* pool = call.pool;
   const uintptr_t addr = call.addr();
@@ -75,14 +77,14 @@ __attribute__((noinline)) pinrail_status_t register_otherwise(const Call& call) 
 __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                              uint32_t access, pinrail_handle_t* handle_out,
                                                              recent::Entry* entry) {
-  const Call call{pool, pointer, length, access, handle_out};
   const pinrail_thread_t* thread = thread::current_thread;
-  const uintptr_t addr = call.addr();
-  if (!has_start(thread, pool) || entry->candidate == addr) return register_otherwise(call);
+  const uintptr_t addr = reinterpret_cast<uintptr_t>(pointer);
+  if (!has_start(thread, pool) || entry->candidate == addr)
+    return register_otherwise(pool, pointer, length, access, handle_out);
   entry->candidate = addr;
   const size_t offset = addr & pool->shortcut.page_mask;
   if (!starts::take_first(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out)) {
-    return register_otherwise(call);
+    return register_otherwise(pool, pointer, length, access, handle_out);
   }
   recent::raise(hits_of(pool, thread));
   return PINRAIL_SUCCESS;
@@ -94,7 +96,7 @@ __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool,
                                                           recent::Entry* entry) {
   references::undo(thread::current_thread, entry->reg);
   *entry = {};
-  return register_otherwise({pool, pointer, length, access, handle_out});
+  return register_otherwise(pool, pointer, length, access, handle_out);
 }
 
 // A forced destroy left it without a pool: the last drop ends it, and that is all (R10). Memory that was counted per
