@@ -61,7 +61,7 @@ struct Nobodys {
 };
 alignas(64) Nobodys nobodys;
 
-// What a thread has to itself. 14 KiB.
+// What a thread has to itself. 16 KiB.
 struct alignas(64) Own {
   uint64_t cells[references::kWords] = {};
   recent::Entry recent[recent::kEntries];
