@@ -15,7 +15,7 @@ constexpr int kRetriesAfterRace = 3;
 // that is counted per thread.
 pinrail_shortcut_t Pool::shortcut() {
   if (starts_ == nullptr || !settings_.leave_pinned || !starts::is_start(page_mask_ + 1)) return {};
-  return {starts_, page_mask_, hits_.lines(), HitCounts::kAlone};
+  return {starts_, page_mask_, hits_.lines(), HitCounts::kAlone, nullptr};
 }
 
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {

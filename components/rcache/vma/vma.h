@@ -77,7 +77,6 @@ class Index {
   pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
   bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
-  bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(mutex_);
   Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
@@ -92,6 +91,7 @@ class Index {
     has_room_for_starts_.store(starts_.has_room(), std::memory_order_relaxed);
   }
   // Under the lock; called from lambdas, which cannot say so.
+  bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) NO_THREAD_SAFETY_ANALYSIS;
   bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
 
