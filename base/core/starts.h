@@ -30,13 +30,15 @@ using start_line::load;
 // A start: its page, the low half of whose number is an entry's page; the rest stands in the extent.
 constexpr unsigned kPageShift = 12;
 constexpr unsigned kHighPageShift = kPageShift + 32;
-// An extent: the rest of the start above, then the length, the access below.
+// An extent: the rest of the start above, then the length, a bit that all have but those of free entries, the access
+// below.
 constexpr unsigned kStartAt = 28;
 constexpr uintptr_t kMostStart = (uintptr_t{1} << (kHighPageShift + 32 - kStartAt)) - 1;
-constexpr unsigned kLengthAt = 6;  // in pages. A part of a page more is left to the index
+constexpr unsigned kLengthAt = 7;  // in pages. A part of a page more is left to the index
 constexpr uint64_t kMostLength = uint64_t{1} << (kStartAt - kLengthAt + kPageShift);  // less than that
-constexpr uint32_t kMostLengthAndAccess = (uint32_t{1} << kStartAt) - 1;
-constexpr uint32_t kAccess = (1 << kLengthAt) - 1;
+constexpr uint32_t kBelowStart = (uint32_t{1} << kStartAt) - 1;
+constexpr uint32_t kUsed = 1 << (kLengthAt - 1);
+constexpr uint32_t kAccess = kUsed - 1;
 constexpr unsigned kTraitsAt = 4;
 constexpr unsigned kTraitsShift = 12;
 constexpr uint32_t kTraits = PINRAIL_TRAITS_MASK >> kTraitsShift;
@@ -122,10 +124,10 @@ __attribute__((always_inline)) inline const Entry* find(const pinrail_starts_t& 
 }
 
 // Whether it is the upper part of that start, has all rights that are asked for, and of the traits these and no others.
-// Nothing else may be asked for.
+// Nothing else may be asked for. Of free entries false.
 inline bool answers(uint32_t extent, uintptr_t base, uint32_t access) {
-  constexpr uint64_t kAll = ~uint64_t{kMostLengthAndAccess} | kTraits;  // what must be equal
-  const uint64_t asked = access_of(access);
+  constexpr uint64_t kAll = ~uint64_t{kBelowStart} | kTraits;  // what must be equal
+  const uint64_t asked = access_of(access) | kUsed;
   return ((extent ^ (asked | base >> kHighPageShift << kStartAt)) & (asked | kAll)) == 0;
 }
 
@@ -147,7 +149,7 @@ __attribute__((always_inline)) inline bool look_up(const pinrail_starts_t& table
   const uint32_t extent = load(start_line::extent_of(entry));
   const uint64_t life = load(start_line::life_of(entry));
   if (page != page_of(base) || !answers(extent, base, access) || start_line::is_changing(version)) return false;
-  // Neither a length of 0 nor one that wraps is below what is there: that is a page at least, or nothing.
+  // What is there is longer than the offset. So neither a length of 0 nor one that wraps is below it.
   if (length - 1 >= length_of(extent) - offset) return false;
   *found_out = {entry, arena::numbered(table.chunks, number_of(life)), generation_of(life), version};
   return true;

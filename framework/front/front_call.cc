@@ -40,36 +40,23 @@ inline bool has_start(const pinrail_thread_t* thread, const pinrail_mpool_t* poo
   return pool != nullptr && thread->index < pool->shortcut.hit_threads;
 }
 
-// A register call without a flag, for who looks at it again.
-struct Call {
-  pinrail_mpool_t* pool;
-  void* pointer;
-  size_t length;
-  uint32_t access;
-  pinrail_handle_t* handle_out;
-
-  uintptr_t addr() const { return reinterpret_cast<uintptr_t>(pointer); }
-};
-
-// The thread counts something else in the near cell of what starts there, or the same already; or it asks once
-// more, and then what answers is remembered; or nothing that is known starts there.
-__attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* pool_, void* pointer_, size_t length_,
-                                                              uint32_t access_, pinrail_handle_t* handle_out_) {
-  const Call call{pool_, pointer_, length_, access_, handle_out_};
+// The thread counts something else in the near cell of what starts there, or the same already; or it asks once more,
+// and then what answers is remembered; or nothing that is known starts there.
+__attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                              uint32_t access, pinrail_handle_t* handle_out) {
   const pinrail_thread_t* thread = thread::current_thread;
-  const pinrail_mpool_t* pool = call.pool;
-  const uintptr_t addr = call.addr();
+  if (!has_start(thread, pool)) return ask_pool(pool, pointer, length, access, handle_out);
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
   recent::Entry& entry = recent::entry_for(thread, addr);
   const bool again = entry.candidate == addr && recent::is_asked_again(&entry, addr);
   entry.candidate = addr;
-  const size_t offset = addr & (has_start(thread, pool) ? pool->shortcut.page_mask : 0);
-  if (!has_start(thread, pool) || !starts::take(thread, *pool->shortcut.starts, addr - offset, offset, call.length,
-                                                call.access, pool, call.handle_out)) {
-    return ask_pool(call.pool, call.pointer, call.length, call.access, call.handle_out);
+  const size_t offset = addr & pool->shortcut.page_mask;
+  if (!starts::take(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out)) {
+    return ask_pool(pool, pointer, length, access, handle_out);
   }
-  recent::raise(hits_of(pool, thread));
-  if (!again) return PINRAIL_SUCCESS;
-  recent::remember(&entry, addr, call.length, pool, call.access, call.handle_out->reg, hits_of(pool, thread));
+  uint64_t* const hits = hits_of(pool, thread);
+  recent::raise(hits);
+  if (again) recent::remember(&entry, addr, length, pool, access, handle_out->reg, hits);
   return PINRAIL_SUCCESS;
 }
 

@@ -64,7 +64,7 @@ Start start_of(const pinrail_registration_t* reg) {
   const auto pages = static_cast<uint32_t>(reg->length >> starts::kPageShift);
   return {starts::page_of(base),
           static_cast<uint32_t>(base >> starts::kHighPageShift) << starts::kStartAt | pages << starts::kLengthAt |
-              starts::access_of(reg->rights | reg->traits),
+              starts::kUsed | starts::access_of(reg->rights | reg->traits),
           arena::number_of(reg) << starts::kNumberAt | generation_of(reg) >> state::kGenerationShift,
           epoch::short_date(last_use(reg))};
 }

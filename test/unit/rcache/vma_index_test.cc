@@ -281,6 +281,27 @@ TEST_F(IndexTest, what_is_sealed_has_no_start_until_it_is_unsealed) {
   EXPECT_EQ(index.check(), nullptr) << index.check();
 }
 
+// What is left of it in its line answers nothing, whatever part of it is asked for, and with whatever rights.
+TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_thread_t* thread = thread::current();
+  pinrail_registration_t* reg = make(0x10000, 2 * kPage, 0, 0, 0, PINRAIL_COUNTING_THREADS);
+  pinrail_handle_t handle{};
+  const char pool = 0;
+  const auto takes = [&](uintptr_t base, size_t offset) {
+    return starts::take_first(thread, *index.starts(), base, offset, 1, 0, &pool, &handle);
+  };
+  EXPECT_FALSE(takes(0, 1)) << "an entry that was never used";
+  ASSERT_TRUE(put(index, reg).ok());
+  EXPECT_TRUE(takes(0x10000, kPage));
+  EXPECT_TRUE(references::drop_own(thread, reg));
+  ASSERT_TRUE(index.remove(reg).ok());
+  for (const size_t offset : {size_t{0}, size_t{1}, kPage, 3 * kPage}) EXPECT_FALSE(takes(0x10000, offset));
+  int64_t references = 0;
+  references::sum(&reg, 1, &references);
+  EXPECT_EQ(references, 0);
+}
+
 // S4.
 TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   Index index(false, arena::chunks(), thread::epoch_word());
