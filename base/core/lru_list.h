@@ -12,8 +12,7 @@
 // U1  The epoch that the list knows of an entry is never later than its true one, so the top, once caught up, is the
 //     least recently used.
 // U2  place_of(reg) tells where the entry stands: 0: not listed; odd: in the heap, at half of it; even: in the queue,
-// at
-//     half of it less 1.
+//     at half of it less 1.
 #ifndef PINRAIL_BASE_CORE_LRU_LIST_H
 #define PINRAIL_BASE_CORE_LRU_LIST_H
 

@@ -68,8 +68,7 @@ void Pool::unlink_pending(Pending* own) {
 
 // Puts the registration into the index, with its maker's reference, unless an event overtook it. The check and the
 // insert are one step for invalidate_range_hook, which marks under the same lock before it searches the index, or finds
-// that nobody is here. What was
-// not overtaken is pending no more.
+// that nobody is here. What was not overtaken is pending no more.
 Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
   const uint64_t counting = state::load(reg) & state::kPerThread;
   Guard guard(pending_mutex_);
