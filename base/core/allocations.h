@@ -12,12 +12,10 @@
 //     entry's version first, and sums then, with a membarrier in between (references.h): who counts it, and finds the
 //     version as it was, has counted what each later sum sees.
 // A2  A version is odd while its entry is free or being filled; who reads one even version before and after the rest
-// has
-//     read what belongs together.
+//     has read what belongs together.
 // A3  Only registrations that are counted per thread are in, so a count that met a later life of one does no harm.
 // A4  As long as an entry is in, what its owner says stands still, and his words are mapped. So these are looked at
-// when
-//     the registration is held.
+//     when the registration is held.
 // A5  Notes (C4 of references.h) hang on one line of the process, that of GPU memory: after the entry of a dead one is
 //     gone its version moves on, and a release that was noted sees it.
 #ifndef PINRAIL_BASE_CORE_ALLOCATIONS_H
