@@ -29,7 +29,7 @@ namespace pinrail::allocations {
 using Entry = pinrail_allocation_t;
 static_assert(sizeof(Entry) == 64, "one line");
 
-constexpr uint64_t kVersions = 0xffff;  // of a name; the registration above
+constexpr uint64_t kVersions = 0x3fffff;  // of a name; the registration above, whose address ends with zeros
 constexpr unsigned kNameShift = 16;
 constexpr uint64_t kMostAddress = (uint64_t{1} << (64 - kNameShift)) - 1;  // of a registration
 constexpr unsigned kSlotBelow = state::kGenerationShift;  // of a life: bits of the slot below its generation,
@@ -37,8 +37,10 @@ constexpr unsigned kSlotAbove = state::kReferenceShift;   // and where those abo
 constexpr uint64_t kMostSlots = uint64_t{1} << (64 - kSlotAbove + kSlotBelow);
 constexpr uint64_t kImporters = 0xffff;  // of a slot's word: not compared
 
+static_assert(kVersions >> kNameShift == sizeof(pinrail_registration_t) - 1, "its lines have room for them");
 inline pinrail_registration_t* named_by(uint64_t name) {
-  return reinterpret_cast<pinrail_registration_t*>(name >> kNameShift);  // NOLINT(performance-no-int-to-ptr)
+  const uintptr_t address = (name & ~kVersions) >> kNameShift;
+  return reinterpret_cast<pinrail_registration_t*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 constexpr uint64_t life_of(uint64_t generation, uint64_t slot) {
   return slot >> kSlotBelow << kSlotAbove | generation | (slot & ((1 << kSlotBelow) - 1));
