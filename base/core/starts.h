@@ -207,11 +207,11 @@ inline Entry* entry_of(const pinrail_starts_t& table, const pinrail_registration
   return nullptr;
 }
 
-// For the next references that the thread takes in the same near cell: what it has just dropped is noted as its entry
-// stands now, if it has one.
+// For the next references that the thread takes in the same near cell: what it holds there is noted as its entry stands
+// now, if it has one.
 inline void note_again(const pinrail_thread_t* thread, const pinrail_starts_t& table, pinrail_handle_t handle,
                        const void* pool) {
-  if (!references::names(references::look(references::near_cell(thread, handle.reg)), handle.reg)) return;
+  if (!references::has_some(references::look(references::near_cell(thread, handle.reg)), handle.reg)) return;
   const Entry* entry = entry_of(table, handle.reg);
   if (entry == nullptr) return;
   const uint32_t version = start_line::version_of(entry);

@@ -130,19 +130,18 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
 }
 
 // The line of its start has changed since the reference was taken and noted, or nothing was noted, or another thread
-// took it. What is alive still is noted for the next time.
+// took it. If it has an entry, that is noted for the next time; before the drop, for after it, it may be gone.
 __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* thread, pinrail_handle_t handle) {
   // The pool is looked at only if the handle is of this life: else it may be gone.
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan);
   if (ours != handle.generation) return deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
-  if (pool->shortcut.starts == nullptr || !references::drop_dated(thread, handle.reg, thread->epoch)) {
-    return deregister_in_pool(pool, thread, handle);
-  }
-  const uint64_t after = state::load(handle.reg);
-  if ((after & state::kDead) != 0) return drop_dead(pool, thread, handle, after);
+  if (pool->shortcut.starts == nullptr) return deregister_in_pool(pool, thread, handle);
   starts::note_again(thread, *pool->shortcut.starts, handle, pool);
-  return PINRAIL_SUCCESS;
+  if (!references::drop_dated(thread, handle.reg, thread->epoch)) return deregister_in_pool(pool, thread, handle);
+  const uint64_t after = state::load(handle.reg);
+  if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
+  return drop_dead(pool, thread, handle, after);
 }
 
 // Dropped, while something came to the line of its start, or left it: perhaps this one.
