@@ -264,7 +264,8 @@ TEST_P(GrdmaFt, a_registrar_that_refuses_a_restart_is_asked_again_and_nothing_ha
   const pinrail_handle_t held = take(pool_, place(0));
   use(pool_, place(1));
   const pinrail_mpool_stats_t before = stats(pool_);
-  for (const pinrail_status_t refusal : {PINRAIL_ERR_OUT_OF_RESOURCE, static_cast<pinrail_status_t>(-999)}) {
+  // -15: of the type, but no status.
+  for (const pinrail_status_t refusal : {PINRAIL_ERR_OUT_OF_RESOURCE, static_cast<pinrail_status_t>(-15)}) {
     reopened_.refusal = refusal;
     EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART),
               refusal == PINRAIL_ERR_OUT_OF_RESOURCE ? refusal : PINRAIL_ERR_ERROR);
