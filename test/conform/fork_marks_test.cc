@@ -137,17 +137,21 @@ TEST_F(ForkMarks, a_child_begins_without_marks) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [this] {
+        const unsigned at_first = seen();
         const House own{Settings{{"registrar_fork_marks", "always"}}};
         fake::FakeRegistrar device;
         const Pool inner(device, not_kept());
         const pinrail_handle_t taken = inner.must(page(4), kPage);
         const unsigned held = seen();
         pinrail_mpool_deregister(taken);
-        return ChildAnswer{held, seen()};
+        return ChildAnswer{at_first, held, seen()};
       },
       &answer));
-  EXPECT_EQ(answer[0], 0b11101100);
-  EXPECT_EQ(answer[1], 0b11111100);
+  // Where pages are missing the child may map something else by and by.
+  constexpr int64_t kThere = 0b11111100;
+  EXPECT_EQ(answer[0], kThere);
+  EXPECT_EQ(answer[1] & kThere, 0b11101100);
+  EXPECT_EQ(answer[2] & kThere, kThere);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
