@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // allocations.h - which registration is of this very allocation of GPU memory? The readers' side of a hash table that a
-// pool keeps: a hit compares all that names the allocation with one entry, a line, and leaves the registration alone.
-// The two lines where it may stand are fetched at the same time; what is known of its owner is short and stays at hand.
+// pool keeps: a hit compares what names the allocation with one entry, and leaves the registration alone. The two lines
+// where it may stand, with two entries each, are fetched at the same time; owners are few and stay at hand.
+//
+// What an allocation alone has is compared in full: whose it is, and the life of its validity slot, or, where it has no
+// slot, its buffer id. The rest follows from that, and is compared by a sum of 32 bits: so a block that somebody has
+// spoilt is not taken for another either.
 //
 // The table may say "not here" of anything; then the pool is asked. So readers need no locks.
 //
 // Owns     nothing. The pool owns table and owners (component.h) and changes them while others read.
 // Threads  all functions at any time.
 //
-// A1  An entry names a registration only while that is indexed and not sealed. Who kills or seals one changes the
-//     entry's version first, and sums then, with a membarrier in between (references.h): who counts it, and finds the
-//     version as it was, has counted what each later sum sees.
-// A2  A version is odd while its entry is free or being filled; who reads one even version before and after the rest
-//     has read what belongs together.
+// A1  An entry names a registration only while that is indexed and not sealed. Who kills or seals one takes its entry
+//     out first, and sums then, with a membarrier in between (references.h). So who counts what an entry names, and
+//     then finds it there as it was, has counted what each later sum sees; and if it was out and in again meanwhile,
+//     then nobody killed it.
+// A2  The version in an entry's tag is odd while the entry is changed. Who finds one tag, and one life, before and
+// after
+//     he has read the rest has read what belongs together: a life is one registration's, and that has one name.
 // A3  Only registrations that are counted per thread are in, so a count that met a later life of one does no harm.
 // A4  As long as an entry is in, what its owner says stands still, and his words are mapped. So these are looked at
 //     when the registration is held.
@@ -22,59 +28,67 @@
 #define PINRAIL_BASE_CORE_ALLOCATIONS_H
 
 #include "base/core/dates.h"
+#include "base/core/figure.h"
 #include "base/core/references.h"
+#include "base/core/registration_arena.h"
+#include "base/core/sanitizer.h"
 
 namespace pinrail::allocations {
 
 using Entry = pinrail_allocation_t;
-static_assert(sizeof(Entry) == 64, "one line");
+constexpr size_t kEntries = 2;  // of a line
+static_assert(kEntries * sizeof(Entry) == 64, "one line of memory");
 
-constexpr uint64_t kVersions = 0x3fffff;  // of a name; the registration above, whose address ends with zeros
-constexpr unsigned kNameShift = 16;
-constexpr uint64_t kMostAddress = (uint64_t{1} << (64 - kNameShift)) - 1;  // of a registration
-constexpr unsigned kSlotBelow = state::kGenerationShift;  // of a life: bits of the slot below its generation,
-constexpr unsigned kSlotAbove = state::kReferenceShift;   // and where those above begin
-constexpr uint64_t kMostSlots = uint64_t{1} << (64 - kSlotAbove + kSlotBelow);
-constexpr uint64_t kImporters = 0xffff;  // of a slot's word: not compared
-
-static_assert(kVersions >> kNameShift == sizeof(pinrail_registration_t) - 1, "its lines have room for them");
-inline pinrail_registration_t* named_by(uint64_t name) {
-  const uintptr_t address = (name & ~kVersions) >> kNameShift;
-  return reinterpret_cast<pinrail_registration_t*>(address);  // NOLINT(performance-no-int-to-ptr)
-}
-constexpr uint64_t life_of(uint64_t generation, uint64_t slot) {
-  return slot >> kSlotBelow << kSlotAbove | generation | (slot & ((1 << kSlotBelow) - 1));
-}
-constexpr uint64_t generation_of(uint64_t life) { return life & state::kGenerationMask; }
-constexpr uint64_t slot_of(uint64_t life) {
-  return life >> kSlotAbove << kSlotBelow | (life & ((1 << kSlotBelow) - 1));
-}
-
-// acquire: pairs with the pool's release stores.
+// acquire: pairs with the pool's release stores (exact_allocations.h).
 inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-// What names an allocation, in the words of a block: whoever has one asks with that.
-struct Asked {
-  uint32_t pid;
-  uint64_t start, segment;
-  uint64_t base, length, buffer_id;
-  uint64_t slot_word;
-};
-
-// What an entry keeps of the base: with the owner beside it, as good as that; and by itself hardly ever another's.
-inline uint64_t place_of(uint64_t pid, uint64_t start, uint64_t segment, uint64_t base) {
-  return ((start ^ segment) + pid) ^ base;
+// A life: the registration's number above (registration_arena.h), its generation below.
+constexpr unsigned kNumberAt = 36;
+static_assert(state::kGenerations >> kNumberAt == 0 && arena::kMostNumber >> (64 - kNumberAt) == 0,
+              "they share a word");
+constexpr uint64_t generation_of(uint64_t life) { return (life & state::kGenerations) << state::kGenerationShift; }
+constexpr uint64_t number_of(uint64_t life) { return life >> kNumberAt; }
+constexpr uint64_t life_of(uint64_t number, uint64_t generation) {
+  return number << kNumberAt | generation >> state::kGenerationShift;
 }
-// Of a product, where all bits of the place are in. Its halves by themselves are not enough for a first home: below the
-// upper one's bits neighbours stay neighbours.
+
+// A tag: the owner's number above, then the version, the sum below.
+constexpr unsigned kOwnerAt = 48, kVersionAt = 32;
+constexpr uint64_t kNobody = 0;  // the number of whom no block can name
+constexpr uint64_t kMostOwners = 0xffff;
+constexpr bool is_changing(uint64_t tag) { return (tag >> kVersionAt & 1) != 0; }
+constexpr uint64_t owner_of(uint64_t tag) { return tag >> kOwnerAt; }
+constexpr uint32_t sum_of(uint64_t tag) { return static_cast<uint32_t>(tag); }
+
+// The life of a slot, as a key: the slot below, what its word counts above.
+constexpr unsigned kSlotBits = 24;
+constexpr uint64_t kImporters = 0xffff;  // of a slot's word: not compared
+constexpr unsigned kWordShift = 17;      // nor its bit "dead"; a word that has it is no living one's
+constexpr bool is_keyed(uint64_t slot, uint64_t word) {
+  return (slot >> kSlotBits | word >> (64 - kSlotBits + kWordShift)) == 0;
+}
+constexpr uint64_t key_of_slot(uint64_t slot, uint64_t word) { return word >> kWordShift << kSlotBits | slot; }
+constexpr uint64_t slot_of(uint64_t key) { return key & ((uint64_t{1} << kSlotBits) - 1); }
+
+// Keys are entered in a disguise that each owner has of his own, for all count their slots and buffers alike.
+inline uint64_t disguise(uint64_t pid, uint64_t start, uint64_t segment) {
+  return ((start ^ segment) + pid) * 0x9E3779B97F4A7C15u;
+}
+
+inline uint32_t sum_over(uint64_t base, uint64_t length, uint64_t id) {
+  const uint64_t all = base ^ (length << 23 | length >> 41) ^ (id << 47 | id >> 17);
+  return static_cast<uint32_t>(all * 0xD6E8FEB86659FD93u >> 32);
+}
+
+// Two rounds: after one, keys in a row, which is how ids and slots are counted, leave some lines empty and meet in
+// others.
 struct Hash {
-  uint64_t first, second;
+  uint64_t first, second;  // from bit 6 on, a line's
 };
-inline Hash hash_of(uint64_t place) {
-  __extension__ typedef unsigned __int128 Wide;
-  const Wide product = static_cast<Wide>(place) * 0xD6E8FEB86659FD93u;
-  const auto lower = static_cast<uint64_t>(product);
-  return {static_cast<uint64_t>(product >> 64) ^ lower, lower >> 32};
+inline Hash hash_of(uint64_t key) {
+  uint64_t hash = key * 0xD6E8FEB86659FD93u;
+  hash = (hash ^ hash >> 32) * 0x9E3779B97F4A7C15u;
+  return {hash >> 32, hash >> 8};
 }
 
 // mask: of the table, loaded before the entries; those of a larger table do as well.
@@ -82,51 +96,84 @@ inline Entry* home(Entry* entries, uint64_t mask, uint64_t hash) {
   return reinterpret_cast<Entry*>(reinterpret_cast<char*>(entries) + (hash & mask));
 }
 
-// The entry of that place; if there is none, any. Which of the two cannot be predicted, and a wrong guess would cost as
-// much as all the rest: so both lines are fetched, at the same time, and nothing branches.
-__attribute__((always_inline)) inline Entry* find(const pinrail_allocations_t& table, uint64_t place) {
-  const uint64_t mask = load(&table.mask);
-  Entry* const entries = __atomic_load_n(&table.entries, __ATOMIC_ACQUIRE);
-  const Hash hash = hash_of(place);
-  Entry* const first = home(entries, mask, hash.first);
-  Entry* const second = home(entries, mask, hash.second);
-  __builtin_prefetch(second);
-  const bool is_first = load(&first->place) == place;
-  return __builtin_expect_with_probability(is_first, true, 0.5) != 0 ? first : second;
+// The other one, if it has the key; else entry.
+__attribute__((always_inline)) inline Entry* better(Entry* entry, Entry* other, uint64_t key) {
+#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
+  // The very two instructions: compilers load what is atomic on its own first, or branch. An aligned read is whole, and
+  // reads stay in order here.
+  asm("cmpq %1, %2\n\tcmove %3, %0" : "+r"(entry) : "m"(other->key), "r"(key), "r"(other) : "cc");
+  return entry;
+#else
+  return load(&other->key) == key ? other : entry;
+#endif
 }
 
-// Who does not know the slot's word takes what the entry says.
-enum class Word : uint8_t { asked, any };
+// The entry of that key; if there is none, any. Which one it is cannot be predicted, and a wrong guess would cost as
+// much as all the rest: so both lines are fetched, at the same time, and nothing branches.
+__attribute__((always_inline)) inline Entry* find(const pinrail_allocations_t& table, uint64_t key) {
+  const uint64_t mask = load(&table.mask);
+  Entry* const entries = __atomic_load_n(&table.entries, __ATOMIC_ACQUIRE);
+  const Hash hash = hash_of(key);
+  Entry* const first = home(entries, mask, hash.first);
+  Entry* const second = home(entries, mask, hash.second);
+  Entry* const entry = better(better(first, first + 1, key), second, key);
+  return better(entry, second + 1, key);
+}
+
+// By what the entries of a table are known.
+enum class By : uint8_t {
+  id,    // the buffer id
+  slot,  // its slot's life, where the allocation has a slot; else the buffer id
+};
+
+// What names an allocation, in the words of a block: whoever has one asks with that.
+struct Asked {
+  uint64_t pid, start, segment;
+  uint64_t base, length, buffer_id;
+  uint64_t slot, slot_word;  // By::slot only
+};
 
 // What an entry said when it was read.
 struct Found {
   Entry* entry;
-  uint64_t name;
+  uint64_t key;
+  uint64_t life;
+  uint64_t tag;
   const pinrail_owner_t* owner;
 };
 
-// Reads the entry of what was asked for; false if the table knows of none. It may be free or being filled (A2).
-template <Word kWord, typename Asking>
+// Reads the entry of what was asked for; false if the table knows of none, or just changes.
+template <By kBy, typename Asking>
 __attribute__((always_inline)) inline bool look_up(const pinrail_allocations_t& table, const Asking& asked,
                                                    Found* found_out) {
-  const uint64_t place = place_of(asked.pid, asked.start, asked.segment, asked.base);
-  Entry* const entry = find(table, place);
-  const uint64_t name = load(&entry->name);
-  if (load(&entry->place) != place || (name & 1) != 0) return false;
-  if (load(&entry->length) != asked.length || load(&entry->id) != asked.buffer_id) return false;
-  if (kWord == Word::asked && load(&entry->word) != asked.slot_word) return false;
+  uint64_t key = asked.buffer_id;
+  if (kBy == By::slot && asked.segment != 0) {
+    if (!is_keyed(asked.slot, asked.slot_word)) return false;
+    key = key_of_slot(asked.slot, asked.slot_word);
+  }
+  const uint64_t disguised = key ^ disguise(asked.pid, asked.start, asked.segment);
+  Entry* const entry = find(table, disguised);
+  const uint64_t tag = load(&entry->tag);
+  const uint64_t life = load(&entry->life);
+  if (load(&entry->key) != disguised || is_changing(tag)) return false;
+  if (sum_of(tag) != sum_over(asked.base, asked.length, asked.buffer_id)) return false;
   // Of some time; what he says stands still as long as the entry is in (A4).
-  const pinrail_owner_t* const owner = __atomic_load_n(&entry->owner, __ATOMIC_ACQUIRE);
+  const pinrail_owner_t* const owner = __atomic_load_n(&table.owners, __ATOMIC_ACQUIRE) + owner_of(tag);
   if (load(&owner->pid) != asked.pid || load(&owner->start) != asked.start) return false;
   if (load(&owner->segment) != asked.segment) return false;
-  *found_out = {entry, name, owner};
+  *found_out = {entry, key, life, tag, owner};
   return true;
 }
 
+// A1 and A2, when it is counted and all else was read.
+inline bool is_there_still(const Found& found) {
+  return load(&found.entry->tag) == found.tag && load(&found.entry->life) == found.life;
+}
+
 // Whether the memory that the caller holds a registration of lives, as far as its slot knows: one load.
-inline bool is_alive(const Found& found, uint64_t life) {
+inline bool is_alive(const Found& found, uint64_t word) {
   const uint64_t* const words = __atomic_load_n(&found.owner->words, __ATOMIC_ACQUIRE);
-  return words == nullptr || (load(&words[slot_of(life)]) & ~kImporters) == load(&found.entry->word);
+  return words == nullptr || (load(&words[slot_of(found.key)]) & ~kImporters) == word;
 }
 
 // What a release of it shall know (C4 of references.h).
@@ -135,10 +182,6 @@ inline const void* noted_of(const Entry* entry) { return reinterpret_cast<const 
 inline Entry* entry_of(const void* noted) {
   const auto word = reinterpret_cast<uintptr_t>(noted);
   return (word & 1) == 0 ? nullptr : reinterpret_cast<Entry*>(word - 1);  // NOLINT(performance-no-int-to-ptr)
-}
-// Whose table it is in.
-inline const pinrail_mpool_t* pool_of(const Entry* entry) {
-  return __atomic_load_n(&entry->owner, __ATOMIC_ACQUIRE)->pool;
 }
 
 // A5. release: behind the state word and the entry.
@@ -152,38 +195,71 @@ inline void date(pinrail_thread_t* thread, Entry* entry) {
 // How a hit is counted. first: in few steps, and not at all if the near cell counts anything. any: in whatever cell.
 enum class Cell : uint8_t { first, any };
 
-// A handle of what was asked for, with a reference.
-template <Word kWord, Cell kCell, typename Asking>
-__attribute__((always_inline)) inline bool take(pinrail_thread_t* thread, const pinrail_allocations_t& table,
-                                                const Asking& asked, pinrail_handle_t* handle_out) {
+// The calling thread, and the pool that it has to do with.
+struct Asker {
+  pinrail_thread_t* thread;
+  const pinrail_mpool_t* pool;
+};
+
+// no: the table does not know it, or the thread has no cell for it. in_vain: it was counted, and is not what was asked
+// for any more; the caller takes that back by references::undo(), and that is not here so that his hit calls nothing.
+enum class Taken : uint8_t { yes, no, in_vain };
+
+// A reference to what was asked for, if is_good(found, registration) says so of what is held by then. handle_out: of
+// what was counted, but for `no`.
+template <By kBy, Cell kCell, typename Asking, typename Good>
+__attribute__((always_inline)) inline Taken try_take(Asker asker, const pinrail_allocations_t& table,
+                                                     const Asking& asked, Good&& is_good,
+                                                     pinrail_handle_t* handle_out) {
   Found found;
-  if (thread->index >= table.hit_threads || load(&table.shut) != 0) return false;
-  if (!look_up<kWord>(table, asked, &found)) return false;
-  pinrail_registration_t* const reg = named_by(found.name);
+  pinrail_thread_t* const thread = asker.thread;
+  if (thread->index >= __atomic_load_n(&table.hit_threads, __ATOMIC_ACQUIRE)) return Taken::no;
+  if (!look_up<kBy>(table, asked, &found)) return Taken::no;
+  pinrail_registration_t* const reg = arena::numbered(table.chunks, number_of(found.life));
+  const uint64_t generation = generation_of(found.life);
   uint64_t* const near = references::near_cell(thread, reg);
-  if (!(kCell == Cell::first ? references::count_first(near, reg) : references::count(thread, reg, 1))) return false;
-  const uint32_t version = start_line::load(&thread->gpu_line->version);
-  const uint64_t life = load(&found.entry->life);
-  // A1: the version again, now that it is counted, and all else was read; and the slot, now that it stays mapped.
-  if (load(&found.entry->name) != found.name || !is_alive(found, life)) {
-    references::undo(thread, reg);
-    return false;
-  }
-  const uint64_t generation = generation_of(life);
-  const bool is_near = kCell == Cell::first || references::names(references::look(near), reg);
-  if (is_near) references::note_in(near, {&thread->gpu_line->dates[0], version, generation, noted_of(found.entry)});
-  uint64_t* const hits = table.hits + size_t{16} * thread->index;
-  __atomic_store_n(hits, __atomic_load_n(hits, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);  // relaxed: a figure
-  date(thread, found.entry);
+  if (!(kCell == Cell::first ? references::count_first(near, reg) : references::count(thread, reg, 1)))
+    return Taken::no;
   *handle_out = {reg, generation};
-  return true;
+  const uint32_t version = start_line::load(&thread->gpu_line->version);
+  if (!is_there_still(found) || !is_good(found, reg)) return Taken::in_vain;
+  const bool is_near = kCell == Cell::first || references::names(references::look(near), reg);
+  if (is_near) {
+    references::note_in(near, {&thread->gpu_line->dates[0], version, generation, noted_of(found.entry)});
+    references::note_pool(near, asker.pool);
+  }
+  figure::raise(table.hits + size_t{16} * thread->index);
+  date(thread, found.entry);
+  return Taken::yes;
+}
+
+// The same for blocks: if the memory lives, as far as its slot knows.
+template <Cell kCell, typename Asking>
+__attribute__((always_inline)) inline Taken try_take_block(Asker asker, const pinrail_allocations_t& table,
+                                                           const Asking& block, pinrail_handle_t* handle_out) {
+  const auto lives = [&](const Found& found, const pinrail_registration_t*) {
+    return is_alive(found, block.slot_word);
+  };
+  return try_take<By::slot, kCell>(asker, table, block, lives, handle_out);
+}
+
+// Outputs on success only.
+inline bool settle(const pinrail_thread_t* thread, Taken taken, pinrail_handle_t handle, pinrail_handle_t* handle_out) {
+  if (taken == Taken::in_vain) references::undo(thread, handle.reg);
+  if (taken == Taken::yes) *handle_out = handle;
+  return taken == Taken::yes;
+}
+template <Cell kCell, typename Asking>
+bool take_block(Asker asker, const pinrail_allocations_t& table, const Asking& block, pinrail_handle_t* handle_out) {
+  pinrail_handle_t handle;
+  return settle(asker.thread, try_take_block<kCell>(asker, table, block, &handle), handle, handle_out);
 }
 
 // The calling thread has just released the registration, and the table is still there, for destroying the pool excludes
 // calls with its handles. If the entry is another one's by now, the registration itself is dated.
 inline void date_release(pinrail_thread_t* thread, Entry* entry, pinrail_registration_t* reg) {
   if (dates::is_last(thread, entry)) return;
-  if (named_by(load(&entry->name)) == reg) {
+  if (number_of(load(&entry->life)) == arena::number_of(reg)) {
     date(thread, entry);
   } else {
     touch(reg, dates::use(thread, nullptr));

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 
+#include "base/core/figure.h"
+
 namespace pinrail {
 
 class HitCounts {
@@ -17,11 +19,10 @@ class HitCounts {
 
   void add(const pinrail_thread_t* thread) {
     uint64_t* const count = &counts_[std::min(thread->index, kAlone)].hits;
-    // relaxed: a figure
     if (thread->index < kAlone) {
-      __atomic_store_n(count, __atomic_load_n(count, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+      figure::raise(count);
     } else {
-      __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+      __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);  // relaxed: a figure
     }
   }
 

@@ -34,11 +34,6 @@ struct alignas(64) Entry {
   uintptr_t candidate = 0;  // asked for last
 };
 
-// A figure that the calling thread alone writes. relaxed, and no read-modify-write.
-__attribute__((always_inline)) inline void raise(uint64_t* figure) {
-  __atomic_store_n(figure, __atomic_load_n(figure, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-}
-
 inline Entry& entry_for(const pinrail_thread_t* thread, uintptr_t addr) {
   const size_t at = (addr * 0x9E3779B97F4A7C15u) >> (64 - kBits);
   return static_cast<Entry*>(thread->recent)[at];

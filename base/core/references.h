@@ -22,10 +22,10 @@
 //     without being 0 each.
 // C3  An ending thread adds its cells to the state words, under the lock that sums.
 // C4  Behind each near cell may stand a note of the registration that it names, from when its thread took it by its
-//     start: its entry's date, the version of the entry's line, its generation, and its pool or entry in another table
-//     (allocations.h). While that version stands
-//     it is as takeable as it was (S1 of starts.h), so that a drop need not look at it: it dates the entry, and looks
-//     at the version again when it has counted. Who destroys a table has the notes of it forgotten first.
+//     start: its entry's date, the version of the entry's line, its generation, and its pool; of GPU memory its entry
+//     in another table (allocations.h), and then its pool. While that version stands it is as takeable as it was (S1 of
+//     starts.h), so that a drop need not look at it: it dates the entry, and looks at the version again when it has
+//     counted. Who destroys a table has the notes of it forgotten first.
 #ifndef PINRAIL_BASE_CORE_REFERENCES_H
 #define PINRAIL_BASE_CORE_REFERENCES_H
 
@@ -100,6 +100,8 @@ inline void note_in(uint64_t* near, const Note& note) {
   near[3] = reinterpret_cast<uintptr_t>(note.by);
   near[4] = note.version;
 }
+// Where `by` is an entry: its pool as well.
+inline void note_pool(uint64_t* near, const pinrail_mpool_t* pool) { near[5] = reinterpret_cast<uintptr_t>(pool); }
 // The same, if it has counted it there.
 inline void note(const pinrail_thread_t* thread, const pinrail_registration_t* reg, const Note& note) {
   uint64_t* near = near_cell(thread, reg);
@@ -191,6 +193,11 @@ inline Noted drop_noted(const pinrail_thread_t* thread, pinrail_handle_t handle,
   *noted_out = reinterpret_cast<const void*>(near[3]);  // NOLINT(performance-no-int-to-ptr)
   if (start_line::version_of(date) == version) return Noted::done;
   return Noted::stirred;
+}
+
+// Of a note that was just used for a drop and had a pool besides.
+inline const pinrail_mpool_t* noted_pool(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  return reinterpret_cast<const pinrail_mpool_t*>(near_cell(thread, reg)[5]);  // NOLINT(performance-no-int-to-ptr)
 }
 
 // Whether the calling thread has counted the registration, be it above or below 0.

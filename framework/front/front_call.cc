@@ -55,7 +55,7 @@ __attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* p
     return ask_pool(pool, pointer, length, access, handle_out);
   }
   uint64_t* const hits = hits_of(pool, thread);
-  recent::raise(hits);
+  figure::raise(hits);
   if (again) recent::remember(&entry, addr, length, pool, access, handle_out->reg, hits);
   return PINRAIL_SUCCESS;
 }
@@ -73,7 +73,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
   if (!starts::take_first(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out)) {
     return register_otherwise(pool, pointer, length, access, handle_out);
   }
-  recent::raise(hits_of(pool, thread));
+  figure::raise(hits_of(pool, thread));
   return PINRAIL_SUCCESS;
 }
 
@@ -184,7 +184,7 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
     return front::register_by_start(pool, pointer, length, access, handle_out, &entry);
   }
   if (!recent::is_alive(entry)) return front::register_again(pool, pointer, length, access, handle_out, &entry);
-  recent::raise(entry.hits);
+  figure::raise(entry.hits);
   *handle_out = {entry.reg, state::generation(entry.life)};
   return PINRAIL_SUCCESS;
 }
@@ -211,8 +211,9 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   allocations::Entry* const entry = allocations::entry_of(noted);
   if (entry != nullptr) allocations::date_release(thread, entry, handle.reg);
   if (dropped == references::Noted::done) return PINRAIL_SUCCESS;
-  return front::drop_stirred(
-      entry != nullptr ? allocations::pool_of(entry) : static_cast<const pinrail_mpool_t*>(noted), thread, handle);
+  const auto* const pool =
+      entry != nullptr ? references::noted_pool(thread, handle.reg) : static_cast<const pinrail_mpool_t*>(noted);
+  return front::drop_stirred(pool, thread, handle);
 }
 
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {

@@ -26,19 +26,20 @@ __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t
   return pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
 }
 
-// By the pool's table of allocations, if it lends one. Out of line: what was looked at need not be kept in registers
-// for who asks the pool, for any part of the allocation will do.
-__attribute__((noinline)) pinrail_status_t register_remote_usual(const pinrail_mpool_t* pool,
-                                                                 const pinrail_gpu_handle_t* block,
-                                                                 pinrail_handle_t* handle_out,
-                                                                 pinrail_thread_t* thread) {
-  using allocations::Cell, allocations::Word;
-  const pinrail_allocations_t* const table = pool->shortcut.allocations;
-  if (table == nullptr || !has_known_head(*block) ||
-      !allocations::take<Word::asked, Cell::first>(thread, *table, *block, handle_out)) {
-    return ask_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
-  }
-  return PINRAIL_SUCCESS;
+// Out of line: what was looked at need not be kept in registers, for any part of the allocation will do.
+__attribute__((noinline, cold)) pinrail_status_t ask_for_any_part(const pinrail_mpool_t* pool,
+                                                                  const pinrail_gpu_handle_t* block,
+                                                                  pinrail_handle_t* handle_out) {
+  return ask_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
+}
+
+__attribute__((noinline, cold)) pinrail_status_t undo_and_ask(const pinrail_mpool_t* pool,
+                                                              const pinrail_gpu_handle_t* block,
+                                                              pinrail_handle_t* handle_out,
+                                                              const pinrail_thread_t* thread,
+                                                              const pinrail_registration_t* reg) {
+  references::undo(thread, reg);
+  return ask_for_any_part(pool, block, handle_out);
 }
 
 }  // namespace
@@ -70,5 +71,13 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(*block, offset, length)) {
     return front::ask_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
-  return front::register_remote_usual(pool, block, handle_out, thread);
+  const pinrail_allocations_t* const table = pool->shortcut.allocations;
+  if (table == nullptr || !has_known_head(*block)) return front::ask_for_any_part(pool, block, handle_out);
+  using allocations::Cell, allocations::Taken;
+  pinrail_handle_t handle;
+  const Taken taken = allocations::try_take_block<Cell::first>({thread, pool}, *table, *block, &handle);
+  if (taken == Taken::in_vain) return front::undo_and_ask(pool, block, handle_out, thread, handle.reg);
+  if (taken == Taken::no) return front::ask_for_any_part(pool, block, handle_out);
+  *handle_out = handle;
+  return PINRAIL_SUCCESS;
 }

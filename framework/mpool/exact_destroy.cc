@@ -58,7 +58,6 @@ void Pool::leave_cache() {
 
 void Pool::add_peer(Peer* peer) {
   peer->pool = this;
-  peer->owner.pool = config_.pool;
   Guard guard(cache_->mutex);
   peer->next = peers_.load();
   peers_.store(peer, std::memory_order_release);  // release: pairs with find_peer()

@@ -36,11 +36,11 @@ void Pool::dismiss_locked(pinrail_registration_t* reg) {
 
 // Released hits are dated in their entries, the others in the registrations.
 uint64_t Pool::last_use_locked(const pinrail_registration_t* reg) const {
-  return std::max(last_use(reg), allocations_.last_use_of(reg, place_of(name_of(reg))));
+  return std::max(last_use(reg), allocations_.last_use_of(reg, entry_key(reg)));
 }
 
 void Pool::unindex_locked(pinrail_registration_t* reg) {
-  table_.remove(hash_of(place_of(name_of(reg))), reg);
+  table_.remove(hash_of(name_of(reg)), reg);
   hide_locked(reg);
   if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
 }

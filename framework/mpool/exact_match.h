@@ -12,13 +12,11 @@ namespace pinrail::exact {
 
 static_assert(allocations::kImporters == slots::kImporters, "hits compare as much of a slot's word");
 
-inline uint64_t place_of(const Key& key) { return allocations::place_of(key.pid, key.start, key.segment, key.base); }
-inline uint64_t place_of(const Name& name) {
-  return allocations::place_of(name.pid, name.start, name.segment, name.base);
+// A place in the table that is asked under the lock. Of a Key or a Name.
+template <typename Named>
+uint64_t hash_of(const Named& named) {
+  return allocations::hash_of(((named.start ^ named.segment) + named.pid) ^ named.base).first;
 }
-
-// Of the table that is asked under the lock, which takes the lower bits.
-inline uint64_t hash_of(uint64_t place) { return allocations::hash_of(place).first; }
 
 inline bool is_current(const std::atomic<uint64_t>* slot, uint64_t life) {
   return slot == nullptr || slots::is_alive(slot, life);

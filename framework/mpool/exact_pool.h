@@ -7,7 +7,8 @@
 // Hook     none: what a hook has to say it says by a validity slot, or by note_dead_hook().
 //
 // X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a hit makes
-//     sure of all four, and of the validity slot.
+//     sure of peer and slot, or of peer and id where there is no slot: one life of a slot, and one id, is of one
+//     allocation for ever (base/core/allocations.h).
 // X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them are counted
 //     per thread (base/core/references.h), the others in their words. "Dead and unreferenced" is seen by one, who
 //     closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to 0 first, and it
@@ -38,13 +39,14 @@
 namespace pinrail::exact {
 
 // Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
-// `pool` and `next` are written once; the rest under the cache lock, but hits read `owner` (X5). It may serve another
-// exporter later.
-struct alignas(64) Peer {
-  pinrail_owner_t owner{};  // what hits compare; pid 0: nobody
+// `pool` and `next` are written once, the rest under the cache lock; what hits compare is a copy (X5). It may serve
+// another exporter later.
+struct Peer {
+  pinrail_owner_t owner{};  // pid 0: nobody
   class Pool* pool = nullptr;
   Peer* next = nullptr;
-  uint32_t users = 0;  // requests under way that name it
+  uint64_t number = 0;  // of the copy in the table that hits read; 0: none yet
+  uint32_t users = 0;   // requests under way that name it
   pinrail_registration_t* regs = nullptr;
   const std::atomic<uint64_t>* deaths = nullptr;  // of its segment; NULL: it has none
   uint64_t deaths_seen = 0;
@@ -54,12 +56,9 @@ struct alignas(64) Peer {
   bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
     return owner.pid == pid && owner.start == start && owner.segment == segment;
   }
-  // words: of its slots, NULL if it has none. A hit on his way to the one before may still read here.
+  // words: of its slots, NULL if it has none.
   void become(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
-    __atomic_store_n(&owner.pid, pid, __ATOMIC_RELEASE);
-    __atomic_store_n(&owner.start, start, __ATOMIC_RELEASE);
-    __atomic_store_n(&owner.segment, segment, __ATOMIC_RELEASE);
-    __atomic_store_n(&owner.words, reinterpret_cast<const uint64_t*>(words), __ATOMIC_RELEASE);
+    owner = {pid, start, segment, reinterpret_cast<const uint64_t*>(words)};
   }
 };
 
@@ -106,8 +105,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
 
   // From the index, or by the registrar. Outputs on success only.
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  // From the index alone: NOT_FOUND. By what it is, or by where it is mapped here.
+  // From the index alone: NOT_FOUND. By its id, where hits of the pool ask by that; by what it is, under the lock; or
+  // by where it is mapped here.
   Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
+  Status find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
   // By what the C face answers hits itself.
   const pinrail_allocations_t* allocations() const { return settings_.leave_pinned ? &allocations_.table() : nullptr; }
   Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
@@ -127,8 +128,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   size_t max_reg_size() const { return settings_.max_reg_size; }
 
  protected:
-  Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches)
-      : host_(host), config_(config), settings_(settings), caches_(caches) {}
+  // known_by: as hits of this pool ask.
+  Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches,
+       allocations::By known_by)
+      : host_(host), config_(config), settings_(settings), caches_(caches), known_by_(known_by) {}
   // The cache of that name, and the gc thread if it is due. On failure nothing is left of it.
   Status join(const char* cache_name);
 
@@ -158,6 +161,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   size_t sweep(pinrail_thread_t* thread, Peer* peer, bool everything);
   void kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id);
   void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
+  void forget_slot_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
 
   const pinrail_host_t* const host_;
   const pinrail_mpool_config_t config_;
@@ -165,7 +169,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Cache* cache_ = nullptr;
   HitCounts hits_;
   // What is in it changes under cache_->mutex.
-  Allocations allocations_{hits_.lines(), HitCounts::kAlone};
+  Allocations allocations_{host_->chunks, hits_.lines(), HitCounts::kAlone};
   std::atomic<uint64_t> invalidations_{0};
 
  private:
@@ -187,7 +191,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void settle(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
-  Status find_locked(const pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
   bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
   Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
@@ -199,6 +202,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   bool claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   // Hits do not get it any more, or get it again. Before it is summed, and after.
+  uint64_t entry_key(const pinrail_registration_t* reg) const;
   void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void show_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void sum_again(pinrail_thread_t* thread);
@@ -240,6 +244,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void release_idle(pinrail_thread_t* thread);
 
   Caches* const caches_;
+  const allocations::By known_by_;
   pinrail_registrar_t limits_of_registrar_{};
   std::atomic<Peer*> peers_{nullptr};
   // Under cache_->mutex.

@@ -24,14 +24,30 @@ int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration
   return references;
 }
 
-void Pool::hide_locked(pinrail_registration_t* reg) { allocations_.remove(reg, place_of(name_of(reg))); }
+// As its entry has it, disguised; 0: it can have none.
+uint64_t Pool::entry_key(const pinrail_registration_t* reg) const {
+  const Name& name = name_of(reg);
+  const uint64_t disguise = allocations::disguise(name.pid, name.start, name.segment);
+  if (known_by_ == allocations::By::id || name.segment == 0) return name.id == 0 ? 0 : name.id ^ disguise;
+  if (name.slot == nullptr) return 0;
+  const auto slot = static_cast<uint64_t>(name.slot - area_of(reg).peer->slots->word(0));
+  return allocations::is_keyed(slot, name.life) ? allocations::key_of_slot(slot, name.life) ^ disguise : 0;
+}
+
+void Pool::hide_locked(pinrail_registration_t* reg) { allocations_.remove(reg, entry_key(reg)); }
+
+// It is nobody's to write to any more.
+void Pool::forget_slot_locked(pinrail_registration_t* reg) {
+  hide_locked(reg);
+  name_of(reg).slot = nullptr;
+}
 
 void Pool::show_locked(pinrail_registration_t* reg) {
-  if ((state::load(reg) & state::kPerThread) == 0) return;
+  const uint64_t key = entry_key(reg);
+  if (key == 0 || (state::load(reg) & state::kPerThread) == 0) return;
   const Name& name = name_of(reg);
-  const pinrail_owner_t& owner = area_of(reg).peer->owner;
-  const uint64_t slot = name.slot == nullptr ? 0 : reinterpret_cast<const uint64_t*>(name.slot) - owner.words;
-  allocations_.insert(reg, &owner, place_of(name), name.id, name.life, slot);
+  const uint32_t sum = allocations::sum_over(name.base, name.length, name.id);
+  allocations_.insert(reg, {key, area_of(reg).peer->number, sum});
 }
 
 // For a drop of which the calling thread knows nothing: sealed, so that the sum is of one moment.

@@ -29,7 +29,7 @@ pinrail_register_request_t device_request(const Request& request) {
 
 // The one that answers; else one of the same range that does not, for it is of other memory: stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
-  return table_.find(hash_of(place_of(key)), [&](pinrail_registration_t* reg) {
+  return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
     const Name& name = name_of(reg);
     if (!is_same_range(name, key)) return false;
     if (is_same_memory(name, key) && is_current(name.slot, name.life)) return true;
@@ -46,20 +46,25 @@ bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* r
   return true;
 }
 
+// By its id; and it must be the whole of it, with a slot that lives.
 Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
-  const allocations::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0};
-  pinrail_handle_t handle;
-  using allocations::Cell, allocations::Word;
-  if (!allocations::take<Word::any, Cell::any>(thread, allocations_.table(), asked, &handle)) {
-    sum_again(thread);  // if it was counted in vain: who summed it meanwhile believed that
-    return find_locked(thread, key, reg_out);
-  }
+  using allocations::By, allocations::Cell;
+  const allocations::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
+  const auto is_same = [&](const allocations::Found&, const pinrail_registration_t* reg) {
+    const Name& name = name_of(reg);
+    return is_same_memory(name, key) && is_current(name.slot, name.life);
+  };
+  pinrail_handle_t counted, handle;
+  const auto taken =
+      allocations::try_take<By::id, Cell::any>({thread, config_.pool}, allocations_.table(), asked, is_same, &counted);
+  if (!allocations::settle(thread, taken, counted, &handle)) return find_indexed(thread, key, reg_out);
   *reg_out = handle.reg;
   return success();
 }
 
 // What the table does not answer although it is there: it was sealed, or the table was just being changed.
-Status Pool::find_locked(const pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+Status Pool::find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+  sum_again(thread);  // if it was counted in vain: who summed it meanwhile believed that
   Guard guard(cache_->mutex);
   pinrail_registration_t* mismatch = nullptr;
   pinrail_registration_t* reg = match_locked(key, &mismatch);
@@ -240,6 +245,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     try {
       table_.reserve_one();
       allocations_.reserve(table_.count() + 1);
+      allocations_.introduce(request.key.peer->owner, &request.key.peer->number);
       cache_->lru_list.reserve(cache_->lru_list.size() + 1);
     } catch (const std::bad_alloc&) {
       state::set(reg, counting | state::kDead);  // its maker has it all the same
@@ -254,7 +260,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     touch(reg, dates::advance(thread));
     if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
     state::set(reg, counting | state::kIndexed);
-    table_.insert(hash_of(place_of(request.key)), reg);
+    table_.insert(hash_of(request.key), reg);
     show_locked(reg);
   }
   close(thread, victims, PINRAIL_REASON_INVALIDATED);

@@ -21,8 +21,9 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   exact::Settings settings;
   Status status = exact::read_settings(component->host, config, "mpool_gpusm_", &settings);
   if (!status.ok()) return status;
-  std::unique_ptr<Pool, void (*)(Pool*)> pool(new Pool(component->host, config, settings, &component->caches),
-                                              [](Pool* unused) { delete unused; });
+  std::unique_ptr<Pool, void (*)(Pool*)> pool(
+      new Pool(component->host, config, settings, &component->caches, allocations::By::id),
+      [](Pool* unused) { delete unused; });
   status = Life::begin(component->host, &pool->life_);
   if (!status.ok()) return status;
   pool->own_ = new exact::Peer;

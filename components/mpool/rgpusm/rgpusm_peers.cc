@@ -94,7 +94,7 @@ void Pool::leave_counts_alone() {
   Guard guard(cache_->mutex);
   for (const exact::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = exact::area_of(reg).next) {
-      exact::name_of(reg).slot = nullptr;
+      forget_slot_locked(reg);
     }
   }
 }

@@ -27,8 +27,9 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   exact::Settings settings;
   Status status = exact::read_settings(component->host, config, "mpool_rgpusm_", &settings);
   if (!status.ok()) return status;
-  std::unique_ptr<Pool, void (*)(Pool*)> pool(new Pool(component->host, config, settings, &component->caches),
-                                              [](Pool* unused) { delete unused; });
+  std::unique_ptr<Pool, void (*)(Pool*)> pool(
+      new Pool(component->host, config, settings, &component->caches, allocations::By::slot),
+      [](Pool* unused) { delete unused; });
   status = slots::this_process(&pool->self_);
   if (status.ok()) status = pool->join(config.cache_name);
   if (status.ok()) *pool_out = pool.release();
@@ -43,8 +44,9 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
   const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0 && has_known_head(*block);
   const pinrail_allocations_t& table = pool->allocations_.table();
-  using allocations::Cell, allocations::Word;
-  if (usual && allocations::take<Word::asked, Cell::any>(thread, table, *block, handle_out)) return PINRAIL_SUCCESS;
+  using allocations::Cell;
+  if (usual && allocations::take_block<Cell::any>({thread, pool->config_.pool}, table, *block, handle_out))
+    return PINRAIL_SUCCESS;
   return pool->register_slowly(thread, *block, how, handle_out);
 }
 
@@ -82,7 +84,7 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t
   request.how = how;
   request.key = key_of(copy);
   const bool may_hit = (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && (how & PINRAIL_TRAITS_MASK) == 0;
-  if (may_hit && find(thread, request.key, reg_out).ok()) return success();
+  if (may_hit && find_indexed(thread, request.key, reg_out).ok()) return success();
   exact::Peer* peer = nullptr;
   status = take_peer(copy, &peer);
   if (!status.ok()) return status;

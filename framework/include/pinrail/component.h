@@ -215,29 +215,27 @@ enum { PINRAIL_HOW_FLAGS_SHIFT = 32 };
 typedef struct pinrail_owner {
   uint64_t pid, start, segment; /**< as blocks have them */
   const uint64_t *words;        /**< of its validity slots; NULL: it has none */
-  pinrail_mpool_t *pool;        /**< the caller's; written once */
 } pinrail_owner_t;
 
-/** All that a hit needs to know of the registration of one allocation of GPU memory: a line. All words are atomic. */
+/** All that a hit needs to know of the registration of an allocation of GPU memory: half a line. All words are atomic;
+ *  base/core/allocations.h. */
 typedef struct pinrail_allocation {
-  uint64_t place; /**< its base, mixed with its owner */
-  uint64_t name;  /**< the registration and the entry's version */
-  uint64_t life;  /**< the registration's generation and the number of the slot */
-  uint64_t length;
-  uint64_t id;                  /**< the buffer id */
-  uint64_t word;                /**< what the slot's word holds as long as the memory lives */
-  const pinrail_owner_t *owner; /**< not NULL, once the entry was used */
-  uint64_t last_use;
+  uint64_t key;      /**< what it is the only one of its owner to have, in a disguise of his */
+  uint64_t life;     /**< which registration, and its generation */
+  uint64_t tag;      /**< a sum of all else that names it, the entry's version, and the owner's number; that is 0 of a
+                          free one */
+  uint64_t last_use; /**< a date: base/core/dates.h */
 } pinrail_allocation_t;
 
 /** A hash table of registrations by the allocation that they are of, for readers without a lock:
  *  base/core/allocations.h. */
 typedef struct pinrail_allocations {
-  pinrail_allocation_t *entries; /**< a power of two of them; atomic */
+  pinrail_allocation_t *entries; /**< lines of two, a power of two of them; atomic */
   uint64_t mask;                 /**< their bytes less a line, set after `entries`; atomic */
-  uint64_t shut;                 /**< not 0: for now the pool shall be asked; atomic */
+  const pinrail_owner_t *owners; /**< by number, set before an entry has that; atomic */
+  char *const *chunks;           /**< of the process's registrations, as in pinrail_starts_t */
   uint64_t *hits;                /**< of thread i: hits[16 * i], written by that thread alone */
-  uint32_t hit_threads;          /**< threads with a higher index shall ask the pool */
+  uint32_t hit_threads;          /**< threads with a higher index shall ask the pool, now; atomic */
 } pinrail_allocations_t;
 
 /**

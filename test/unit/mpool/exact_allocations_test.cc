@@ -14,38 +14,42 @@ namespace pinrail::exact {
 namespace {
 
 using allocations::Cell;
-using allocations::Word;
 
-// A number at whose comparison something happens.
+// A number at whose second reading something happens: that is when it is compared with the owner's.
 struct Trap {
   uint64_t value = 0;
-  const std::function<void()>* when_read = nullptr;
+  const std::function<void()>* when_compared = nullptr;
+  mutable int readings = 0;
   operator uint64_t() const {  // NOLINT(google-explicit-constructor): read like any other
-    if (when_read != nullptr) (*when_read)();
+    if (++readings == 2 && when_compared != nullptr) (*when_compared)();
     return value;
   }
 };
 
-// As allocations::Asked; the id is read after the place, and not before.
+// As allocations::Asked.
 struct Asked {
   uint32_t pid = 7;
-  uint64_t start = 8, segment = 9;
-  uint64_t base = 0x10000, length = 4096;
-  Trap buffer_id;
+  Trap start{8};
+  uint64_t segment = 9;
+  uint64_t base = 0x10000, length = 4096, buffer_id = 11;
+  uint32_t slot = 300;
   uint64_t slot_word = uint64_t{3} << 17;
-  uint64_t place() const { return allocations::place_of(pid, start, segment, base); }
 };
+
+Called called(const Asked& asked, uint64_t owner) {
+  const uint64_t key = asked.segment != 0 ? allocations::key_of_slot(asked.slot, asked.slot_word) : asked.buffer_id;
+  return {key ^ allocations::disguise(asked.pid, asked.start.value, asked.segment), owner,
+          allocations::sum_over(asked.base, asked.length, asked.buffer_id)};
+}
 
 class ExactAllocations : public ::testing::Test {
  protected:
   void SetUp() override {
     if (thread_->cells == nullptr) GTEST_SKIP() << "no membarrier here";
     table_.reserve(1);
-    asked_.buffer_id.value = 11;
-    owner_.pid = asked_.pid;
-    owner_.start = asked_.start;
-    owner_.segment = asked_.segment;
-    owner_.words = words_;
+    owner_ = {asked_.pid, asked_.start.value, asked_.segment, words_};
+    table_.introduce(owner_, &number_);
+    words_[asked_.slot] = asked_.slot_word;
     reg_ = make(asked_);
   }
   void TearDown() override {
@@ -56,28 +60,27 @@ class ExactAllocations : public ::testing::Test {
     pinrail_registration_t* reg = nullptr;
     EXPECT_TRUE(arena::allocate(0, PINRAIL_COUNTING_THREADS, &reg).ok());
     state::set(reg, state::kPerThread | state::kIndexed);
-    reg->length = asked.length;
-    table_.insert(reg, &owner_, asked.place(), 11, asked.slot_word, kSlot);
+    table_.insert(reg, called(asked, number_));
     all_.push_back(reg);
     return reg;
   }
+  void remove(const Asked& asked, pinrail_registration_t* reg) { table_.remove(reg, called(asked, number_).key); }
   bool take(const Asked& asked) {
-    return allocations::take<Word::asked, Cell::first>(thread_, table_.table(), asked, &handle_);
+    return allocations::take_block<Cell::first>({thread_, nullptr}, table_.table(), asked, &handle_);
   }
-  // When the ids are compared.
   bool take_while(const std::function<void()>& what) {
     Asked asked = asked_;
-    asked.buffer_id.when_read = &what;
+    asked.start.when_compared = &what;
     return take(asked);
   }
   bool is_held() const { return references::has_count(thread_, reg_); }
 
-  static constexpr uint32_t kSlot = 300;
   pinrail_thread_t* const thread_ = thread::current();
   uint64_t hits_[16 * 64] = {};
-  uint64_t words_[kSlot + 1] = {};
-  Allocations table_{hits_, 63};
+  uint64_t words_[301] = {};
+  Allocations table_{arena::chunks(), hits_, 63};
   pinrail_owner_t owner_{};
+  uint64_t number_ = 0;
   Asked asked_;
   pinrail_registration_t* reg_ = nullptr;
   std::vector<pinrail_registration_t*> all_;
@@ -85,7 +88,7 @@ class ExactAllocations : public ::testing::Test {
 };
 
 TEST_F(ExactAllocations, a_hit_is_held_and_counted) {
-  words_[kSlot] = asked_.slot_word + 5;  // importers
+  words_[asked_.slot] = asked_.slot_word + 5;  // importers
   ASSERT_TRUE(take(asked_));
   EXPECT_EQ(handle_.reg, reg_);
   EXPECT_EQ(handle_.generation, generation_of(reg_));
@@ -97,17 +100,17 @@ TEST_F(ExactAllocations, a_hit_is_held_and_counted) {
 }
 
 TEST_F(ExactAllocations, what_leaves_after_it_was_compared_is_not_taken) {
-  words_[kSlot] = asked_.slot_word;
+  words_[asked_.slot] = asked_.slot_word;
   const uint64_t undone = *thread_->undone;
-  EXPECT_FALSE(take_while([&] { table_.remove(reg_, asked_.place()); }));
+  EXPECT_FALSE(take_while([&] { remove(asked_, reg_); }));
   EXPECT_FALSE(is_held());
   EXPECT_EQ(*thread_->undone, undone + 1) << "who summed it meanwhile asks again";
 }
 
 TEST_F(ExactAllocations, what_makes_room_for_another_after_it_was_compared_is_not_taken) {
-  words_[kSlot] = asked_.slot_word;
+  words_[asked_.slot] = asked_.slot_word;
   EXPECT_FALSE(take_while([&] {
-    table_.remove(reg_, asked_.place());
+    remove(asked_, reg_);
     Asked other = asked_;
     other.length = 1;
     make(other);
@@ -116,19 +119,96 @@ TEST_F(ExactAllocations, what_makes_room_for_another_after_it_was_compared_is_no
 }
 
 TEST_F(ExactAllocations, a_slot_that_dies_after_it_was_compared_is_seen) {
-  words_[kSlot] = asked_.slot_word;
-  EXPECT_FALSE(take_while([&] { words_[kSlot] |= uint64_t{1} << 16; }));
+  words_[asked_.slot] = asked_.slot_word;
+  EXPECT_FALSE(take_while([&] { words_[asked_.slot] |= uint64_t{1} << 16; }));
   EXPECT_FALSE(is_held());
+}
+
+// Each word of the name by itself, and each bit of it.
+TEST_F(ExactAllocations, what_differs_in_a_bit_is_another) {
+  const auto differs = [&](auto Asked::*word) {
+    for (unsigned bit = 0; bit < 8 * sizeof(asked_.*word); ++bit) {
+      Asked other = asked_;
+      other.*word = asked_.*word ^ static_cast<std::decay_t<decltype(asked_.*word)>>(uint64_t{1} << bit);
+      EXPECT_FALSE(take(other)) << "bit " << bit;
+    }
+  };
+  differs(&Asked::pid);
+  differs(&Asked::segment);
+  differs(&Asked::base);
+  differs(&Asked::length);
+  differs(&Asked::buffer_id);
+  differs(&Asked::slot);
+  differs(&Asked::slot_word);
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    Asked other = asked_;
+    other.start.value ^= uint64_t{1} << bit;
+    EXPECT_FALSE(take(other)) << "bit " << bit;
+  }
+  EXPECT_TRUE(take(asked_));
+  EXPECT_TRUE(references::drop_own(thread_, reg_));
+}
+
+// Where there are no slots all hangs on the id, and owners count theirs alike.
+TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
+  constexpr uint32_t kOwners = 200;
+  std::vector<Asked> asked(kOwners, asked_);
+  std::vector<pinrail_registration_t*> regs;
+  for (uint32_t i = 0; i < kOwners; ++i) {
+    asked[i].pid = 1000 + i;
+    asked[i].segment = 0;
+    asked[i].start.value = 5;
+    uint64_t number = 0;
+    table_.reserve(i + 2);
+    table_.introduce({asked[i].pid, 5, 0, nullptr}, &number);
+    EXPECT_NE(number, allocations::kNobody);
+    number_ = number;
+    regs.push_back(make(asked[i]));
+  }
+  for (uint32_t i = 0; i < kOwners; ++i) {
+    ASSERT_TRUE(take(asked[i]));
+    EXPECT_EQ(handle_.reg, regs[i]);
+    EXPECT_TRUE(references::drop_own(thread_, regs[i]));
+    Asked next = asked[i];
+    ++next.buffer_id;
+    EXPECT_FALSE(take(next));
+  }
+}
+
+// What is another owner's from now on was his whose number it has before.
+TEST_F(ExactAllocations, an_owner_who_becomes_another_is_asked_for_by_his_new_name) {
+  remove(asked_, reg_);
+  table_.introduce({asked_.pid + 1, asked_.start.value, asked_.segment, words_}, &number_);
+  Asked next = asked_;
+  ++next.pid;
+  pinrail_registration_t* const reg = make(next);
+  EXPECT_FALSE(take(asked_));
+  ASSERT_TRUE(take(next));
+  EXPECT_EQ(handle_.reg, reg);
+  EXPECT_TRUE(references::drop_own(thread_, reg));
+}
+
+TEST_F(ExactAllocations, while_it_is_shut_it_knows_nothing) {
+  table_.shut();
+  EXPECT_TRUE(table_.is_shut());
+  EXPECT_FALSE(take(asked_));
+  table_.open();
+  EXPECT_TRUE(take(asked_));
+  EXPECT_TRUE(references::drop_own(thread_, reg_));
 }
 
 TEST_F(ExactAllocations, all_are_found_when_it_has_grown_and_none_when_they_left) {
   constexpr size_t kMany = 20000;
-  words_[kSlot] = asked_.slot_word;
   std::vector<Asked> asked(kMany, asked_);
   std::vector<pinrail_registration_t*> regs(kMany);
   for (size_t i = 0; i < kMany; ++i) {
+    asked[i].segment = 0;
+    asked[i].buffer_id = 100 + i;
     asked[i].base = 0x100000 + 4096 * i;
-    table_.reserve(i + 1);
+  }
+  table_.introduce({asked_.pid, asked_.start.value, 0, nullptr}, &number_);
+  for (size_t i = 0; i < kMany; ++i) {
+    table_.reserve(i + 2);
     regs[i] = make(asked[i]);
   }
   size_t found = 0;
@@ -139,7 +219,7 @@ TEST_F(ExactAllocations, all_are_found_when_it_has_grown_and_none_when_they_left
     ++found;
   }
   EXPECT_GE(found, kMany - kMany / 1000) << "hardly any is left out";
-  for (size_t i = 0; i < kMany; ++i) table_.remove(regs[i], asked[i].place());
+  for (size_t i = 0; i < kMany; ++i) remove(asked[i], regs[i]);
   for (size_t i = 0; i < kMany; ++i) EXPECT_FALSE(take(asked[i]));
 }
 
