@@ -8,6 +8,7 @@
 #include "base/patch/system_call.h"
 #include "test/conform/uffd_house.h"
 #include "test/support/child.h"
+#include "test/support/tasks.h"
 
 namespace pinrail::test {
 namespace {
@@ -123,11 +124,7 @@ TEST(UffdLife, when_the_program_closes_its_descriptor_everything_is_given_up_and
     const uintptr_t base = watched.cached(4), other = watched.cached(2);
     const bool found = close(descriptor_of_the_monitor()) == 0;
     raw_unmap(base, 4);
-    bool keeps = true;
-    for (int i = 0; i < 1000 && keeps; ++i) {
-      keeps = may_keep();
-      usleep(1000);
-    }
+    const bool keeps = !comes_true([] { return !may_keep(); });
     watched.pool.use(raw_map(1), kPage);
     return ChildAnswer{found ? 1 : 0, watched.has(base, 4) || watched.has(other, 2) ? 0 : 1, keeps ? 0 : 1,
                        watched.fake.live_count() == 0 ? 1 : 0};
@@ -198,11 +195,12 @@ TEST(UffdBesideThePatcher, when_it_goes_blind_everything_dies_and_the_patcher_go
     const uintptr_t base = watched.cached(4), other = watched.cached(4);
     close(descriptor_of_the_monitor());
     raw_unmap(base, 4);
-    for (int i = 0; i < 1000 && watched.pool.stats().invalidations < 2; ++i) usleep(1000);
-    const bool died = !watched.has(other, 4);
-    usleep(50000);
-    watched.pool.use(other, 4 * kPage);
-    return ChildAnswer{died ? 1 : 0, may_keep() ? 1 : 0, watched.has(other, 4) ? 1 : 0};
+    const bool died = comes_true([&] { return watched.pool.stats().invalidations >= 2; }) && !watched.has(other, 4);
+    const bool goes_on = comes_true([&] {
+      watched.pool.use(other, 4 * kPage);
+      return watched.has(other, 4);
+    });
+    return ChildAnswer{died ? 1 : 0, goes_on ? 1 : 0, may_keep() ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(3));
 }

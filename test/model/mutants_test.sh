@@ -3,6 +3,7 @@
 # The model can fail: each line of test/model/mutants breaks a copy of one file, and the program built with that copy
 # must find an execution that goes wrong.
 set -u
+seconds=600 # the most that one program may take, on a machine that others use: it ends by itself in some seconds
 srcdir=${srcdir:-$(dirname "$0")/../..}
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: the same as in a build without sanitizers"; exit 77; }
 library=test/.libs/libmodel.a
@@ -27,7 +28,7 @@ try() {
     echo "FAIL: $1 does not compile: $(grep -m1 error "$place/log")"
     return
   fi
-  timeout 60 "$place/test" --gtest_filter="$5" >"$place/log" 2>&1
+  timeout "$seconds" "$place/test" --gtest_filter="$5" >"$place/log" 2>&1
   local status=$?
   if [ $status -eq 1 ] && grep -q 'Which is: "' "$place/log"; then
     echo "caught $1: $(grep -m1 -o 'Which is: .*' "$place/log" | cut -c11-)"
@@ -40,7 +41,7 @@ try() {
 for program in references pool; do
   [ -x "test/model/${program}_model" ] || { echo "FAIL: test/model/${program}_model is not built"; exit 1; }
   filter=$(sed -n "s/.* | $program | //p" "$srcdir/test/model/mutants" | sort -u | paste -sd:)
-  timeout 60 "test/model/${program}_model" --gtest_filter="$filter" >"$work/log" 2>&1 || {
+  timeout "$seconds" "test/model/${program}_model" --gtest_filter="$filter" >"$work/log" 2>&1 || {
     echo "FAIL: ${program}_model fails without any mutant"
     exit 1
   }
