@@ -4,16 +4,19 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <random>
 #include <thread>
 
 #include "base/core/registration_arena.h"
 #include "base/core/thread.h"
 #include "components/rcache/vma/vma.h"
+#include "test/support/tasks.h"
 
 namespace pinrail::vma {
 namespace {
 
+using test::comes_true;
 using Clock = std::chrono::steady_clock;
 
 constexpr uintptr_t kBase = 0x100000;
@@ -43,10 +46,10 @@ struct World {
   }
 };
 
-void find_some(World* world, unsigned seed, Clock::time_point end) {
+void find_some(World* world, unsigned seed, const std::atomic<bool>& stop) {
   std::mt19937 random(seed);
   pinrail_thread_t nobody_here{};  // a thread without cells: references are counted in the state words
-  while (Clock::now() < end) {
+  while (!stop) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 3) * kPage);
     pinrail_registration_t* reg = world->index.find(&nobody_here, span.base, span.length(), 1);
     if (reg == nullptr) continue;
@@ -56,9 +59,9 @@ void find_some(World* world, unsigned seed, Clock::time_point end) {
   }
 }
 
-void change_some(World* world, unsigned seed, Clock::time_point end) {
+void change_some(World* world, unsigned seed, const std::atomic<bool>& stop) {
   std::mt19937 random(seed);
-  while (Clock::now() < end) {
+  while (!stop) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 8) * kPage);
     if (random() % 8 == 0) {
       world->index.invalidate_hook(span, World::left, world);
@@ -100,37 +103,40 @@ pinrail_registration_t* put(World* world, const Span& span) {
 
 // What is in before the event is killed by it, although its neighbours come and go, and it moves in its node.
 TEST(VmaStress, an_event_finds_what_is_there_while_others_change_the_index) {
+  constexpr uint64_t kLeast = 1000;  // however little of the time is ours
   World world;
-  const auto end = Clock::now() + std::chrono::seconds(1);
+  std::atomic<bool> stop{false};
   const auto page = [](uintptr_t number) { return Span::of(kBase + number * kPage, kPage); };
   std::thread neighbour([&] {
-    while (Clock::now() < end) {
+    while (!stop) {
       for (uintptr_t i = 0; i < 30; i += 2) put(&world, page(i));
       world.index.invalidate_hook({kBase, kBase + 30 * kPage}, World::left, &world);
     }
   });
-  uint64_t put_in = 0;
-  for (; Clock::now() < end && world.wrong == 0; ++put_in) {
+  const auto end = Clock::now() + std::chrono::seconds(1);
+  for (uint64_t put_in = 0; (Clock::now() < end || put_in < kLeast) && world.wrong == 0; ++put_in) {
     const pinrail_registration_t* reg = put(&world, page(40));
     const uint64_t generation = generation_of(reg);
     world.index.invalidate_hook(page(40), World::left, &world);
     if (generation_of(reg) == generation) ++world.wrong;  // freed, it has the next one
   }
+  stop = true;
   neighbour.join();
   EXPECT_EQ(world.wrong, 0u);
-  EXPECT_GT(put_in, 1000u);
   EXPECT_EQ(world.freed, world.made);
 }
 
 TEST(VmaStress, finds_without_a_lock_stay_right_while_others_change_the_index) {
   World world;
   std::vector<std::thread> threads;
-  const auto end = Clock::now() + std::chrono::seconds(3);
-  for (unsigned seed = 1; seed <= 2; ++seed) threads.emplace_back(find_some, &world, seed, end);
-  for (unsigned seed = 11; seed <= 12; ++seed) threads.emplace_back(change_some, &world, seed, end);
+  std::atomic<bool> stop{false};
+  for (unsigned seed = 1; seed <= 2; ++seed) threads.emplace_back(find_some, &world, seed, std::cref(stop));
+  for (unsigned seed = 11; seed <= 12; ++seed) threads.emplace_back(change_some, &world, seed, std::cref(stop));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  EXPECT_TRUE(comes_true([&] { return world.found > 10000; })) << world.found << " found";
+  stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(world.wrong, 0u);
-  EXPECT_GT(world.found, 10000u);
   EXPECT_EQ(world.index.check(), nullptr) << world.index.check();
   world.index.invalidate_hook({0, UINTPTR_MAX}, World::left, &world);
   EXPECT_EQ(world.index.count(), 0u);
