@@ -12,11 +12,11 @@ wanted() { [[ $1 == $pattern ]]; }
 pass() { passed=$((passed + 1)) && echo "passed $1"; }
 skip() { skipped=$((skipped + 1)) && echo "skipped $1: $2"; }
 
-# fail_case NAME WHY LOG
+# fail_case NAME WHY LOG: what the program said stands above what mpirun says of its end.
 fail_case() {
   failed=$((failed + 1))
   echo "failed $1: $2"
-  tail -n 15 -- "$3" | sed 's/^/  | /'
+  tail -n 40 -- "$3" | sed 's/^/  | /'
 }
 
 summary() {

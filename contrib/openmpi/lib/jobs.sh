@@ -66,15 +66,32 @@ right() {
   (($(lines "$1" '^ok ') == 1 && $(lines "$1" 'grdma: stats (hit') >= $2))
 }
 
-# served NAME RANKS OPTION... -- PROGRAM...: a job that is served by ours.
-served() {
+# serves NAME RANKS OPTION... -- PROGRAM...: a job that is served by ours, log in $work/NAME; false: reported.
+serves() {
   local name=$1 ranks=$2
   shift 2
+  job "$work/$name" "$ranks" "${ours[@]}" "$@" || { fail_case "$name" "the job ended with an error" "$work/$name" && return 1; }
+  right "$work/$name" "$ranks" ||
+    { fail_case "$name" "wrong data, or a rank whose cache said nothing" "$work/$name" && return 1; }
+  (($(lines "$work/$name" 'grdma: Pinrail') >= ranks)) || { fail_case "$name" "it was not Pinrail" "$work/$name" && return 1; }
+}
+
+served() {
+  wanted "$1" || return 0
+  serves "$@" && pass "$1"
+}
+
+# evicting: served, and registrations are evicted meanwhile.
+evicting() {
+  local name=$1
   wanted "$name" || return 0
-  job "$work/$name" "$ranks" "${ours[@]}" "$@" || { fail_case "$name" "the job ended with an error" "$work/$name" && return; }
-  right "$work/$name" "$ranks" || { fail_case "$name" "wrong data, or a rank whose cache said nothing" "$work/$name" && return; }
-  (($(lines "$work/$name" 'grdma: Pinrail') >= ranks)) || { fail_case "$name" "it was not Pinrail" "$work/$name" && return; }
-  pass "$name"
+  serves "$@" || return 0
+  echo "         $name: misses $(total "$work/$name" 2), evictions $(total "$work/$name" 5)"
+  if (($(total "$work/$name" 5) == 0)); then
+    fail_case "$name" "nothing was evicted" "$work/$name"
+  else
+    pass "$name"
+  fi
 }
 
 # both NAME RANKS OPTION... -- PROGRAM...: the same job by both, logs in $work/NAME and $work/NAME.own; false: reported.
