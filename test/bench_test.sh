@@ -18,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 export PINRAIL_MCA_mpool_grdma_count_limit=1 # must not reach the programs
 
 "$run" --help | grep -q -e --smoke || { echo "FAIL: --help says nothing of --smoke"; exit 1; }
-timeout 300 "$run" --smoke --output "$work" >"$work/table" 2>"$work/progress"
+timeout 800 "$run" --smoke --output "$work" >"$work/table" 2>"$work/progress"
 status=$?
 if [ "$status" -ne 0 ]; then
   echo "FAIL: run --smoke: exit status $status"
