@@ -18,12 +18,41 @@ for mode in 1 2 3 4; do check --mode $mode; done
 for kind in vmm pool; do
   for mode in 1 4; do check --mode $mode --kind $kind; done
 done
+for mode in 1 4; do check --mode $mode --kind pool --free defer; done
 if [ "$(uname -m)" = x86_64 ]; then
   for kind in ipc vmm pool; do check --mode 3 --monitor cuda --kind $kind; done
 fi
-for wrong in "--mode 5" "--rounds x" "--kind x" "--what"; do
+for wrong in "--mode 5" "--rounds x" "--rounds" "--kind x" "--free x" "--what"; do
   code=0
   # shellcheck disable=SC2086 # two words
   $soak $wrong >/dev/null 2>&1 || code=$?
   [ $code = 2 ] || { echo "gpu_soak_test: $wrong exits with $code" >&2; exit 1; }
+done
+
+# What a report of a real driver is made of.
+expect() {
+  case $2 in
+    *"$3"*) ;;
+    *) echo "gpu_soak_test: $1 says $2, not $3" >&2; exit 1 ;;
+  esac
+}
+story=$(timeout 120 test/gpu/story --double --peek)
+expect story "$story" '"open_second_while_first_is_open": 208, "the_old_mapping_shows": 1'
+expect story "$story" '"neighbour_shows": 3, "second_shows_still": 2}'
+figures=$(timeout 120 test/gpu/figures --double)
+expect figures "$figures" '"free_at_once": 0, "released_ms": '
+for program in story figures; do
+  code=0
+  test/gpu/$program --what >/dev/null 2>&1 || code=$?
+  [ $code = 2 ] || { echo "gpu_soak_test: $program --what exits with $code" >&2; exit 1; }
+done
+report=$(timeout 300 test/gpu/run --double --rounds 20 --json)
+expect run "$report" '"driver": "--double"'
+expect run "$report" '"kind": "pool", "mode": 4, "options": "--free defer", "exit": 0, "result": "soak: 20 rounds, '
+if command -v python3 >/dev/null; then echo "$report" | python3 -m json.tool >/dev/null; fi
+for wrong in "--rounds 0" "--rounds" "--what"; do
+  code=0
+  # shellcheck disable=SC2086 # two words
+  test/gpu/run $wrong >/dev/null 2>&1 || code=$?
+  [ $code = 2 ] || { echo "gpu_soak_test: run $wrong exits with $code" >&2; exit 1; }
 done

@@ -391,7 +391,7 @@ if HAVE_CUDA
 check_LTLIBRARIES += test/fake/libcuda.la
 test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/double_state.h \
 	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
-	test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
+	test/fake/cuda/double_device.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
 	test/fake/cuda/cuda_context.h
 test_fake_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
@@ -409,7 +409,8 @@ test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_
 	test/conform/registrar_subject.cc test/support/skip_main.cc
 test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
-check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story test/gpu/hit_cost
+check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story \
+	test/gpu/figures test/gpu/hit_cost
 TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu_soak_test.sh
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
@@ -452,15 +453,20 @@ test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.c
 test_conform_gpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
-	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h
+	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/house.h
 test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
 	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la
 test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/block.h
 test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
-test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc
+test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/contents.h test/gpu/house.h
 test_gpu_story_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
+test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
+test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/house.h
+test_gpu_figures_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
+test_gpu_figures_LDADD = libpinrail.la
+EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
 endif

@@ -20,9 +20,10 @@ bool Driver::load(bool is_double, const char** why_out) {
   }
   const bool all = PINRAIL_LOOK_UP(init, cuInit) && PINRAIL_LOOK_UP(retain, cuDevicePrimaryCtxRetain) &&
                    PINRAIL_LOOK_UP(push, cuCtxPushCurrent) && PINRAIL_LOOK_UP(alloc, cuMemAlloc) &&
-                   PINRAIL_LOOK_UP(free, cuMemFree) && PINRAIL_LOOK_UP(write, cuMemcpyHtoD) &&
-                   PINRAIL_LOOK_UP(get_handle, cuIpcGetMemHandle) && PINRAIL_LOOK_UP(open, cuIpcOpenMemHandle) &&
-                   PINRAIL_LOOK_UP(close, cuIpcCloseMemHandle);
+                   PINRAIL_LOOK_UP(free, cuMemFree) && PINRAIL_LOOK_UP(info, cuMemGetInfo) &&
+                   PINRAIL_LOOK_UP(read, cuMemcpyDtoH) && PINRAIL_LOOK_UP(write, cuMemcpyHtoD) &&
+                   PINRAIL_LOOK_UP(synchronise, cuCtxSynchronize) && PINRAIL_LOOK_UP(get_handle, cuIpcGetMemHandle) &&
+                   PINRAIL_LOOK_UP(open, cuIpcOpenMemHandle) && PINRAIL_LOOK_UP(close, cuIpcCloseMemHandle);
   has_kinds = PINRAIL_LOOK_UP(granularity, cuMemGetAllocationGranularity) && PINRAIL_LOOK_UP(create, cuMemCreate) &&
               PINRAIL_LOOK_UP(release, cuMemRelease) && PINRAIL_LOOK_UP(reserve, cuMemAddressReserve) &&
               PINRAIL_LOOK_UP(give_back, cuMemAddressFree) && PINRAIL_LOOK_UP(map, cuMemMap) &&
@@ -39,6 +40,11 @@ bool Driver::start(const char** why_out) const {
   CUcontext context = nullptr;
   *why_out = "the driver does not start, or there is no GPU";
   return init(0) == CUDA_SUCCESS && retain(&context, 0) == CUDA_SUCCESS && push(context) == CUDA_SUCCESS;
+}
+
+// The driver's copy from pageable memory returns when the bytes are staged, and the GPU may not have them yet.
+bool Driver::put(CUdeviceptr at, const void* bytes, size_t length) const {
+  return write(at, bytes, length) == CUDA_SUCCESS && synchronise() == CUDA_SUCCESS;
 }
 
 }  // namespace pinrail::gpu_test

@@ -17,7 +17,10 @@ struct Driver {
   decltype(&::cuCtxPushCurrent) push = nullptr;
   decltype(&::cuMemAlloc) alloc = nullptr;
   decltype(&::cuMemFree) free = nullptr;
-  decltype(&::cuMemcpyHtoD) write = nullptr;
+  decltype(&::cuMemGetInfo) info = nullptr;
+  decltype(&::cuMemcpyDtoH) read = nullptr;
+  decltype(&::cuMemcpyHtoD) write = nullptr;  // returns before the bytes are there; see put()
+  decltype(&::cuCtxSynchronize) synchronise = nullptr;
   decltype(&::cuIpcGetMemHandle) get_handle = nullptr;
   decltype(&::cuIpcOpenMemHandle) open = nullptr;
   decltype(&::cuIpcCloseMemHandle) close = nullptr;
@@ -43,6 +46,8 @@ struct Driver {
   bool load(bool is_double, const char** why_out);
   // In this process: started, with the first GPU's context current.
   bool start(const char** why_out) const;
+  // Writes, and waits until the bytes are where another process may read them.
+  bool put(CUdeviceptr at, const void* bytes, size_t length) const;
 };
 
 }  // namespace pinrail::gpu_test

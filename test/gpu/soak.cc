@@ -3,9 +3,6 @@
 // bytes through its cache. Two real processes; soak --help tells the rest.
 #include <dirent.h>
 #include <pinrail/pinrail.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +13,7 @@
 
 #include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
+#include "test/gpu/house.h"
 #include "test/gpu/soak_options.h"
 
 using namespace pinrail::gpu_test;
@@ -39,31 +37,6 @@ struct Figures {
   uint64_t stale = 0;  // words that were not this round's
   uint64_t left = 0;
 };
-
-bool send_all(int socket, const void* data, size_t length) {
-  return send(socket, data, length, MSG_NOSIGNAL) == static_cast<ssize_t>(length);
-}
-bool receive_all(int socket, void* data, size_t length) {
-  return recv(socket, data, length, MSG_WAITALL) == static_cast<ssize_t>(length);
-}
-
-bool initialise(const char* monitor) {
-  const pinrail_setting_t settings[] = {{"monitor", monitor}};
-  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-  options.settings = settings;
-  options.setting_count = 1;
-  return pinrail_init(&options) == PINRAIL_SUCCESS;
-}
-
-pinrail_mpool_t* make_pool(const char* mpool, int64_t leave_pinned, int64_t size_limit) {
-  pinrail_registrar_choice_t registrar{};
-  registrar.name = "cuda_ipc";
-  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-  options.leave_pinned = leave_pinned;
-  options.size_limit = size_limit;
-  pinrail_mpool_t* pool = nullptr;
-  return pinrail_mpool_create(mpool, &registrar, nullptr, &options, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
-}
 
 // Of this process; -1: the system does not tell.
 int open_descriptors() {
@@ -94,8 +67,6 @@ bool same_descriptors(const SoakOptions& options, const char* who, int before) {
   std::printf("soak: %s, kind %s: %d descriptors before, %d after\n", who, options.kind_name, before, after);
   return after == before || !options.is_double;
 }
-
-void* pointer_of(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 // The exporter. One allocation at a time is exported; a pad before it moves the next one's address.
 struct Exporter {
@@ -130,7 +101,7 @@ struct Exporter {
     const size_t length = length_of(round);
     fill(&words, round, length);
     if (!shift(round) || !memory.allocate(length, &at)) return false;
-    if (driver.write(at, words.data(), length) != CUDA_SUCCESS) return false;
+    if (!driver.put(at, words.data(), length)) return false;
     // Any pointer inside will do.
     const size_t inside = round % 2 == 0 ? 0 : 4096;
     message.length = length - inside;
@@ -140,14 +111,15 @@ struct Exporter {
     }
     char answer = 0;
     if (!send_all(socket, &message, sizeof(message)) || !receive_all(socket, &answer, 1) || answer != 'k') return false;
-    if (std::strcmp(options.monitor, "external") == 0 && round % 2 == 0) pinrail_monitor_report(pointer_of(at), length);
+    const bool is_told = std::strcmp(options.monitor, "external") == 0 && (round % 2 == 0 || options.defers());
+    if (is_told) pinrail_monitor_report(pointer_of(at), length);
     return memory.free(at, length);
   }
 
   int run() {
     const char* why = "";
     if (!driver.start(&why) || !memory.start()) return 77;
-    if (!initialise(options.monitor)) return 1;
+    if (!initialise({{"monitor", options.monitor}, {"mpool_gpusm_free", options.free}})) return 1;
     const int before = open_descriptors();
     pool = make_pool("gpusm", 1, PINRAIL_UNSET);
     if (pool == nullptr) return 1;
@@ -215,22 +187,17 @@ bool import_all(const Driver& driver, const SoakOptions& options, int socket, Fi
   return well && figures->rounds == options.rounds;
 }
 
-int import(const Driver& driver, const SoakOptions& options, int socket, pid_t child) {
+bool import(const Driver& driver, const SoakOptions& options, int socket, Figures* figures) {
   const char* why = "";
-  Figures figures;
-  bool well = driver.start(&why) && initialise("external");
-  if (!well) std::fprintf(stderr, "soak: %s\n", why);
-  well = well && import_all(driver, options, socket, &figures);
-  if (driver.open_handles != nullptr) figures.left = driver.open_handles();
+  if (!driver.start(&why)) {
+    std::fprintf(stderr, "soak: %s\n", why);
+    return false;
+  }
+  bool well = initialise({{"monitor", "external"}, {"mpool_rgpusm_gc_interval", options.defers() ? "1" : "100"}}) &&
+              import_all(driver, options, socket, figures);
+  if (driver.open_handles != nullptr) figures->left = driver.open_handles();
   well = pinrail_finalize() == PINRAIL_SUCCESS && well;
-  close(socket);
-  int status = -1;
-  waitpid(child, &status, 0);
-  std::printf("soak: %" PRIu64 " rounds, %" PRIu64 " bytes verified, %" PRIu64 " stale, %" PRIu64
-              " open handles left\n",
-              figures.rounds, figures.bytes, figures.stale, figures.left);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return 77;
-  return well && status == 0 && figures.stale == 0 && figures.left == 0 ? 0 : 1;
+  return well && figures->stale == 0 && figures->left == 0;
 }
 
 }  // namespace
@@ -245,15 +212,14 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "soak: no CUDA driver here: %s\n", why);
     return 77;
   }
-  int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return 1;
-  const pid_t child = fork();  // before the driver is started: it does not survive a fork
-  if (child < 0) return 1;
-  if (child == 0) {
-    close(sockets[0]);
-    Exporter exporter{driver, options, sockets[1], Memory(driver, options.kind), nullptr, 0, {}};
-    return exporter.run();
-  }
-  close(sockets[1]);
-  return import(driver, options, sockets[0], child);
+  // Before the driver is started: it does not survive a fork.
+  const TwoProcesses both([&](int socket) {
+    return Exporter{driver, options, socket, Memory(driver, options.kind), nullptr, 0, {}}.run();
+  });
+  Figures figures;
+  code = both.end(import(driver, options, both.socket(), &figures) ? 0 : 1);
+  std::printf("soak: %" PRIu64 " rounds, %" PRIu64 " bytes verified, %" PRIu64 " stale, %" PRIu64
+              " open handles left\n",
+              figures.rounds, figures.bytes, figures.stale, figures.left);
+  return code;
 }

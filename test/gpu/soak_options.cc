@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kUsage[] =
     "Usage: soak [--double] [--mode 1|2|3|4] [--rounds N] [--kind ipc|vmm|pool] [--monitor NAME]\n"
+    "            [--free notify|defer]\n"
     "Two processes: one allocates GPU memory, exports and frees it in a loop, at the same address, smaller, larger "
     "and\n"
     "shifted; the other opens it through rgpusm and compares every byte.\n"
@@ -19,6 +20,8 @@ constexpr char kUsage[] =
     "  --kind NAME     of the memory: ipc, cuMemAlloc's (default); vmm, cuMemCreate's; pool, of a stream-ordered pool\n"
     "  --rounds N      default 100000\n"
     "  --monitor NAME  how the exporter learns of frees: external (default; every other one is reported) or cuda\n"
+    "  --free NAME     what a free that the exporter sees does: notify peers (default), or wait until they have\n"
+    "                  closed; then each free is reported\n"
     "The last line: soak: N rounds, N bytes verified, N stale, N open handles left. Exit: 0 no stale byte and no "
     "handle\n"
     "left; 1 otherwise; 2 usage; 77 no driver here, or not that kind.\n";
@@ -73,6 +76,11 @@ bool read_options(int argc, char** argv, SoakOptions* options, int* exit_out) {
     } else if (std::strcmp(name, "--monitor") == 0) {
       if (*text == '\0') return fail("--monitor lacks its value", "", exit_out);
       options->monitor = text;
+    } else if (std::strcmp(name, "--free") == 0) {
+      if (std::strcmp(text, "notify") != 0 && std::strcmp(text, "defer") != 0) {
+        return fail("--free is notify or defer, not ", text, exit_out);
+      }
+      options->free = text;
     } else {
       return fail("unknown option ", name, exit_out);
     }

@@ -16,6 +16,8 @@ struct SoakOptions {
   const char* kind_name = "ipc";
   uint64_t rounds = 100000;
   const char* monitor = "external";
+  const char* free = "notify";
+  bool defers() const { return *free == 'd'; }
 };
 
 // 0: go on; else, with exit_out, the program ends: help was asked for, or an option is wrong (said on stderr).

@@ -1,80 +1,114 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // story - what the driver does when memory that a peer has open is freed and its address given out again: 32 KiB freed,
-// 64 KiB allocated, the old mapping still open. Two processes; prints one JSON object. story [--double]
-#include <pinrail/pinrail.h>
-#include <sys/socket.h>
+// 64 KiB allocated, the old mapping still open; and when two small allocations are open at a time. Two processes;
+// prints one JSON object. Errors are the driver's numbers, 0: none.
+//   story [--double] [--peek]
+//   --double  the driver double      --peek  also reads through the mapping of what was freed, which CUDA leaves
+//                                    undefined: what comes after that may be spoilt
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
+#include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
+#include "test/gpu/house.h"
 
 using namespace pinrail::gpu_test;
 
 namespace {
 
 constexpr size_t kFirst = 32 << 10, kSecond = 64 << 10;
-constexpr int kOpens = 200;
+constexpr char kGo = 'g';
 
 struct Told {
   CUdeviceptr base;
   CUipcMemHandle handle;
 };
 
-// The exporter: each step when the importer says so.
+// Allocates, fills as that number, and tells; then waits until the importer has done its part.
+bool show(const Driver& driver, int socket, uint64_t number, size_t bytes, Told* told) {
+  std::vector<uint64_t> words;
+  fill(&words, number, bytes);
+  char go = 0;
+  return driver.alloc(&told->base, bytes) == CUDA_SUCCESS && driver.put(told->base, words.data(), bytes) &&
+         driver.get_handle(&told->handle, told->base) == CUDA_SUCCESS && send_all(socket, told, sizeof(*told)) &&
+         receive_all(socket, &go, 1);
+}
+
 int tell(const Driver& driver, int socket) {
   const char* why = "";
-  Told first{}, second{};
-  char go = 0;
-  bool well = driver.start(&why) && driver.alloc(&first.base, kFirst) == CUDA_SUCCESS &&
-              driver.get_handle(&first.handle, first.base) == CUDA_SUCCESS;
-  well = well && send(socket, &first, sizeof(first), 0) == sizeof(first) && recv(socket, &go, 1, 0) == 1;
-  well = well && driver.free(first.base) == CUDA_SUCCESS && driver.alloc(&second.base, kSecond) == CUDA_SUCCESS &&
-         driver.get_handle(&second.handle, second.base) == CUDA_SUCCESS;
-  well = well && send(socket, &second, sizeof(second), 0) == sizeof(second) && recv(socket, &go, 1, 0) == 1;
+  Told first{}, second{}, third{};
+  if (!driver.start(&why)) return 77;
+  const bool well = show(driver, socket, 1, kFirst, &first) && driver.free(first.base) == CUDA_SUCCESS &&
+                    show(driver, socket, 2, kSecond, &second) && show(driver, socket, 3, kFirst, &third) &&
+                    driver.free(second.base) == CUDA_SUCCESS && driver.free(third.base) == CUDA_SUCCESS;
   return well ? 0 : 1;
 }
 
-double open_and_close_ns(const Driver& driver, const CUipcMemHandle& handle) {
-  const auto before = std::chrono::steady_clock::now();
-  for (int i = 0; i < kOpens; ++i) {
-    CUdeviceptr at = 0;
-    if (driver.open(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) return -1;
-    if (driver.close(at) != CUDA_SUCCESS) return -1;
+// A mapping of the exporter's memory, and how opening it went.
+struct Mapping {
+  Mapping(const Driver& with, const Told& told) : driver(with) {
+    result = driver.open(&at, told.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   }
-  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - before;
-  return spent.count() / kOpens;
-}
+  ~Mapping() { close(); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  CUresult close() {
+    const CUresult closed = result == CUDA_SUCCESS && !gone ? driver.close(at) : CUDA_SUCCESS;
+    gone = true;
+    return closed;
+  }
+  // Which of the three is seen there; 0: none of them, -1: it cannot be read.
+  int shows() const {
+    std::vector<uint64_t> words(kFirst / sizeof(uint64_t));
+    if (result != CUDA_SUCCESS || driver.read(words.data(), at, kFirst) != CUDA_SUCCESS) return -1;
+    for (int number = 1; number <= 3; ++number) {
+      if (strangers(words, static_cast<uint64_t>(number), 0) == 0) return number;
+    }
+    return 0;
+  }
+  const Driver& driver;
+  CUdeviceptr at = 0;
+  CUresult result;
+  bool gone = false;
+};
 
-int listen(const Driver& driver, int socket) {
+const char* text_of(bool is) { return is ? "true" : "false"; }
+
+int listen(const Driver& driver, int socket, bool peek) {
   const char* why = "";
-  Told first{}, second{};
-  CUdeviceptr old_one = 0, again = 0, new_one = 0;
-  const char go = 'g';
-  if (!driver.start(&why) || recv(socket, &first, sizeof(first), MSG_WAITALL) != sizeof(first)) return 77;
-  const double cost = open_and_close_ns(driver, first.handle);
-  const CUresult opened = driver.open(&old_one, first.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  const CUresult opened_again = driver.open(&again, first.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  if (opened_again == CUDA_SUCCESS) driver.close(again);
-  if (send(socket, &go, 1, 0) != 1 || recv(socket, &second, sizeof(second), MSG_WAITALL) != sizeof(second)) return 1;
-  const CUresult stale = driver.open(&new_one, second.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  if (stale == CUDA_SUCCESS) driver.close(new_one);
-  const CUresult closed = driver.close(old_one);
-  const CUresult after = driver.open(&new_one, second.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  if (after == CUDA_SUCCESS) driver.close(new_one);
-  const CUresult dead = driver.open(&again, first.handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-  if (dead == CUDA_SUCCESS) driver.close(again);
+  Told first{}, second{}, third{};
+  if (!driver.start(&why)) return 77;
+  if (!receive_all(socket, &first, sizeof(first))) return 1;
+  Mapping old_one(driver, first);
+  Mapping again(driver, first);
+  std::printf("{\"open\": %d, \"open_again\": %d, \"open_again_same_address\": %s, \"shows\": %d, ", old_one.result,
+              again.result, text_of(again.at == old_one.at), old_one.shows());
+  again.close();
+  if (!send_all(socket, &kGo, 1) || !receive_all(socket, &second, sizeof(second))) return 1;
+  Mapping too_early(driver, second);
+  std::printf("\"second_has_the_same_base\": %s, \"open_second_while_first_is_open\": %d, ",
+              text_of(first.base == second.base), too_early.result);
+  if (too_early.result == CUDA_SUCCESS) std::printf("\"it_shows\": %d, ", too_early.shows());
+  if (peek) std::printf("\"the_old_mapping_shows\": %d, ", old_one.shows());
+  const CUresult closed_early = too_early.close();
+  std::printf("\"close_first\": %d, \"close_that\": %d, ", old_one.close(), closed_early);
+  {
+    const Mapping dead(driver, first);
+    std::printf("\"open_first_then\": %d, ", dead.result);
+  }
+  Mapping new_one(driver, second);
+  std::printf("\"open_second_then\": %d, \"second_shows\": %d, ", new_one.result, new_one.shows());
+  if (!send_all(socket, &kGo, 1) || !receive_all(socket, &third, sizeof(third))) return 1;
+  Mapping neighbour(driver, third);
   std::printf(
-      "{\"open\": %d, \"open_again\": %d, \"open_again_same_address\": %s, \"second_has_the_same_base\": %s, "
-      "\"open_second_while_first_is_open\": %d, \"close_first\": %d, \"open_second_then\": %d, "
-      "\"open_first_then\": %d, \"open_and_close_ns\": %.0f}\n",
-      opened, opened_again, again == old_one ? "true" : "false", first.base == second.base ? "true" : "false", stale,
-      closed, after, dead, cost);
-  return send(socket, &go, 1, 0) == 1 ? 0 : 1;
+      "\"neighbours_are_apart\": %lld, \"open_neighbour\": %d, \"neighbour_shows\": %d, \"second_shows_still\": %d}\n",
+      static_cast<long long>(third.base - second.base), neighbour.result, neighbour.shows(), new_one.shows());
+  neighbour.close();
+  new_one.close();
+  return send_all(socket, &kGo, 1) ? 0 : 1;
 }
 
 }  // namespace
@@ -82,23 +116,22 @@ int listen(const Driver& driver, int socket) {
 int main(int argc, char** argv) {
   Driver driver;
   const char* why = "";
-  const bool is_double = argc == 2 && std::strcmp(argv[1], "--double") == 0;
-  if (argc > 1 && !is_double) {
-    std::fprintf(stderr, "usage: story [--double]\n");
-    return 2;
+  bool is_double = false, peek = false;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--double") == 0) {
+      is_double = true;
+    } else if (std::strcmp(argv[i], "--peek") == 0) {
+      peek = true;
+    } else {
+      std::fprintf(stderr, "story: unknown option %s\nusage: story [--double] [--peek]\n", argv[i]);
+      return 2;
+    }
   }
   if (!driver.load(is_double, &why)) {
     std::fprintf(stderr, "story: no CUDA driver here: %s\n", why);
     return 77;
   }
-  int sockets[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return 1;
-  const pid_t child = fork();  // before the driver is started
-  if (child == 0) return tell(driver, sockets[1]);
-  close(sockets[1]);
-  const int code = listen(driver, sockets[0]);
-  close(sockets[0]);
-  int status = -1;
-  waitpid(child, &status, 0);
-  return code != 0 ? code : (status == 0 ? 0 : 1);
+  const TwoProcesses both([&](int socket) { return tell(driver, socket); });  // before the driver is started
+  const int code = listen(driver, both.socket(), peek);
+  return both.end(code);
 }

@@ -15,6 +15,8 @@
  *               as without an IMEX channel
  *   pools       one stream, whatever is put on it is done at once
  *   dmabuf      a memfd, of ranges that begin where the allocation or mapping begins
+ *   cuMemGetInfo  memory of cuMemAlloc and of pools: in use until it is freed and no process that was forked from the
+ *               one that loaded this has it open by cuIpcOpenMemHandle
  *   contexts    a stack per thread; calls that need one say INVALID_CONTEXT without
  *
  * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:

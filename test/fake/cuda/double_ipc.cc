@@ -27,6 +27,7 @@ CUresult open_new(State* in, const Wire& wire, CUdeviceptr* address_out) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   in->imports[at] = {wire.owner, wire.base, wire.id, wire.bytes, 1};
+  hold_memory(wire.owner, wire.id, wire.bytes);
   *address_out = at;
   return CUDA_SUCCESS;
 }
@@ -86,6 +87,7 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
   if (found == in.imports.end()) return CUDA_ERROR_INVALID_VALUE;
   if (--found->second.references != 0) return CUDA_SUCCESS;
   in.give_back(found->first);
+  let_memory_go(found->second.owner, found->second.id);
   in.imports.erase(found);
   return CUDA_SUCCESS;
 }

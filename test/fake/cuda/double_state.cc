@@ -120,12 +120,14 @@ CUresult State::allocate(CUdeviceptr* address_out, size_t bytes, int device, CUm
   made.pool = pool;
   allocations[at] = made;
   used += bytes;
+  hold_memory(static_cast<uint32_t>(getpid()), id, bytes);
   *address_out = at;
   return CUDA_SUCCESS;
 }
 
 void State::end(std::map<uintptr_t, Allocation>::iterator allocation) {
   used -= allocation->second.bytes;
+  let_memory_go(static_cast<uint32_t>(getpid()), allocation->second.id);
   close(allocation->second.descriptor);
   give_back(allocation->first);
   allocations.erase(allocation);

@@ -37,6 +37,12 @@ constexpr uintptr_t kArena = 0x7ea000000000;      // where sanitizers, too, let 
 constexpr size_t kArenaBytes = size_t{64} << 30;
 constexpr int kMostDevices = 8;
 
+// The device's memory, of all processes that were forked from one: what is freed stays as long as a peer has it open.
+// Counted by who allocated it and its id there. Any process, at any time; what a crash leaves stays counted.
+void hold_memory(uint32_t owner, uint64_t id, size_t bytes);
+void let_memory_go(uint32_t owner, uint64_t id);
+size_t memory_in_use();
+
 // What travels in a CUipcMemHandle, a CUmemFabricHandle and a CUmemPoolPtrExportData.
 struct Wire {
   uint32_t magic;
