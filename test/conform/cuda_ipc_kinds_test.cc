@@ -3,6 +3,7 @@
 // memory. Exporter and importer are one process here; test/gpu/soak has two.
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/slots/process.h"
 #include "test/conform/gpu_memory.h"
@@ -91,6 +92,15 @@ TEST_P(CudaKinds, a_block_opens_the_same_memory_by_each_way) {
     EXPECT_TRUE(peer.end().ok());
     EXPECT_TRUE(own.end().ok());
   }
+}
+
+TEST_P(CudaKinds, a_thread_without_a_context_may_export_and_open) {
+  const GpuMemory memory(GetParam());
+  std::thread([&] {
+    EXPECT_EQ(cuda_double_context_depth(), 0u);
+    EXPECT_EQ(once(memory), 2);
+    EXPECT_EQ(cuda_double_context_depth(), 0u);
+  }).join();
 }
 
 TEST_P(CudaKinds, whichever_call_of_the_driver_fails_nothing_stays_open) {

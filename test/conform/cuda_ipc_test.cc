@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/cuda_ipc over the driver double: blocks of one's own memory, mappings of peers', and what the driver
 // refuses.
+#include <unistd.h>
+
 #include <cstring>
 
+#include "test/conform/gpu_memory.h"
 #include "test/conform/gpu_slot.h"
 #include "test/conform/registrar_conformance.h"
 #include "test/fake/cuda/cuda_context.h"
@@ -100,6 +103,28 @@ TEST_F(CudaIpc, a_peers_memory_is_read_and_written_where_it_is_mapped) {
   EXPECT_EQ(table().device_read(table().context, slot.reg, kBytes - 10, seen.data(), 11), PINRAIL_ERR_BAD_PARAM);
   EXPECT_TRUE(slot.end().ok());
   EXPECT_TRUE(again.end().ok());
+}
+
+TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
+  Slot own(table()), peer(table());
+  EXPECT_FALSE(cuda_double_copies_wait(own_));
+  ASSERT_TRUE(own.make(PINRAIL_KIND_GPU, own_, kOwn).ok());
+  EXPECT_TRUE(cuda_double_copies_wait(own_)) << "a peer may read it";
+  EXPECT_TRUE(own.end().ok());
+  ASSERT_EQ(cuCtxPushCurrent(context_->get()), CUDA_SUCCESS);
+  const GpuMemory memory(PINRAIL_GPU_IPC);
+  ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+  int descriptor = -1;
+  uint64_t offset = 1;
+  ASSERT_EQ(table().export_dmabuf(table().context, memory.pointer(), GpuMemory::kBytes, &descriptor, &offset),
+            PINRAIL_SUCCESS);
+  EXPECT_TRUE(cuda_double_copies_wait(memory.at())) << "an RDMA device may read it";
+  close(descriptor);
+  ASSERT_TRUE(open_peer(&peer, peer_).ok());
+  const uint64_t before = cuda_double_calls("cuCtxSynchronize");
+  EXPECT_EQ(table().device_write(table().context, peer.reg, 0, "x", 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_calls("cuCtxSynchronize"), before + 1) << "its owner may read it";
+  EXPECT_TRUE(peer.end().ok());
 }
 
 TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {

@@ -85,7 +85,9 @@ class Current {
 Status status_of(const Registrar& registrar, const char* call, CUresult error);
 
 // cuda_ipc_identify.cc. NOT_FOUND: it is no GPU memory; NOT_SUPPORTED: of this kind the driver tells too little.
-Status look_up(const Registrar& registrar, const void* addr, Found* found_out);
+Status look_up(Registrar* registrar, const void* addr, Found* found_out);
+// The GPU where it lies; 0 where the driver does not say.
+int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
 
 // cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds beyond cuMemAlloc's. The context is current. export_...: the driver's
 // part of the block, and the descriptor, which is the caller's, -1: none. open_...: into the tail, as far as it came.

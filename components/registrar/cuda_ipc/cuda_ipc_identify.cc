@@ -30,27 +30,36 @@ Status ask_plain(const Registrar& registrar, CUdeviceptr pointer, Plain* plain_o
   return is_gpu ? success() : Status(PINRAIL_ERR_NOT_FOUND);
 }
 
+// Drivers may want a context for it, and the calling thread may have none.
+CUresult address_range(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
+  const CUresult error = registrar->cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
+  if (error != CUDA_ERROR_INVALID_CONTEXT) return error;
+  const Current current(registrar, device_of_pointer(*registrar, pointer));
+  if (current.result() != CUDA_SUCCESS) return current.result();
+  return registrar->cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
+}
+
 // What is mapped at an address, and not what was reserved around it. The id of a reservation stays when other physical
 // memory is mapped there: that memory's own is mixed in.
-Status ask_mapping(const Registrar& registrar, CUdeviceptr pointer, Plain* plain) {
+Status ask_mapping(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   unsigned long long block = 0;
-  CUresult error = registrar.cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
+  CUresult error = address_range(registrar, pointer, plain);
   if (error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(registrar, "cuMemGetAddressRange", error);
-  error = registrar.cuda.cuPointerGetAttribute(&block, kMemoryBlockId, pointer);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetAddressRange", error);
+  error = registrar->cuda.cuPointerGetAttribute(&block, kMemoryBlockId, pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttribute", error);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttribute", error);
   plain->id ^= block * 0x9E3779B97F4A7C15u;
   return success();
 }
 
 // Not cuMemAlloc's, or that of a driver without IPC: then as the driver sees it when it is asked for a handle.
-Status ask_younger(const Registrar& registrar, CUdeviceptr pointer, Plain* plain, Found* found) {
+Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Found* found) {
   unsigned long long types = 0;
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
   void* values[] = {&found->pool, &types};
-  const CUresult error = registrar.cuda.cuPointerGetAttributes(2, names, values, pointer);
-  if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttributes", error);
+  const CUresult error = registrar->cuda.cuPointerGetAttributes(2, names, values, pointer);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttributes", error);
   if (found->pool != nullptr) {
     found->kind = PINRAIL_GPU_POOL;
     return success();
@@ -62,13 +71,21 @@ Status ask_younger(const Registrar& registrar, CUdeviceptr pointer, Plain* plain
 
 }  // namespace
 
-Status look_up(const Registrar& registrar, const void* addr, Found* found_out) {
+int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
+  int device = 0;
+  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+  void* value = &device;
+  const CUresult error = registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer);
+  return error == CUDA_SUCCESS && device >= 0 && device < registrar.device_count ? device : 0;
+}
+
+Status look_up(Registrar* registrar, const void* addr, Found* found_out) {
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
   Plain plain;
   Found found{};
   found.kind = PINRAIL_GPU_IPC;
-  Status status = ask_plain(registrar, pointer, &plain);
-  if (status.ok() && plain.is_legacy == 0 && registrar.cuda.has_younger) {
+  Status status = ask_plain(*registrar, pointer, &plain);
+  if (status.ok() && plain.is_legacy == 0 && registrar->cuda.has_younger) {
     status = ask_younger(registrar, pointer, &plain, &found);
   }
   if (!status.ok()) return status;
@@ -83,7 +100,7 @@ Status look_up(const Registrar& registrar, const void* addr, Found* found_out) {
 pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out) {
   if (range_out->size < sizeof(*range_out)) return PINRAIL_ERR_VERSION;
   Found found{};
-  const Status status = look_up(*static_cast<Registrar*>(context), addr, &found);
+  const Status status = look_up(static_cast<Registrar*>(context), addr, &found);
   if (status.ok()) *range_out = found.range;
   return status.code();
 }

@@ -14,14 +14,6 @@ namespace {
 Tail* tail_of(pinrail_registration_t* reg) { return static_cast<Tail*>(registrar_tail(reg)); }
 const Tail* tail_of(const pinrail_registration_t* reg) { return static_cast<const Tail*>(registrar_tail(reg)); }
 
-int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
-  int device = 0;
-  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-  void* value = &device;
-  const CUresult error = registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer);
-  return error == CUDA_SUCCESS && device >= 0 && device < registrar.device_count ? device : 0;
-}
-
 // Where the block's memory shall be mapped.
 int device_for(const Registrar& registrar, const pinrail_gpu_handle_t& block) {
   if (registrar.device >= 0) return registrar.device;
@@ -80,7 +72,7 @@ descriptors::Ticket ticket_of(const pinrail_gpu_handle_t& block) {
 // either.
 Status export_own(Registrar* registrar, const pinrail_register_request_t& request, Tail* tail) {
   Found before{}, after{};
-  Status status = look_up(*registrar, request.addr, &before);
+  Status status = look_up(registrar, request.addr, &before);
   if (!status.ok()) return status;
   if (before.range.base != request.addr || before.range.length != request.length) return PINRAIL_ERR_BAD_PARAM;
   const auto pointer = reinterpret_cast<CUdeviceptr>(request.addr);
@@ -90,7 +82,7 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   status = export_kind(registrar, before, device, &block, &descriptor);
   if (status.ok()) status = hand_over(registrar, descriptor, &block);
   if (!status.ok()) return status;
-  status = look_up(*registrar, request.addr, &after);
+  status = look_up(registrar, request.addr, &after);
   if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;
   if (!status.ok()) {
     registrar->server->remove(ticket_of(block));
@@ -213,17 +205,19 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
                               size_t length) {
   if (!within(*reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   return transfer(context, reg, "cuMemcpyHtoD", [&](const Library& cuda, CUdeviceptr base) {
-    return cuda.cuMemcpyHtoD(base + offset, from, length);
+    const CUresult error = cuda.cuMemcpyHtoD(base + offset, from, length);
+    return error == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : error;  // the bytes may be on their way still
   });
 }
 
-// The driver makes one of the very range.
+// The driver makes one of the very range. What is copied there by the CPU is there before a device may read it.
 pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out) {
   auto* registrar = static_cast<Registrar*>(context);
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
   if (getpid() != registrar->process || !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
   const Current current(registrar, device_of_pointer(*registrar, pointer));
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
+  make_copies_wait(*registrar, pointer);
   int descriptor = -1;
   const CUresult error = registrar->cuda.cuMemGetHandleForAddressRange(&descriptor, pointer, length,
                                                                        CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);

@@ -20,6 +20,7 @@
   X(cuDevicePrimaryCtxRelease)    \
   X(cuCtxPushCurrent)             \
   X(cuCtxPopCurrent)              \
+  X(cuCtxSynchronize)             \
   X(cuPointerGetAttributes)       \
   X(cuPointerSetAttribute)        \
   X(cuIpcGetMemHandle)            \

@@ -46,6 +46,8 @@ size_t cuda_double_open_handles(void);  /**< to memory and pools of others: open
 size_t cuda_double_context_depth(void); /**< of the calling thread */
 size_t cuda_double_used(void);          /**< bytes allocated */
 
+int cuda_double_copies_wait(CUdeviceptr address); /**< whether SYNC_MEMOPS is set for the allocation that holds it */
+
 /** Memory as if another process had allocated it at that address; its handle can be opened here. */
 CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes, CUipcMemHandle* handle_out,
                                    uint64_t* buffer_id_out);

@@ -108,6 +108,7 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdevice
   Lock lock(state().mutex);
   const CUresult entered = enter("cuMemGetAddressRange");
   if (entered != CUDA_SUCCESS) return entered;
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;  // one of those that cuda.h says it may return
   Range range;
   if (!state().find_range(address, &range)) return CUDA_ERROR_NOT_FOUND;
   const bool mapped = range.mapping != nullptr;  // of a reservation: what is mapped there
@@ -155,6 +156,12 @@ CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute at
   return CUDA_SUCCESS;
 }
 
+int cuda_double_copies_wait(CUdeviceptr address) {
+  Lock lock(state().mutex);
+  const auto found = state().holding(address);
+  return found != state().allocations.end() && found->second.sync_memops ? 1 : 0;
+}
+
 CUresult CUDAAPI cuMemcpyDtoH(void* into, CUdeviceptr from, size_t bytes) {
   return copy("cuMemcpyDtoH", from, bytes, into, bytes_at(from));
 }
@@ -194,7 +201,9 @@ CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxSynchronize(void) { return no_context() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
+CUresult CUDAAPI cuCtxSynchronize(void) {
+  return call("cuCtxSynchronize", [](State&) { return no_context() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; });
+}
 
 }  // extern "C"
 
