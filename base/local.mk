@@ -48,8 +48,8 @@ endif
 # Validity of memory that other processes have open: for the components of GPU memory, who take it in.
 noinst_LTLIBRARIES += base/libslots.la
 base_libslots_la_SOURCES = \
-	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc base/slots/exporter.cc \
-	base/slots/importer.cc
+	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc base/slots/process_hook.cc \
+	base/slots/exporter.cc base/slots/exporter_hook.cc base/slots/importer.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif

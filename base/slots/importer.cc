@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 #include "base/slots/segment.h"
 
@@ -37,13 +38,62 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   header_ = static_cast<Header*>(at);
   bytes_ = static_cast<size_t>(about.st_size);
   if (!is_segment(*header_, bytes_, pid, start, segment)) return PINRAIL_ERR_ERROR;
-  words_ = reinterpret_cast<Word*>(static_cast<char*>(at) + kHeaderBytes);
   count_ = header_->count;
+  words_ = words_of(header_);
+  holders_ = holders_of(header_, count_);
   return success();
 }
 
+// What it had open it has closed, or it is another process by now: then all that is the one's that was checkpointed, or
+// that forked it.
 Importer::~Importer() {
-  if (header_ != nullptr) munmap(header_, bytes_);
+  if (header_ == nullptr) return;
+  uint64_t sitter = sitter_;
+  if (seat_ != nullptr && pid_ == static_cast<uint32_t>(getpid())) seat_->compare_exchange_strong(sitter, 0);
+  munmap(header_, bytes_);
+}
+
+void Importer::sit(const Process& self) {
+  if (self.pid >> kPidBits != 0) return;
+  for (uint32_t i = 0; i < kSeats; ++i) {
+    uint64_t nobody = 0;
+    sitter_ = seat_of(self.pid, self.start);
+    if (!header_->seats[i].compare_exchange_strong(nobody, sitter_)) continue;
+    seat_ = &header_->seats[i];
+    bit_ = uint64_t{1} << i;
+    pid_ = self.pid;
+    return;
+  }
+}
+
+// The bit first, then a look at the word: whoever kills it and then sees no bit may believe that. (seq_cst) Without
+// memory for a note of it, it is counted in the word.
+bool Importer::enter(uint32_t slot, uint64_t life) {
+  if (seat_ == nullptr) return slots::enter(&words_[slot], life);
+  Guard guard(mutex_);
+  uint32_t* times = nullptr;
+  try {
+    times = &entered_[slot];
+  } catch (const std::bad_alloc&) {
+    return slots::enter(&words_[slot], life);
+  }
+  if ((*times)++ == 0) holders_[slot].fetch_or(bit_);
+  if ((words_[slot].load() & kLife) == life) return true;
+  leave_locked(slot);
+  return false;
+}
+
+void Importer::leave(uint32_t slot, uint64_t life) {
+  Guard guard(mutex_);
+  if (entered_.count(slot) == 0) return slots::leave(&words_[slot], life);
+  leave_locked(slot);
+}
+
+void Importer::leave_locked(uint32_t slot) {
+  const auto found = entered_.find(slot);
+  if (--found->second != 0) return;
+  entered_.erase(found);
+  holders_[slot].fetch_and(~bit_);
 }
 
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
 
 namespace pinrail::slots {
 namespace {
@@ -20,21 +19,6 @@ bool read_text(const char* path, char* text, size_t room) {
   return length != 0;
 }
 
-// State (a letter) and start of a process; the name before them may hold blanks and parentheses.
-bool read_stat(uint32_t pid, char* state_out, uint64_t* start_out) {
-  char path[48], text[1024];
-  std::snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-  if (!read_text(path, text, sizeof(text))) return false;
-  const char* after_name = std::strrchr(text, ')');
-  if (after_name == nullptr) return false;
-  unsigned long long start = 0;
-  const int found = std::sscanf(  // NOLINT(cert-err34-c): the kernel's numbers
-      after_name, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", state_out,
-      &start);
-  *start_out = start;
-  return found == 2;
-}
-
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
   return hash ^ hash >> 29;
@@ -44,23 +28,17 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 
 Status this_process(Process* process_out) {
   Process process;
-  char state = 0, boot[64];
+  char boot[64];
   struct stat space {};
   process.pid = static_cast<uint32_t>(getpid());
   process.user = geteuid();
-  if (!read_stat(process.pid, &state, &process.start)) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (!read_start_hook(process.pid, &process.start)) return PINRAIL_ERR_NOT_SUPPORTED;
   if (!read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot))) return PINRAIL_ERR_NOT_SUPPORTED;
   if (stat("/proc/self/ns/pid", &space) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   process.machine = mix(mix(1, space.st_ino), space.st_dev);
   for (const char* at = boot; *at != '\0'; ++at) process.machine = mix(process.machine, static_cast<uint8_t>(*at));
   *process_out = process;
   return success();
-}
-
-bool is_alive(uint32_t pid, uint64_t start) {
-  char state = 0;
-  uint64_t started = 0;
-  return read_stat(pid, &state, &started) && started == start && state != 'Z' && state != 'X';
 }
 
 }  // namespace pinrail::slots

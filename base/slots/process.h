@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // process.h - which process is this, so that no other one that ever lived on this machine is taken for it?
 //
-// Threads  all functions may run together. Not in hook context.
+// Threads  all functions may run together.
+// Hook     what ends in _hook.
 #ifndef PINRAIL_BASE_SLOTS_PROCESS_H
 #define PINRAIL_BASE_SLOTS_PROCESS_H
 
@@ -25,8 +26,13 @@ struct Process {
 // NOT_SUPPORTED: /proc does not tell.
 Status this_process(Process* process_out);
 
-// Whether a process of that number, which started then, lives still. One that is dead and not yet waited for does not.
-bool is_alive(uint32_t pid, uint64_t start);
+// Whether a process of that number, which started then, lives still: has a thread that runs. One that is dead and not
+// yet waited for does not. Any context: a file is read, and nothing else.
+bool is_alive_hook(uint32_t pid, uint64_t start);
+inline bool is_alive(uint32_t pid, uint64_t start) { return is_alive_hook(pid, start); }
+
+// When a process started. False: /proc does not tell.
+bool read_start_hook(uint32_t pid, uint64_t* start_out);
 
 }  // namespace pinrail::slots
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // segment.h - how a segment of validity slots looks in its file: both sides map it.
+//
+// The header, a page; a word for each slot; a word of holders for each slot. As long as the exporter lives it has the
+// file locked (flock), in whatever namespace of pids it is. The file has its whole length from the beginning on, but
+// memory only for as many slots as were ever used: /dev/shm is small in containers.
 #ifndef PINRAIL_BASE_SLOTS_SEGMENT_H
 #define PINRAIL_BASE_SLOTS_SEGMENT_H
 
@@ -8,20 +12,33 @@
 namespace pinrail::slots {
 
 constexpr uint32_t kMagic = 0x534c5250;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 4096;
+constexpr uint32_t kSeats = 64;  // bits of a word of holders
 constexpr char kFolder[] = "/dev/shm/";
 constexpr char kPrefix[] = "pinrail-gpu.";  // then user.pid.start.segment, the last two in hexadecimal
+
+// A process that has, or had, the segment open: pid and start. 0: free. Taken by an importer, given back by it at its
+// end; if that was a crash, the exporter clears up behind it and frees the seat.
+using Seat = std::atomic<uint64_t>;
+constexpr uint64_t kBeingCleared = 1;  // no process: its pid would be 1, and its start 0
+constexpr unsigned kPidBits = 22;      // as many as the kernel gives them
+constexpr uint64_t seat_of(uint32_t pid, uint64_t start) { return start << kPidBits | pid; }
 
 struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths on a line of its own
   uint32_t magic, version, count, pid;
   uint64_t start, segment;
   alignas(64) std::atomic<uint64_t> deaths;
+  alignas(64) Seat seats[kSeats];
 };
 static_assert(sizeof(Header) <= kHeaderBytes, "words begin at the next page");
 
 void name_segment(char* path, size_t room, uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
-constexpr size_t bytes_for(uint32_t count) { return kHeaderBytes + size_t{count} * sizeof(Word); }
+constexpr size_t bytes_for(uint32_t count) { return kHeaderBytes + size_t{count} * 2 * sizeof(Word); }
+inline Word* words_of(Header* header) {
+  return reinterpret_cast<Word*>(reinterpret_cast<char*>(header) + kHeaderBytes);
+}
+inline Word* holders_of(Header* header, uint32_t count) { return words_of(header) + count; }
 
 }  // namespace pinrail::slots
 

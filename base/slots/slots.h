@@ -3,9 +3,12 @@
 //
 // The exporter has a segment (a file in /dev/shm, its own user's alone) with a word for each exported allocation. When
 // the memory goes it changes the word; a peer's hit loads it and compares. One 64-bit word:
-//   bits  0-15  how many importers have the memory open
+//   bits  0-15  how many importers without a seat have the memory open
 //   bit   16    dead: the memory is gone
 //   bits 17-63  generation: rises when the slot serves another allocation
+// Who has the memory open stands in a second word, a bit for each seat: a place in the segment that an importer takes
+// in its process's name, so that those of a process that crashed can be told from the others. There are 64; who comes
+// later is counted only.
 //
 // Owns     Exporter: the segment, until it is destroyed. Importer: a mapping of another's.
 // Threads  all functions may run together; create, open and the destructors exclude the rest.
@@ -14,14 +17,17 @@
 // V1  A word is never again what it was for an allocation that died: generations only rise.
 // V2  The segment's name holds the exporter's pid, its start and a random number: no later process of that pid, and no
 //     later segment of this one, is taken for it.
-// V3  A crash leaves at most a file that the next one who looks removes; a count of importers that crashed holds
-//     nothing up for longer than the waiting side's time limit.
+// V3  A crash leaves at most a file that the next one who looks removes: one that nobody has locked.
+// V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that crashed
+//     are cleared by the exporter when it waits for them; of what is counted only, a crash holds up whoever waits until
+//     its time limit.
 #ifndef PINRAIL_BASE_SLOTS_SLOTS_H
 #define PINRAIL_BASE_SLOTS_SLOTS_H
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 
 #include "base/core/lock.h"
 #include "base/slots/process.h"
@@ -44,12 +50,13 @@ class Exporter {
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
-  // NOT_SUPPORTED: no shared memory here; OUT_OF_RESOURCE.
+  // NOT_SUPPORTED: no shared memory here, or it is full; OUT_OF_RESOURCE.
   Status create(const Process& self, uint32_t slots);
   uint64_t segment() const { return segment_; }  // the random number; 0: create() did not succeed
   uint32_t count() const { return count_; }
 
-  // A free slot; word_out: what it holds as long as the memory lives. OUT_OF_RESOURCE: all are taken.
+  // A free slot; word_out: what it holds as long as the memory lives. OUT_OF_RESOURCE: all are taken;
+  // TEMP_OUT_OF_RESOURCE: there is no shared memory left for more of them.
   Status take(uint32_t* slot_out, uint64_t* word_out) EXCLUDES(mutex_);
   // The memory is gone; and the slot may be taken again.
   void kill_hook(uint32_t slot);
@@ -57,21 +64,33 @@ class Exporter {
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
   const std::atomic<uint64_t>* deaths() const;  // rises with each
-  uint64_t importers_hook(uint32_t slot) const { return words_[slot].load() & kImporters; }
+  // Importers that have it open, or had when they crashed; and those of processes that are no more are forgotten, here
+  // and in all slots: that asks the system about each.
+  uint64_t importers_hook(uint32_t slot) const;
+  void forget_dead_hook(uint32_t slot);
 
   // The segment is another process's from now on: the one that was checkpointed, when this one was restarted from its
-  // image. Its words may still be read; nothing in it is written any more, and its file stays. Excludes the rest.
-  void disown() { is_own_ = false; }
+  // image. Its words may still be read; nothing in it is written any more, and its file stays until remove_stale() finds
+  // that nobody has it. Excludes the rest.
+  void disown();
 
  private:
+  bool open_file(const Process& self);
+  bool reserve(uint32_t first, uint32_t count) const;
+  bool reserve_more() REQUIRES(mutex_);
+
   Header* header_ = nullptr;
   Word* words_ = nullptr;
+  Word* holders_ = nullptr;
   size_t bytes_ = 0;
   uint64_t segment_ = 0;
   uint32_t count_ = 0;
   bool is_own_ = true;
+  int file_ = -1;  // locked
   char name_[96] = {};
+  std::atomic<uint32_t> used_{0};  // slots from here on were never taken
   Mutex mutex_{LockRank::slots};
+  uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // there is memory for those before it
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // none below is free
   uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // 1 a slot
 };
@@ -85,19 +104,35 @@ class Importer {
 
   // NOT_FOUND: the exporter, or that segment of his, is gone; PERM: it is another user's; ERROR: it is none of ours.
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
+  // Takes a seat, if there is one, which the destructor gives back if this is that process still.
+  void sit(const Process& self);
   uint32_t count() const { return count_; }
+
+  // Counts an importer of that slot in, if its word is still of that life; false: the memory is gone. As often as that
+  // it has to leave, with the same life.
+  bool enter(uint32_t slot, uint64_t life) EXCLUDES(mutex_);
+  void leave(uint32_t slot, uint64_t life) EXCLUDES(mutex_);
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
   const std::atomic<uint64_t>* deaths() const;  // rises with each in the segment
 
  private:
+  void leave_locked(uint32_t slot) REQUIRES(mutex_);
+
   Header* header_ = nullptr;
   Word* words_ = nullptr;
+  Word* holders_ = nullptr;
   size_t bytes_ = 0;
   uint32_t count_ = 0;
+  std::atomic<uint64_t>* seat_ = nullptr;  // NULL: it has none, and is counted
+  uint64_t bit_ = 0;                       // of the seat
+  uint64_t sitter_ = 0;                    // what stands in it
+  uint32_t pid_ = 0;                       // of this process
+  Mutex mutex_{LockRank::slots};
+  std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);  // times, of whatever life
 };
 
-// Counts an importer in, if the word is still of that life; false: the memory is gone.
+// The same in the word alone, by who has no seat.
 bool enter(Word* word, uint64_t life);
 void leave(Word* word, uint64_t life);
 inline bool is_alive(const Word* word, uint64_t life) {

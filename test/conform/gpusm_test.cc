@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/gpusm over the driver double, and monitor/cuda: blocks of memory that lives, and of none that was freed.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -149,6 +150,79 @@ TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
   EXPECT_FALSE(is_alive(block));
   slots::leave(importer.word(block.slot), block.slot_word);
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+// Opens the block's memory as a peer does, and never closes it.
+class Importer {
+ public:
+  explicit Importer(const pinrail_gpu_handle_t& block) {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      slots::Process own;
+      slots::Importer importer;
+      const bool known =
+          slots::this_process(&own).ok() && importer.open(block.user, block.pid, block.start, block.segment).ok();
+      if (known) importer.sit(own);
+      const bool in = known && importer.enter(block.slot, block.slot_word);
+      if (in && write(ends[1], "g", 1) == 1) pause();
+      _exit(1);
+    }
+    char byte = 0;
+    ::close(ends[1]);
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);
+    ::close(ends[0]);
+  }
+  ~Importer() { crash(); }
+  Importer(const Importer&) = delete;
+  Importer& operator=(const Importer&) = delete;
+  void crash() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+
+ private:
+  pid_t child_ = -1;
+};
+
+TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
+  House house(deferring_frees("3600000"));
+  GpuPool pool("gpusm");
+  const CUdeviceptr first = alloc(8192), second = alloc(8192);
+  const pinrail_gpu_handle_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
+  Importer before(of_first), meanwhile(of_second);
+  before.crash();
+  pinrail_monitor_report(pointer_of(first), 1);  // comes back, an hour before its limit
+  std::thread killer([&] {
+    while (is_alive(of_second)) std::this_thread::yield();
+    meanwhile.crash();
+  });
+  pinrail_monitor_report(pointer_of(second), 1);
+  killer.join();
+  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, all_that_a_free_ends_is_dead_before_the_first_is_waited_for) {
+  House house(deferring_frees("3600000"));
+  GpuPool pool("gpusm");
+  const CUdeviceptr first = alloc(8192), second = alloc(8192);
+  const pinrail_gpu_handle_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
+  slots::Importer importer;
+  ASSERT_TRUE(importer.open(of_first.user, of_first.pid, of_first.start, of_first.segment).ok());
+  ASSERT_TRUE(importer.enter(of_first.slot, of_first.slot_word));
+  std::thread closer([&] {
+    while (is_alive(of_second)) std::this_thread::yield();
+    importer.leave(of_first.slot, of_first.slot_word);
+  });
+  pinrail_monitor_report(pointer_of(std::min(first, second)), 2 * 8192);
+  closer.join();
+  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, what_is_no_gpu_memory_or_not_within_one_allocation_is_refused) {

@@ -58,6 +58,7 @@ TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
   const pinrail_gpu_handle_t block = with_slot(memory);
   const pinrail_handle_t handle = pool.must(block);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
+  EXPECT_EQ(exporter_->word(block.slot)->load() & slots::kImporters, 0u) << "it sits: were it to crash, that is seen";
   exporter_->kill_hook(block.slot);
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 1u) << "it is held";
@@ -96,6 +97,7 @@ TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
   const pinrail_gpu_handle_t block = with_slot(memory);
   pool.use(block);
   bystander_.end();
+  exporter_->disown();  // nor does its lock outlive it
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
   slots::remove_stale(geteuid());  // any process that makes a pool may do it first
   EXPECT_FALSE(exists(file_of(block))) << "its segment is nobody's";

@@ -55,7 +55,7 @@ class Life {
 
   // To others, and to the pool's own index.
   void introduce(exact::Peer* own) const;
-  // The owner's part of a block, and a slot; OUT_OF_RESOURCE: all are taken, which was said.
+  // The owner's part of a block, and a slot; OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is none, which was said.
   Status sign(const exact::Key& key, exact::Name* name, pinrail_gpu_handle_t* block);
   void take_back(exact::Name* name);
   // No hook comes in any more. If the process of the next life is another one, the segment is left to the old one.
@@ -66,7 +66,9 @@ class Life {
  private:
   explicit Life(const pinrail_host_t* host) : host_(host) {}
   static void report_hook(void* life, uintptr_t base, size_t length);
-  bool wait_for_importers_hook(uint32_t slot) const;
+  template <typename What>
+  void for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const;
+  void wait_for_importers_hook(uint32_t slot, uint64_t until);
 
   const pinrail_host_t* const host_;
   slots::Process self_;

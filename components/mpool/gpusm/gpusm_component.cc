@@ -24,14 +24,15 @@ constexpr pinrail_param_t kParams[] = {
     exact::kGcInterval,
     exact::kMaxRegSize,
     mpool::param("max_exports", "65536",
-                 "Most allocations of one pool that are exported at a time; each takes 8 bytes of shared memory.",
+                 "Most allocations of one pool that are exported at a time; each takes 16 bytes of shared memory.",
                  PINRAIL_TYPE_UNSIGNED, 6, nullptr, 1, 1 << 24),
     mpool::param(
         "free", "notify",
         "What a free of exported memory does. notify: peers are told, and it is freed at once. defer: it waits, "
         "at most free_timeout, until they have closed it, as CUDA asks of its users.",
         PINRAIL_TYPE_ENUM, 4, nullptr, 0, 0, kFree),
-    mpool::param("free_timeout", "1000", "Milliseconds that a deferred free waits at most for one allocation.",
+    mpool::param("free_timeout", "1000",
+                 "Milliseconds that a deferred free waits at most. Peers that have crashed are not waited for.",
                  PINRAIL_TYPE_UNSIGNED, 5, nullptr, 0, 3600000)};
 
 constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};

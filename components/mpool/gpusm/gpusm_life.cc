@@ -57,7 +57,9 @@ Life::~Life() {
 void Life::end(const Life& next) {
   host_->monitor_unsubscribe(host_, subscription_);
   subscription_ = nullptr;
-  if (!self_.is(next.self_)) exporter_.disown();
+  if (self_.is(next.self_)) return;
+  exporter_.disown();
+  slots::remove_stale(self_.user);  // unless that process lives on
 }
 
 void Life::introduce(exact::Peer* own) const {
@@ -79,7 +81,8 @@ Status Life::sign(const exact::Key& key, exact::Name* name, pinrail_gpu_handle_t
     uint64_t life = 0;
     const Status taken = exporter_.take(&slot, &life);
     if (!taken.ok()) {
-      host_->help(host_, "too many exports", nullptr, 0);
+      const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+      host_->help(host_, is_full ? "no room for slots" : "too many exports", nullptr, 0);
       return taken;
     }
     name->slot = exporter_.word(slot);

@@ -31,6 +31,7 @@ Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out
     segment = std::make_unique<slots::Importer>();
     const Status opened = segment->open(block.user, block.pid, block.start, block.segment);
     if (!opened.ok()) return opened;
+    segment->sit(self_);
   }
   auto fresh = std::make_unique<exact::Peer>();
   exact::Peer* peer = nullptr;

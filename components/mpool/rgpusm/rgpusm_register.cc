@@ -19,6 +19,11 @@ exact::Key key_of(const pinrail_gpu_handle_t& block) {
   return key;
 }
 
+// Its number in the peer's segment.
+uint32_t slot_of(const exact::Peer& peer, const slots::Word* word) {
+  return static_cast<uint32_t>(word - peer.slots->word(0));
+}
+
 }  // namespace
 
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out) {
@@ -103,7 +108,9 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t
 Status Pool::begin(const exact::Request& request, pinrail_registration_t* reg) {
   exact::Name& name = exact::name_of(reg);
   if (request.key.slot == nullptr) return success();
-  if (!slots::enter(request.key.slot, request.key.life)) return PINRAIL_ERR_NOT_FOUND;
+  if (!request.key.peer->slots->enter(slot_of(*request.key.peer, request.key.slot), request.key.life)) {
+    return PINRAIL_ERR_NOT_FOUND;
+  }
   name.slot = request.key.slot;
   name.life = request.key.life;
   return success();
@@ -112,7 +119,8 @@ Status Pool::begin(const exact::Request& request, pinrail_registration_t* reg) {
 void Pool::left(pinrail_registration_t* reg) {
   exact::Name& name = exact::name_of(reg);
   if (name.slot == nullptr) return;
-  slots::leave(name.slot, name.life);
+  const exact::Peer& peer = *exact::area_of(reg).peer;
+  peer.slots->leave(slot_of(peer, name.slot), name.life);
   name.slot = nullptr;
 }
 

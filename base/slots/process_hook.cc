@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Is a process alive? Asked while somebody's free waits: no memory, no stream of the C library.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/slots/process.h"
+
+namespace pinrail::slots {
+namespace {
+
+// What is asked of /proc/PID/stat.
+struct Stat {
+  char state = 0;
+  uint64_t threads = 0;
+  uint64_t start = 0;
+};
+
+// "/proc/PID/stat"
+void name_stat_hook(uint32_t pid, char* path) {
+  char digits[10];
+  size_t count = 0;
+  do {
+    digits[count++] = static_cast<char>('0' + pid % 10);
+    pid /= 10;
+  } while (pid != 0);
+  for (const char* at = "/proc/"; *at != '\0';) *path++ = *at++;
+  while (count != 0) *path++ = digits[--count];
+  for (const char* at = "/stat"; *at != '\0';) *path++ = *at++;
+  *path = '\0';
+}
+
+// The length of its beginning.
+size_t read_file_hook(const char* path, char* text, size_t room) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  const ssize_t length = read(file, text, room);
+  close(file);
+  return length > 0 ? static_cast<size_t>(length) : 0;
+}
+
+// The fields behind the name, which may itself hold blanks and parentheses: the state is the third one of the line, the
+// number of threads the 20th, the start the 22nd.
+bool parse_stat_hook(const char* text, size_t length, Stat* stat_out) {
+  size_t at = length;
+  while (at != 0 && text[at - 1] != ')') --at;
+  if (at == 0 || at + 1 >= length) return false;
+  stat_out->state = text[at + 1];
+  unsigned field = 2;
+  for (; at < length && field <= 22; ++at) {
+    if (text[at] == ' ') {
+      ++field;
+      continue;
+    }
+    if (text[at] < '0' || text[at] > '9') continue;
+    uint64_t* const number = field == 20 ? &stat_out->threads : field == 22 ? &stat_out->start : nullptr;
+    if (number != nullptr) *number = *number * 10 + static_cast<uint64_t>(text[at] - '0');
+  }
+  return field > 22;
+}
+
+bool read_stat_hook(uint32_t pid, Stat* stat_out) {
+  char path[32], text[1024];
+  name_stat_hook(pid, path);
+  return parse_stat_hook(text, read_file_hook(path, text, sizeof(text)), stat_out);
+}
+
+}  // namespace
+
+bool read_start_hook(uint32_t pid, uint64_t* start_out) {
+  Stat stat;
+  if (!read_stat_hook(pid, &stat)) return false;
+  *start_out = stat.start;
+  return true;
+}
+
+// A zombie with threads is one whose first thread has ended before the others.
+bool is_alive_hook(uint32_t pid, uint64_t start) {
+  Stat stat;
+  if (!read_stat_hook(pid, &stat) || stat.start != start) return false;
+  return stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
+}
+
+}  // namespace pinrail::slots
