@@ -428,6 +428,12 @@ test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test
 	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
 test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_locks
+TESTS += test/conform/gpu_locks
+test_conform_gpu_locks_SOURCES = $(fake_registrar_sources) test/conform/gpu_locks_test.cc test/conform/gpu_house.h \
+	test/conform/gpu_memory.h
+test_conform_gpu_locks_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_ft
 TESTS += test/conform/gpu_ft
 test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_house.h

@@ -60,7 +60,7 @@ void Pool::add_peer(Peer* peer) {
   peer->pool = this;
   Guard guard(cache_->mutex);
   peer->next = peers_.load();
-  peers_.store(peer, std::memory_order_release);  // release: pairs with find_peer()
+  peers_.store(peer, std::memory_order_release);  // release: pairs with first_peer()
 }
 
 Status Pool::progress(pinrail_thread_t* thread) {

@@ -140,6 +140,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   virtual Status begin(const Request&, pinrail_registration_t*) { return success(); }
   virtual Status made(const Request&, pinrail_registration_t*) { return success(); }
   virtual void left(pinrail_registration_t* reg) = 0;
+  // The registrar refused it: because the memory or its owner is no more, so that no room or way would help?
+  virtual bool is_gone(const Request&) const { return false; }
   // In progress(), which the gc thread calls in each round.
   virtual void look_around(pinrail_thread_t*) {}
   // RESTART: the process may be another one now. What may fail comes before abandon_all().
@@ -147,13 +149,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status tell_registrar(pinrail_thread_t* thread) const;
   void abandon_all(pinrail_thread_t* thread);
 
-  // A peer of the pool, for its life; NULL if there is none. Under the cache lock.
-  template <typename Is>
-  Peer* find_peer(Is&& is) const {
-    Peer* at = peers_.load(std::memory_order_acquire);  // acquire: pairs with add_peer()
-    while (at != nullptr && !is(*at)) at = at->next;
-    return at;
-  }
   void add_peer(Peer* peer);
   Peer* first_peer() const { return peers_.load(); }
   bool has_peers() const { return peers_.load() != nullptr; }

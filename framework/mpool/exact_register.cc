@@ -225,6 +225,7 @@ Status Pool::call_registrar(pinrail_thread_t* thread, const Request& request, pi
   int stage = 0;
   for (;;) {
     const Status status = host_->registrar_register(config_.registrar, thread, &asked, reg);
+    if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
       if (!make_room(thread)) return nothing_idle(reg);
     } else if (status.is(PINRAIL_ERR_WOULD_BLOCK)) {

@@ -2,7 +2,10 @@
 // mpool/rgpusm and validity slots: one load decides a hit, what died is closed within a bound, and crashes hold
 // nothing.
 #include <chrono>
+#include <fstream>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "test/conform/gpu_house.h"
 
@@ -103,6 +106,69 @@ TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
   EXPECT_FALSE(exists(file_of(block))) << "its segment is nobody's";
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_evicts_nothing) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), late(bystander_.process.pid, 0x20000, 4096);
+  const PeerMemory others(1000001, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory), of_late = with_slot(late);
+  pool.use(block);
+  pool.use(others.block);
+  bystander_.end();  // and this pool has not noticed it yet
+  for (const CUresult error : {CUDA_ERROR_MAP_FAILED, CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_INVALID_VALUE}) {
+    cuda_double_fail("cuIpcOpenMemHandle", 1, error, 1);
+    pinrail_handle_t handle{};
+    EXPECT_EQ(pool.open(of_late, &handle), PINRAIL_ERR_NOT_FOUND) << error;
+    EXPECT_EQ(pool.stats().registered_count, 2u) << error;
+    EXPECT_EQ(pool.stats().retries, 0u);
+    EXPECT_EQ(exporter_->importers_hook(of_late.slot), 0u);
+  }
+  cuda_double_forget();
+}
+
+size_t times_mapped(const std::string& path) {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(path) != std::string::npos ? 1 : 0;
+  return count;
+}
+
+TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_used_again) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  constexpr uint32_t kMany = 40;
+  std::vector<std::unique_ptr<Bystander>> owners;
+  std::vector<std::unique_ptr<slots::Exporter>> exporters;
+  std::vector<std::unique_ptr<PeerMemory>> memories;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::string> files;
+    for (uint32_t i = 0; i < kMany; ++i) {
+      owners.push_back(std::make_unique<Bystander>());
+      exporters.push_back(std::make_unique<slots::Exporter>());
+      ASSERT_TRUE(exporters.back()->create(owners.back()->process, 16).ok());
+      for (uint64_t base : {0x10000, 0x20000}) {
+        memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, base, 4096));
+        pinrail_gpu_handle_t block = memories.back()->block;
+        block.start = owners.back()->process.start;
+        block.segment = exporters.back()->segment();
+        ASSERT_TRUE(exporters.back()->take(&block.slot, &block.slot_word).ok());
+        block.checksum = checksum_of(block);
+        pool.use(block);
+        if (base == 0x10000) files.push_back(file_of(block));
+      }
+    }
+    for (const std::string& file : files) EXPECT_EQ(times_mapped(file), 2u) << "its maker is this process too";
+    EXPECT_EQ(pool.stats().registered_count, 2 * kMany);
+    for (const auto& owner : owners) owner->end();
+    for (uint32_t i = 0; i < kMany; ++i) EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.stats().registered_count, 0u);
+    for (const std::string& file : files) EXPECT_EQ(times_mapped(file), 1u);
+    owners.clear();
+    exporters.clear();
+    memories.clear();
+  }
 }
 
 TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {

@@ -13,6 +13,9 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 
+#include <unordered_map>
+#include <vector>
+
 #include "framework/mpool/block.h"
 #include "framework/mpool/exact_component.h"
 
@@ -22,6 +25,19 @@ struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
   exact::Caches caches;
+};
+
+// Who exports: a segment of validity slots of a process.
+struct Exporter {
+  uint64_t pid, start, segment;
+  bool operator==(const Exporter& other) const {
+    return pid == other.pid && start == other.start && segment == other.segment;
+  }
+};
+struct HashOfExporter {
+  size_t operator()(const Exporter& exporter) const {
+    return (exporter.segment ^ exporter.start) * 0x9E3779B97F4A7C15u + exporter.pid;
+  }
 };
 
 class Pool final : public exact::Pool {
@@ -43,6 +59,7 @@ class Pool final : public exact::Pool {
                         pinrail_registration_t** reg_out);
   Status begin(const exact::Request& request, pinrail_registration_t* reg) override;
   void left(pinrail_registration_t* reg) override;
+  bool is_gone(const exact::Request& request) const override;
   void look_around(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;
 
@@ -57,7 +74,11 @@ class Pool final : public exact::Pool {
 
   slots::Process self_;
   Mutex peers_mutex_{LockRank::caches};  // who opens an exporter's segment
-  exact::Peer* looked_at_ = nullptr;     // by look_around(), which one thread at a time runs
+  // Under the cache lock.
+  std::unordered_map<Exporter, exact::Peer*, HashOfExporter> known_;
+  std::vector<exact::Peer*> vacant_;  // places that dead exporters left
+  size_t places_ = 0;                 // of both kinds, for which vacant_ has room
+  exact::Peer* looked_at_ = nullptr;  // by look_around(), which one thread at a time runs
   std::atomic<bool> looking_{false};
   // Mappings here that are gone, as one range that covers all: nothing is answered until what overlaps is dead.
   Mutex gone_mutex_{LockRank::pending};

@@ -7,17 +7,19 @@ namespace {
 
 constexpr int kLooks = 16;  // exporters that one round asks the kernel about
 
+Exporter exporter_of(const pinrail_gpu_handle_t& block) { return {block.pid, block.start, block.segment}; }
+Exporter exporter_of(const exact::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
+
 }  // namespace
 
 Status Pool::take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) {
   Guard opening(peers_mutex_);
   {
     Guard guard(cache_->mutex);
-    exact::Peer* known =
-        find_peer([&](const exact::Peer& peer) { return peer.is(block.pid, block.start, block.segment); });
-    if (known != nullptr) {
-      ++known->users;
-      *peer_out = known;
+    const auto known = known_.find(exporter_of(block));
+    if (known != known_.end()) {
+      ++known->second->users;
+      *peer_out = known->second;
       return success();
     }
   }
@@ -37,8 +39,14 @@ Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out
   exact::Peer* peer = nullptr;
   {
     Guard guard(cache_->mutex);
-    peer = find_peer([](const exact::Peer& each) { return each.owner.pid == 0; });
-    if (peer == nullptr) peer = fresh.get();
+    peer = vacant_.empty() ? fresh.get() : vacant_.back();
+    vacant_.reserve(places_ + 1);
+    known_.emplace(exporter_of(block), peer);  // the last that may throw
+    if (vacant_.empty()) {
+      ++places_;
+    } else {
+      vacant_.pop_back();
+    }
     peer->become(block.pid, block.start, block.segment, segment != nullptr ? segment->word(0) : nullptr);
     peer->deaths = segment != nullptr ? segment->deaths() : nullptr;
     peer->deaths_seen = segment != nullptr ? segment->deaths()->load() : 0;
@@ -65,7 +73,9 @@ void Pool::bury(pinrail_thread_t* thread, exact::Peer* peer) {
 void Pool::vacate(exact::Peer* peer) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
-  if (peer->regs != nullptr || peer->users != 0) return;
+  if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
+  known_.erase(exporter_of(*peer));
+  vacant_.push_back(peer);  // there is room for it
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
   peer->become(0, 0, 0, nullptr);

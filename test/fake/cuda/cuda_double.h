@@ -42,6 +42,11 @@ void cuda_double_fail(const char* function, uint64_t nth, CUresult error, int ev
 uint64_t cuda_double_calls(const char* function); /**< so far; "*": of all functions that can fail */
 void cuda_double_forget(void);                    /**< counts and orders */
 
+/** The next call of that function waits inside, while others go on, until the gate is opened; for a minute at most. */
+void cuda_double_gate(const char* function);
+int cuda_double_at_gate(void);   /**< whether a call waits there */
+int cuda_double_open_gate(void); /**< 0: nobody waited there any more */
+
 size_t cuda_double_open_handles(void);  /**< to memory and pools of others: opened or imported, and not given back */
 size_t cuda_double_context_depth(void); /**< of the calling thread */
 size_t cuda_double_used(void);          /**< bytes allocated */

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -202,8 +203,19 @@ CUresult obey(State* in, const char* name) {
 }
 }  // namespace
 
+// The caller has the lock, which is free while it waits.
+void wait_at_gate(State* in) {
+  Gate& gate = in->gate;
+  gate.function.clear();
+  gate.is_waiting = true;
+  gate.changed.notify_all();
+  gate.changed.wait_for(in->mutex, std::chrono::minutes(1), [&] { return gate.is_open; });
+  gate.is_waiting = false;
+}
+
 CUresult enter(const char* function) {
   State& in = state();
+  if (in.gate.function == function) wait_at_gate(&in);
   ++in.calls[function];
   ++in.calls["*"];
   if (!in.initialised) return CUDA_ERROR_NOT_INITIALIZED;
@@ -213,3 +225,27 @@ CUresult enter(const char* function) {
 }
 
 }  // namespace pinrail::cuda_double
+
+using namespace pinrail::cuda_double;
+
+extern "C" {
+
+void cuda_double_gate(const char* function) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().gate.function = function;
+  state().gate.is_open = false;
+}
+
+int cuda_double_at_gate(void) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  return state().gate.is_waiting ? 1 : 0;
+}
+
+int cuda_double_open_gate(void) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().gate.is_open = true;
+  state().gate.changed.notify_all();
+  return state().gate.is_waiting ? 1 : 0;
+}
+
+}  // extern "C"

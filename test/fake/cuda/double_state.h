@@ -7,6 +7,7 @@
 #ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 #define PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -115,8 +116,16 @@ struct Order {
   bool every = false;
 };
 
+// Where a call waits; empty: nowhere.
+struct Gate {
+  std::string function;
+  bool is_waiting = false, is_open = true;
+  std::condition_variable_any changed;
+};
+
 struct State {
   std::mutex mutex;
+  Gate gate;
   bool initialised = false;
   int devices = 1;
   bool has_ipc = true;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// R6 for GPU memory: while one thread is inside the driver, however long, all others go on in the same pool.
+#include <thread>
+
+#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_memory.h"
+#include "test/fake/cuda/cuda_context.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uint32_t kA = 1000001, kB = 1000002;  // pids that no process has
+
+// A thread that is inside that function of the driver from the beginning to the end of this.
+class Inside {
+ public:
+  template <typename Body>
+  Inside(const char* function, Body&& body) {
+    cuda_double_gate(function);
+    thread_ = std::thread(body);
+    while (cuda_double_at_gate() == 0) std::this_thread::yield();
+  }
+  ~Inside() {
+    EXPECT_EQ(cuda_double_open_gate(), 1) << "somebody waited until it came out";
+    thread_.join();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  std::thread thread_;
+};
+
+class GpuLocks : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { cuda_double_forget(); }
+  void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
+  const House house_{without_threads()};
+};
+
+// What another thread may want of the pool: `known` is in its cache, the others are not.
+void use_importer(const GpuPool& pool, const PeerMemory& known, const PeerMemory& same, const PeerMemory& other) {
+  for (int i = 0; i < 3; ++i) pool.use(known.block);
+  pool.use(same.block);
+  pool.use(other.block);
+  const pinrail_handle_t held = pool.must(other.block);
+  pinrail_handle_t found{};
+  EXPECT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, 1, 0, &found), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(found), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), held.reg->base, 1), PINRAIL_SUCCESS);
+  pool.use(same.block);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_GT(pool.stats().hits, 3u);
+}
+
+using GpuLocksOpening = GpuLocks;
+TEST_P(GpuLocksOpening, who_opens_holds_up_nobody) {
+  const GpuPool pool("rgpusm");
+  const PeerMemory first(kA, 0x10000, 4096), known(kA, 0x20000, 4096), same(kA, 0x30000, 4096),
+      other(kB, 0x10000, 4096);
+  pool.use(known.block);
+  const Inside inside(GetParam(), [&] { pool.use(first.block); });
+  use_importer(pool, known, same, other);
+}
+INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksOpening,
+                         ::testing::Values("cuCtxPushCurrent", "cuIpcOpenMemHandle", "cuCtxPopCurrent"));
+
+using GpuLocksClosing = GpuLocks;
+TEST_P(GpuLocksClosing, who_evicts_holds_up_nobody) {
+  const GpuPool pool("rgpusm");
+  const PeerMemory first(kA, 0x10000, 4096), known(kA, 0x20000, 4096), same(kA, 0x30000, 4096),
+      other(kB, 0x10000, 4096);
+  pool.use(first.block);
+  pool.use(known.block);
+  const Inside inside(GetParam(), [&] { EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS); });
+  use_importer(pool, known, same, other);
+}
+TEST_P(GpuLocksClosing, who_closes_what_it_released_holds_up_nobody) {
+  PoolOptions options;
+  options.leave_pinned = 0;
+  const GpuPool pool("rgpusm", options);
+  const PeerMemory first(kA, 0x10000, 4096), other(kB, 0x10000, 4096);
+  const pinrail_handle_t handle = pool.must(first.block), held = pool.must(other.block);
+  const Inside inside(GetParam(), [&] { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); });
+  pool.use(other.block);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.referenced(), 0u);
+}
+INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksClosing, ::testing::Values("cuIpcCloseMemHandle", "cuCtxPopCurrent"));
+
+using GpuLocksExporting = GpuLocks;
+TEST_P(GpuLocksExporting, who_exports_holds_up_nobody_and_no_free) {
+  const CurrentContext context;
+  const GpuPool pool("gpusm");
+  const GpuMemory first(PINRAIL_GPU_IPC), known(PINRAIL_GPU_IPC), other(PINRAIL_GPU_IPC);
+  const auto block_of = [&](const GpuMemory& memory) {
+    pinrail_gpu_handle_t block{};
+    size_t offset = 0;
+    EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), 1, &block, &offset), PINRAIL_SUCCESS);
+    return block;
+  };
+  const pinrail_gpu_handle_t of_known = block_of(known);
+  const Inside inside(GetParam(), [&] { block_of(first); });
+  EXPECT_EQ(block_of(known).slot_word, of_known.slot_word);
+  const pinrail_gpu_handle_t of_other = block_of(other);
+  pinrail_monitor_report(known.pointer(), 1);
+  EXPECT_FALSE(is_alive(of_known));
+  EXPECT_TRUE(is_alive(of_other));
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksExporting,
+                         ::testing::Values("cuPointerGetAttributes", "cuPointerSetAttribute", "cuIpcGetMemHandle"));
+
+}  // namespace
+}  // namespace pinrail::test
