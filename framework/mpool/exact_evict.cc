@@ -146,14 +146,15 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
   return victims.count();
 }
 
-// Of one exporter's, that was used after that: these are few, and looked through.
-pinrail_registration_t* Pool::oldest_of_locked(const Peer& peer, uint64_t after) {
-  pinrail_registration_t* oldest = nullptr;
+// Of one exporter's, the one that comes next after that: these are few, and looked through.
+Pool::Aged Pool::next_oldest_of_locked(const Peer& peer, const Aged& after) {
+  Aged oldest{UINT64_MAX, nullptr};
   for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
     if (!each->is_process(peer)) continue;
     for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
-      if ((state::load(reg) & state::kIndexed) == 0 || last_use_locked(reg) <= after) continue;
-      if (oldest == nullptr || last_use_locked(reg) < last_use_locked(oldest)) oldest = reg;
+      if ((state::load(reg) & state::kIndexed) == 0) continue;
+      const Aged aged{last_use_locked(reg), reg};  // dates of two threads may be equal
+      if (aged > after && (oldest.second == nullptr || aged < oldest)) oldest = aged;
     }
   }
   return oldest;
@@ -163,11 +164,11 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
   pinrail_registration_t* oldest = nullptr;
   {
     Guard guard(cache_->mutex);
-    uint64_t after = 0;
+    Aged aged{0, nullptr};
     do {
-      oldest = oldest_of_locked(peer, after);
+      aged = next_oldest_of_locked(peer, aged);
+      oldest = aged.second;
       if (oldest == nullptr) return false;
-      after = last_use_locked(oldest);
     } while (!claim_idle_locked(thread, oldest));
   }
   evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure

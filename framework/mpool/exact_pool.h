@@ -25,6 +25,7 @@
 #include <pinrail/component.h>
 #include <pinrail/pinrail.h>
 
+#include <utility>
 #include <vector>
 
 #include "base/core/hit_counts.h"
@@ -213,7 +214,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // Also of other pools of the cache, which has one lock for all.
   pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) NO_THREAD_SAFETY_ANALYSIS;
   bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  pinrail_registration_t* oldest_of_locked(const Peer& peer, uint64_t after) REQUIRES(cache_->mutex);
+  using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // its last use
+  Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
   bool kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   // Of a pool of the cache, which has one lock for all.
   uint64_t last_use_locked(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;

@@ -69,6 +69,32 @@ TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
   EXPECT_EQ(pool.stats().registered_count, 3u);
 }
 
+// The least recently used one of all, whosever it is; Open MPI's rgpusm takes the one that was released last.
+TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
+  constexpr size_t kMany = 6;
+  PoolOptions options;
+  options.size_limit = kMany * 4096;
+  GpuPool pool("rgpusm", options);
+  std::vector<std::unique_ptr<PeerMemory>> all, more;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    all.push_back(std::make_unique<PeerMemory>(kA + i % 3, kBase * (1 + i / 3), 4096));
+    more.push_back(std::make_unique<PeerMemory>(kA + 10 + i % 2, kBase * (1 + i / 2), 4096));
+    pool.use(all[i]->block);
+  }
+  const size_t order[kMany] = {4, 0, 5, 2, 1, 3};  // of their last uses, hits
+  for (const size_t i : order) pool.use(all[i]->block);
+  const auto is_in = [&](size_t i) {
+    return cuda_double_is_open(kA + static_cast<uint32_t>(i % 3), kBase * (1 + i / 3)) != 0;
+  };
+  for (size_t gone = 0; gone < kMany; ++gone) {
+    pool.use(more[gone]->block);
+    for (size_t at = 0; at < kMany; ++at) EXPECT_EQ(is_in(order[at]), at > gone) << gone << " are gone, " << at;
+    EXPECT_EQ(pool.stats().registered_bytes, kMany * 4096) << "the limit, at every step";
+    EXPECT_EQ(pool.stats().evictions, gone + 1);
+  }
+  EXPECT_EQ(pool.stats().peak_registered_bytes, kMany * 4096);
+}
+
 // The table that hits read grows meanwhile, and its entries move.
 TEST_F(Rgpusm, many_stay_found_and_in_the_order_of_their_releases) {
   constexpr size_t kMany = 300;
@@ -186,6 +212,51 @@ TEST_F(Rgpusm, ways_of_idle_ones_of_that_exporter_are_tried_only_while_it_would_
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(a.block, &handle), PINRAIL_ERR_WOULD_BLOCK);
   EXPECT_EQ(pool.stats().registered_count, 1u) << "the other exporter's";
+}
+
+TEST_F(Rgpusm, one_that_is_idle_is_found_beside_one_that_is_held_and_was_used_at_the_same_date) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  std::thread([&] { pool.use(b.block); }).join();  // each thread's first use of this epoch
+  std::thread([&] { pool.use(a.block); }).join();
+  const pinrail_handle_t held = pool.must(b.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+  pool.use(c.block);
+  EXPECT_EQ(pool.stats().evictions, 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+// What is not in the cache is refused, whichever byte it is. What is may be answered all the same, by what the block
+// says it is of: a hit does not look at the rest.
+TEST_F(Rgpusm, a_block_of_which_any_byte_was_changed_gives_no_other_memory) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const auto open_changed = [&](size_t byte, unsigned char change, pinrail_handle_t* handle) {
+    pinrail_gpu_handle_t block = memory.block;
+    reinterpret_cast<unsigned char*>(&block)[byte] ^= change;
+    *handle = {};
+    return pinrail_mpool_register_remote(pool.get(), &block, 0, 1, 0, 0, handle);
+  };
+  pinrail_handle_t handle{};
+  for (const unsigned char change : {0x01, 0x80, 0xff}) {
+    for (size_t byte = 0; byte < sizeof(memory.block); ++byte) {
+      const pinrail_status_t status = open_changed(byte, change, &handle);
+      EXPECT_TRUE(status == PINRAIL_ERR_BAD_PARAM || status == PINRAIL_ERR_VERSION) << byte << ": " << status;
+      EXPECT_EQ(handle.reg, nullptr) << byte;
+    }
+  }
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+  const pinrail_handle_t right = pool.must(memory.block);
+  for (size_t byte = 0; byte < sizeof(memory.block); ++byte) {
+    if (open_changed(byte, 0x01, &handle) != PINRAIL_SUCCESS) continue;
+    EXPECT_EQ(handle.reg, right.reg) << byte;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(right), PINRAIL_SUCCESS);
 }
 
 TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {

@@ -47,9 +47,10 @@ void cuda_double_gate(const char* function);
 int cuda_double_at_gate(void);   /**< whether a call waits there */
 int cuda_double_open_gate(void); /**< 0: nobody waited there any more */
 
-size_t cuda_double_open_handles(void);  /**< to memory and pools of others: opened or imported, and not given back */
-size_t cuda_double_context_depth(void); /**< of the calling thread */
-size_t cuda_double_used(void);          /**< bytes allocated */
+size_t cuda_double_open_handles(void); /**< to memory and pools of others: opened or imported, and not given back */
+int cuda_double_is_open(uint32_t pid, CUdeviceptr base); /**< here, what that process has at its address */
+size_t cuda_double_context_depth(void);                  /**< of the calling thread */
+size_t cuda_double_used(void);                           /**< bytes allocated */
 
 int cuda_double_copies_wait(CUdeviceptr address); /**< whether SYNC_MEMOPS is set for the allocation that holds it */
 

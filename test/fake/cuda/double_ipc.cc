@@ -102,6 +102,14 @@ size_t cuda_double_open_handles(void) {
   return open + state().pool_imports.size();
 }
 
+int cuda_double_is_open(uint32_t pid, CUdeviceptr base) {
+  Lock lock(state().mutex);
+  for (const auto& each : state().imports) {
+    if (each.second.owner == pid && each.second.base == base) return 1;
+  }
+  return 0;
+}
+
 CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes, CUipcMemHandle* handle_out,
                                    uint64_t* buffer_id_out) {
   State& in = state();
