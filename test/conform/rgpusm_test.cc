@@ -286,6 +286,30 @@ TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 
+TEST_F(Rgpusm, who_sends_blocks_in_vain_is_told_why_once) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const auto told_of = [&](auto&& change) {
+    pinrail_gpu_handle_t block = memory.block;
+    change(&block);
+    block.checksum = checksum_of(block);
+    pinrail_handle_t handle{};
+    const std::string said = said_by([&] { EXPECT_NE(pool.open(block, &handle), PINRAIL_SUCCESS); });
+    EXPECT_EQ(said_by([&] { EXPECT_NE(pool.open(block, &handle), PINRAIL_SUCCESS); }), "");
+    return said;
+  };
+  const auto expect_told = [](const std::string& said, const char* what) {
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+    EXPECT_NE(said.find("What to do"), std::string::npos) << said;
+    EXPECT_EQ(said.find('{'), std::string::npos) << said;
+  };
+  using Block = pinrail_gpu_handle_t*;
+  expect_told(told_of([](Block b) { b->version = 2; }), "of version 2 and 256 bytes");
+  expect_told(told_of([](Block b) { b->user += 1; }), ("of user " + std::to_string(geteuid() + 1)).c_str());
+  expect_told(told_of([](Block b) { b->machine += 1; }), "another machine");
+  expect_told(told_of([](Block b) { b->pid = static_cast<uint32_t>(getpid()); }), "own GPU memory");
+}
+
 TEST_F(Rgpusm, a_range_that_is_not_within_the_allocation_is_refused) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);

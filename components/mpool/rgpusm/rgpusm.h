@@ -51,7 +51,9 @@ class Pool final : public exact::Pool {
 
  private:
   using exact::Pool::Pool;
-  Status check_block(const pinrail_gpu_handle_t& block) const;
+  enum class Refusal : uint8_t { version, user, machine, own };
+  Status refuse(Refusal why, const pinrail_gpu_handle_t& block, pinrail_status_t status);
+  Status check_block(const pinrail_gpu_handle_t& block);
   __attribute__((noinline)) pinrail_status_t register_slowly(pinrail_thread_t* thread,
                                                              const pinrail_gpu_handle_t& block, uint64_t how,
                                                              pinrail_handle_t* handle_out);
@@ -73,6 +75,7 @@ class Pool final : public exact::Pool {
   void drain_invalidated(pinrail_thread_t* thread);
 
   slots::Process self_;
+  std::atomic<uint32_t> told_{0};        // a bit for each refusal that was told
   Mutex peers_mutex_{LockRank::caches};  // who opens an exporter's segment
   // Under the cache lock.
   std::unordered_map<Exporter, exact::Peer*, HashOfExporter> known_;

@@ -2,6 +2,8 @@
 // The way in: is the block what it says, is its memory known, and if not, open it.
 #include <unistd.h>
 
+#include <string>
+
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -55,24 +57,43 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
   return pool->register_slowly(thread, *block, how, handle_out);
 }
 
+// What is told of a refusal, once of each kind: a transport may come with thousands of such blocks.
+Status Pool::refuse(Refusal why, const pinrail_gpu_handle_t& block, pinrail_status_t status) {
+  constexpr const char* kTopics[] = {"block of another version", "block of another user", "block of another machine",
+                                     "own block"};
+  const uint32_t bit = 1u << static_cast<unsigned>(why);
+  if ((told_.fetch_or(bit) & bit) != 0) return status;
+  const std::string pid = std::to_string(block.pid), user = std::to_string(block.user),
+                    self = std::to_string(geteuid()), version = std::to_string(block.version),
+                    size = std::to_string(block.size);
+  const pinrail_help_arg_t args[] = {{"pid", pid.c_str()},
+                                     {"user", user.c_str()},
+                                     {"self", self.c_str()},
+                                     {"version", version.c_str()},
+                                     {"size", size.c_str()}};
+  host_->help(host_, kTopics[static_cast<size_t>(why)], args, sizeof(args) / sizeof(args[0]));
+  return status;
+}
+
 // Everything that the block says, before anything is done with it.
-Status Pool::check_block(const pinrail_gpu_handle_t& block) const {
+Status Pool::check_block(const pinrail_gpu_handle_t& block) {
+  const Status head = check_head(block);
+  if (head.is(PINRAIL_ERR_VERSION)) return refuse(Refusal::version, block, head.code());
+  if (!head.ok()) return head;
   if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
   for (const uint8_t byte : block.zero) {
-    if (byte != 0) return PINRAIL_ERR_VERSION;
+    if (byte != 0) return refuse(Refusal::version, block, PINRAIL_ERR_VERSION);
   }
-  if (block.user != geteuid()) return PINRAIL_ERR_PERM;
-  if (block.machine != self_.machine) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (block.user != geteuid()) return refuse(Refusal::user, block, PINRAIL_ERR_PERM);
+  if (block.machine != self_.machine) return refuse(Refusal::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
   const bool is_own = self_.is(block.pid, block.start);
-  return is_own ? Status(PINRAIL_ERR_NOT_SUPPORTED) : success();
+  return is_own ? refuse(Refusal::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
 }
 
 pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
                                        pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status head = check_head(block);
-    if (!head.ok()) return head;
     drain_invalidated(thread);
     const Status status = acquire_remote(thread, block, how, &reg);
     if (status.ok()) *handle_out = exact::handle_of(reg);
