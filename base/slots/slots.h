@@ -70,8 +70,8 @@ class Exporter {
   void forget_dead_hook(uint32_t slot);
 
   // The segment is another process's from now on: the one that was checkpointed, when this one was restarted from its
-  // image. Its words may still be read; nothing in it is written any more, and its file stays until remove_stale() finds
-  // that nobody has it. Excludes the rest.
+  // image. Its words may still be read; nothing in it is written any more, and its file stays until remove_stale()
+  // finds that nobody has it. Excludes the rest.
   void disown();
 
  private:
