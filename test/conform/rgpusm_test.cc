@@ -215,17 +215,19 @@ TEST_F(Rgpusm, ways_of_idle_ones_of_that_exporter_are_tried_only_while_it_would_
 }
 
 TEST_F(Rgpusm, one_that_is_idle_is_found_beside_one_that_is_held_and_was_used_at_the_same_date) {
-  GpuPool pool("rgpusm");
-  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
-  pool.use(a.block);
-  pool.use(b.block);
-  std::thread([&] { pool.use(b.block); }).join();  // each thread's first use of this epoch
-  std::thread([&] { pool.use(a.block); }).join();
-  const pinrail_handle_t held = pool.must(b.block);
-  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
-  pool.use(c.block);
-  EXPECT_EQ(pool.stats().evictions, 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  for (const bool first_is_held : {true, false}) {
+    GpuPool pool("rgpusm");
+    const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+    pool.use(a.block);
+    pool.use(b.block);
+    std::thread([&] { pool.use(b.block); }).join();  // each thread's first use of this epoch
+    std::thread([&] { pool.use(a.block); }).join();
+    const pinrail_handle_t held = pool.must(first_is_held ? a.block : b.block);
+    cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+    pool.use(c.block);
+    EXPECT_EQ(pool.stats().evictions, 1u);
+    EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  }
 }
 
 // What is not in the cache is refused, whichever byte it is. What is may be answered all the same, by what the block
