@@ -34,23 +34,18 @@ bool start(const Word<Node*>& root, Step* at) {
   return true;
 }
 
-// Where a containment search goes in an inner node: the rightmost child before `before` that reaches the span's end.
-// -1: none does.
-int reaching(const Inner* inner, int before, const Span& span) {
-  int slot = before - 1;
-  while (slot >= 0 && inner->reach[slot].get() < span.end) --slot;
+// The rightmost of the first `before` words that is the span's end or behind it; -1: none. If they rise, none but the
+// last one can be the first to ask: what is before it ends before it.
+int reaching(const Word<uintptr_t>* ends, uint32_t before, const Span& span, bool rising) {
+  int slot = static_cast<int>(before) - 1;
+  while (slot >= 0 && ends[slot].get() < span.end) slot = rising ? -1 : slot - 1;
   return slot;
 }
 
 // The slot of a leaf that answers the question, or -1.
-int pick(const Leaf* leaf, uint32_t count, const Span& span, bool exact) {
-  if (exact) {
-    const int slot = static_cast<int>(upper_bound(leaf, 0, count, key_of(span))) - 1;
-    return slot >= 0 && leaf->key(static_cast<uint32_t>(slot)) == key_of(span) ? slot : -1;
-  }
-  int slot = static_cast<int>(upper_bound(leaf->base, 0, count, span.base)) - 1;
-  while (slot >= 0 && leaf->end[slot].get() < span.end) --slot;
-  return slot;
+int pick_exact(const Leaf* leaf, uint32_t count, const Span& span) {
+  const int slot = static_cast<int>(upper_bound(leaf, 0, count, key_of(span))) - 1;
+  return slot >= 0 && leaf->key(static_cast<uint32_t>(slot)) == key_of(span) ? slot : -1;
 }
 
 // Takes a reference to what stands in the slot. The registration is in the index while the leaf is unchanged, so a
@@ -71,7 +66,7 @@ Look acquire(const pinrail_thread_t* thread, const Step& at, uint32_t slot, pinr
 // left of it hold only slots that start before the span: what one of them promises it keeps.
 class Search {
  public:
-  Search(const Span& span, bool exact) : span_(span), exact_(exact) {}
+  Search(const Span& span, bool exact, bool rising) : span_(span), exact_(exact), rising_(rising) {}
 
   // Walks to the leaf and slot that answer.
   Look walk(const Word<Node*>& root, Step* at, int* slot) {
@@ -89,24 +84,31 @@ class Search {
       const Inner* inner = as_inner(at->node);
       const uint32_t count = inner->count.get();
       if (count > Inner::kSlots || depth_ == kMaxDepth) return Look::disturbed;
-      const int next = exact_
-                           ? static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1
-                           : reaching(inner, static_cast<int>(upper_bound(inner->base, 1, count, span_.base)), span_);
+      const int next = exact_ ? static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1
+                              : reaching(inner->reach, upper_bound(inner->base, 1, count, span_.base), span_, rising_);
       if (next < 0) return at->node->unchanged(at->version) ? Look::absent : Look::disturbed;
       if (!exact_) way_[depth_++] = {*at, next};
       if (!step_down(at, static_cast<uint32_t>(next))) return Look::disturbed;
     }
     const uint32_t count = at->node->count.get();
     if (count > Leaf::kSlots) return Look::disturbed;
-    *slot = pick(as_leaf(at->node), count, span_, exact_);
+    const Leaf* leaf = as_leaf(at->node);
+    uint32_t before = 0;
+    if (exact_) {
+      *slot = pick_exact(leaf, count, span_);
+    } else {
+      before = upper_bound(leaf->base, 0, count, span_.base);
+      *slot = reaching(leaf->end, before, span_, rising_);
+    }
     if (!at->node->unchanged(at->version)) return Look::disturbed;
+    if (rising_ && before > 0) depth_ = 0;  // the last one that starts before the span: what is left of it ends sooner
     return *slot >= 0 ? Look::found : Look::absent;
   }
 
   // The deepest node with another child that reaches far enough, and down from there.
   Look turn_left(Step* at, int* slot) {
     const Turn turn = way_[--depth_];
-    const int next = reaching(as_inner(turn.step.node), turn.slot, span_);
+    const int next = reaching(as_inner(turn.step.node)->reach, static_cast<uint32_t>(turn.slot), span_, rising_);
     if (!turn.step.node->unchanged(turn.step.version)) return Look::disturbed;
     if (next < 0) return Look::absent;
     *at = turn.step;
@@ -121,6 +123,7 @@ class Search {
 
   const Span& span_;
   const bool exact_;
+  const bool rising_;
   Turn way_[kMaxDepth];
   unsigned depth_ = 0;
 };
@@ -131,7 +134,7 @@ inline Look Tree::find(const pinrail_thread_t* thread, const Span& span, bool ex
                        pinrail_registration_t** reg_out) const {
   Step at;
   int slot = -1;
-  const Look look = Search(span, exact).walk(root_, &at, &slot);
+  const Look look = Search(span, exact, ends_rise()).walk(root_, &at, &slot);
   return look == Look::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : look;
 }
 
@@ -139,7 +142,7 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   Step at;
   int slot = -1;
   // Under the index lock nothing disturbs.
-  if (Search(span, exact).walk(root_, &at, &slot) != Look::found) return nullptr;
+  if (Search(span, exact, ends_rise()).walk(root_, &at, &slot) != Look::found) return nullptr;
   return as_leaf(at.node)->reg[slot].get();
 }
 

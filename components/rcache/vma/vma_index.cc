@@ -93,6 +93,7 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
   if (count == kMaxClasses) return nullptr;
   trees_[count].rights = rights;
   trees_[count].traits = traits;
+  trees_[count].is_exact = exact_;
   // release: the tree's class is set before readers see the tree; pairs with the acquire load in find().
   classes_.store(count + 1, std::memory_order_release);
   return &trees_[count];

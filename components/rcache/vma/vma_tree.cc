@@ -186,10 +186,10 @@ const Leaf* Tree::Path::beside(int step) const {
   return nullptr;
 }
 
-// Whether nothing of the tree contains the span or is contained in it. Without exempt ones ends rise as bases do, so
-// the neighbours of the span's place speak for all others.
+// Whether nothing of the tree contains the span or is contained in it. Where ends rise the neighbours of the span's
+// place speak for all others.
 bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const {
-  if (exempt_ != 0) return false;  // that would take a search
+  if (!ends_rise()) return false;  // that would take a search
   const Leaf& leaf = *as_leaf(path.node[0]);
   if (slot > 0) {
     if (leaf.end[slot - 1].get() >= span.end) return false;
@@ -238,7 +238,7 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place place) {
   leaf->reg[place.slot].put(reg);
   leaf->end_change();
   raise_reach(path, span.end);
-  if (is_exempt(reg)) ++exempt_;
+  if (is_exempt(reg)) exempt_.put(exempt_.get() + 1);
   return true;
 }
 
@@ -254,7 +254,7 @@ bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   leaf->end_change();
   lower_reach(path, key.end);
   tidy(pool, &path);
-  if (is_exempt(reg)) --exempt_;
+  if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
   return true;
 }
 
@@ -322,6 +322,7 @@ const char* Tree::check_node(const Node* node, const Key* low, const Key* high) 
     for (uint32_t i = 0; i < count; ++i) {
       const Key key = leaf->key(i);
       if (i > 0 && !(leaf->key(i - 1) < key)) return "slots of a leaf are out of order";
+      if (i > 0 && ends_rise() && leaf->end[i - 1].get() >= key.end) return "a slot contains its neighbour";
       if ((low != nullptr && key < *low) || (high != nullptr && !(key < *high)))
         return "a slot is outside its separators";
       if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";

@@ -6,7 +6,8 @@
 // Threads  find() at any time. All others: one at a time (the index lock). None of them allocates.
 //
 // T1  (base, end) of two slots are never equal.
-// T2  N1-N3 of vma_node.h; every leaf but the root holds at least one slot; all leaves are at level 0.
+// T2  Unless is_exact, or persistent ones are in: none contains another, so ends rise as bases do.
+// T3  N1-N3 of vma_node.h; every leaf but the root holds at least one slot; all leaves are at level 0.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 
@@ -22,6 +23,7 @@ class Tree {
  public:
   uint32_t rights = 0;
   uint32_t traits = 0;
+  bool is_exact = false;  // its module is
 
   bool empty() const { return root_.get() == nullptr; }
 
@@ -70,7 +72,7 @@ class Tree {
   Look overlap_hook(const Span& span, Unchanged&& unchanged) const {
     const Node* root = root_.get();
     if (!unchanged()) return Look::disturbed;
-    return root == nullptr ? Look::absent : overlap_below_hook(root, span, unchanged);
+    return root == nullptr ? Look::absent : overlap_below_hook(root, span, ends_rise(), unchanged);
   }
 
   // Calls visit(reg) for slots that overlap the span until it says false, in order of base.
@@ -80,7 +82,7 @@ class Tree {
     if (root != nullptr) visit_node(root, span, visit);
   }
 
-  // Checks T1, T2 and reach; a reason if broken, else NULL.
+  // Checks T1 to T3 and reach; a reason if broken, else NULL.
   const char* check() const;
 
  private:
@@ -89,8 +91,10 @@ class Tree {
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
   template <typename Unchanged>
-  static Look overlap_below_hook(const Node* node, const Span& span, Unchanged& unchanged);
+  static Look overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged);
 
+  // T2. Who looks without the lock may find it true when a persistent one just comes: then he came before it.
+  bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
   void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
@@ -105,7 +109,7 @@ class Tree {
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
-  size_t exempt_ = 0;  // persistent entries: they may nest in others
+  Word<size_t> exempt_;  // persistent entries: they may nest in others
 };
 
 // From domination (R3).
@@ -151,7 +155,7 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
     pinrail_registration_t* reg = leaf->reg[i].get();
     if (overlaps(i) && goes(reg)) {
       regs_out[taken++] = reg;
-      if (is_exempt(reg)) --exempt_;
+      if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
     } else {
       keep_slot(leaf, kept++, i);
     }
@@ -162,9 +166,10 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
   return {taken, is_last};
 }
 
-// What was read of a node is not followed before it is known that nothing has changed.
+// What was read of a node is not followed before it is known that nothing has changed. Where ends rise, what is left of
+// one that ends before the span does so, too.
 template <typename Unchanged>
-Look Tree::overlap_below_hook(const Node* node, const Span& span, Unchanged& unchanged) {
+Look Tree::overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged) {
   const uint32_t count = node->count.get();
   const bool at_leaf = is_leaf(node);
   if (!unchanged()) return Look::disturbed;
@@ -172,15 +177,19 @@ Look Tree::overlap_below_hook(const Node* node, const Span& span, Unchanged& unc
     const Leaf* leaf = as_leaf(node);
     for (uint32_t i = upper_bound(leaf->base, 0, count, span.end - 1); i > 0; --i) {
       if (leaf->end[i - 1].get() > span.base) return Look::found;
+      if (rising) break;
     }
     return Look::absent;
   }
   const Inner* inner = as_inner(node);
   for (uint32_t i = upper_bound(inner->base, 1, count, span.end - 1); i > 0; --i) {
-    if (inner->reach[i - 1].get() <= span.base) continue;
+    if (inner->reach[i - 1].get() <= span.base) {
+      if (rising) break;
+      continue;
+    }
     const Node* child = inner->child[i - 1].get();
     if (!unchanged()) return Look::disturbed;
-    const Look look = overlap_below_hook(child, span, unchanged);
+    const Look look = overlap_below_hook(child, span, rising, unchanged);
     if (look != Look::absent) return look;
   }
   return Look::absent;
