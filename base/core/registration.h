@@ -6,7 +6,8 @@
 //   bit  0      indexed    in the index: a find may take a reference
 //   bit  1      dead       left the index (or was never in it): nobody new may take a reference
 //   bit  2      per thread references are counted per thread (references.h); else here, and the last drop acts
-//   bit  3      sealed     indexed, but an evictor wants to know whether it is idle: the next hit must break the seal
+//   bit  3      sealed     indexed, but an evictor wants to know whether it is idle: the next hit must break the seal;
+//                          with "dead": nobody did, and it was evicted
 //   bit  4      orphan     its pool is gone, its device registration too: drops only count down
 //   bit  5      claimed    dead, and one party is giving it back: for pools in which several may find that out
 //   bits 8-43   generation rises each time the memory serves a new registration, and when it is freed

@@ -181,12 +181,9 @@ inline bool take(const pinrail_thread_t* thread, const pinrail_starts_t& table, 
   return true;
 }
 
-// The same in few steps: false, too, if the thread's near cell counts anything.
-__attribute__((always_inline)) inline bool take_first(const pinrail_thread_t* thread, const pinrail_starts_t& table,
-                                                      uintptr_t base, size_t offset, size_t length, uint32_t access,
+// Of what was found, the same in few steps: false, too, if the thread's near cell counts anything.
+__attribute__((always_inline)) inline bool take_first(const pinrail_thread_t* thread, const Found& found,
                                                       const void* pool, pinrail_handle_t* handle_out) {
-  Found found;
-  if (!look_up(table, base, offset, length, access, &found)) return false;
   uint64_t* near = references::near_cell(thread, found.reg);
   if (!references::count_first(near, found.reg) || !is_taken(thread, found)) return false;
   references::note_in(near, note_of(found, pool));
@@ -205,6 +202,12 @@ inline Entry* entry_of(const pinrail_starts_t& table, const pinrail_registration
     }
   }
   return nullptr;
+}
+
+// As note_again(), of the entry that was just made for what the thread holds; nobody else changes the table meanwhile.
+inline void note_entry(const pinrail_thread_t* thread, const Entry* entry, const pinrail_registration_t* reg) {
+  references::note(thread, reg,
+                   {start_line::date_of(entry), start_line::version_of(entry), pinrail::generation_of(reg), reg->pool});
 }
 
 // For the next references that the thread takes in the same near cell: what it holds there is noted as its entry stands

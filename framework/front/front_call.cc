@@ -70,7 +70,11 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
     return register_otherwise(pool, pointer, length, access, handle_out);
   entry->candidate = addr;
   const size_t offset = addr & pool->shortcut.page_mask;
-  if (!starts::take_first(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out)) {
+  starts::Found found;
+  if (!starts::look_up(*pool->shortcut.starts, addr - offset, offset, length, access, &found)) {
+    return ask_pool(pool, pointer, length, access, handle_out);
+  }
+  if (!starts::take_first(thread, found, pool, handle_out)) {
     return register_otherwise(pool, pointer, length, access, handle_out);
   }
   figure::raise(hits_of(pool, thread));

@@ -192,8 +192,10 @@ class RealPool {
   // By the table of starts alone, where the pool lends it.
   bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     const pinrail_starts_t* starts = pool_->shortcut().starts;
-    return starts != nullptr && (starts::take_first(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out) ||
-                                 starts::take(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out));
+    starts::Found found;
+    return starts != nullptr && starts::look_up(*starts, base, 0, kLength, 0, &found) &&
+           (starts::take_first(threads[i], found, pool_, handle_out) ||
+            starts::take(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out));
   }
 
   void taken(pinrail_handle_t handle, uintptr_t base) {

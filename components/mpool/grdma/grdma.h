@@ -121,6 +121,9 @@ enum class Published : uint8_t {
 // Whether the device still has what it was told.
 enum class Device : uint8_t { knows, forgot };
 
+// Whether somebody has looked into the table of starts before, in vain.
+enum class Starts : uint8_t { seen, unseen };
+
 class Gpu;
 
 class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits read has a line of its own
@@ -168,7 +171,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   pinrail_mpool_stats_t happened() const;
 
   // grdma_register.cc
-  bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out);
+  bool lends_starts() const;
+  bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out,
+           Starts starts = Starts::unseen);
   __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
                                                         uint64_t how, pinrail_handle_t* handle_out);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);

@@ -117,8 +117,8 @@ pinrail_registration_t* Pool::next_ready() {
     area_of(reg).is_ready = false;
     uint64_t word = state::load(reg);
     while ((word & state::kSealed) != 0) {
-      // Sealed without a break, and idle then: idle still.
-      if (!state::exchange(reg, &word, (word & ~(state::kIndexed | state::kSealed)) | state::kDead)) continue;
+      // Sealed without a break, and idle then: idle still. It keeps the seal, so the index need not look for its start.
+      if (!state::exchange(reg, &word, (word & ~state::kIndexed) | state::kDead)) continue;
       to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: read under the lock that is held
       count_eviction();
       return reg;

@@ -13,14 +13,19 @@ constexpr int kRetriesAfterRace = 3;
 
 // An EXACT pool's index has no starts, it knows only those of whole pages, and a pool that keeps nothing has nothing
 // that is counted per thread.
+bool Pool::lends_starts() const {
+  return starts_ != nullptr && settings_.leave_pinned && starts::is_start(page_mask_ + 1);
+}
+
 pinrail_shortcut_t Pool::shortcut() {
-  if (starts_ == nullptr || !settings_.leave_pinned || !starts::is_start(page_mask_ + 1)) return {};
+  if (!lends_starts()) return {};
   return {starts_, page_mask_, hits_.lines(), HitCounts::kAlone, nullptr};
 }
 
-inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out) {
-  pinrail_registration_t* reg =
-      rcache_.ops->find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how));
+inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out,
+                      Starts starts) {
+  auto* const find = starts == Starts::seen ? rcache_.ops->find_elsewhere : rcache_.ops->find;
+  pinrail_registration_t* reg = find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how));
   if (reg == nullptr) return false;
   hits_.add(thread);
   *handle_out = {reg, generation_of(reg)};
@@ -36,7 +41,9 @@ pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thre
   if (!round_out(&span, pool->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   // relaxed: a hint; the gc list itself is taken with an acquire.
   const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kBypass) == 0;
-  if (usual && pool->hit(thread, span, how, handle_out)) return PINRAIL_SUCCESS;
+  // What the C face looks at before it asks.
+  const bool seen = pool->lends_starts() && thread->index < HitCounts::kAlone && how >> PINRAIL_HOW_FLAGS_SHIFT == 0;
+  if (usual && pool->hit(thread, span, how, handle_out, seen ? Starts::seen : Starts::unseen)) return PINRAIL_SUCCESS;
   if (pool->gpu_ != nullptr) return pool->gpu_entry(thread, addr, length, how, handle_out);
   return pool->miss_entry(thread, span.base, span.end, how, handle_out);
 }

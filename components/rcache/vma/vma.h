@@ -51,11 +51,13 @@ class Index {
                uint32_t* rights_out);
   Status prepare(bool announced);
   void cancel();
-  Status insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
+  Status insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
   void sealed(pinrail_registration_t* const* regs, size_t count);
   void unsealed(const pinrail_registration_t* reg);
   pinrail_registration_t* find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const;
+  __attribute__((noinline)) pinrail_registration_t* find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
+                                                                   size_t length, uint32_t access) const;
   Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
@@ -71,8 +73,6 @@ class Index {
     if (tree.traits != query.traits) return false;
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
-  __attribute__((noinline)) pinrail_registration_t* find_below(pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                                               uint32_t access) const;
   bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const;
   pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
@@ -156,6 +156,8 @@ struct Module {
 // As the C table calls it.
 pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
                                    uint32_t access);
+pinrail_registration_t* find_elsewhere_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                             uint32_t access);
 
 }  // namespace pinrail::vma
 

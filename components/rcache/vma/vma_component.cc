@@ -43,8 +43,9 @@ pinrail_status_t prepare(void* module, int announced) { return index_of(module).
 
 void cancel(void* module) { index_of(module).cancel(); }
 
-pinrail_status_t insert(void* module, pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg) {
-  return index_of(module).insert(reg, displaced, arg).code();
+pinrail_status_t insert(void* module, const pinrail_thread_t* thread, pinrail_registration_t* reg,
+                        pinrail_visit_hook_t displaced, void* arg) {
+  return index_of(module).insert(thread, reg, displaced, arg).code();
 }
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
@@ -98,6 +99,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        sealed,
                                        unsealed,
                                        find_entry,
+                                       find_elsewhere_entry,
                                        find_locked,
                                        find_all,
                                        invalidate,

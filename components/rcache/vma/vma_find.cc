@@ -150,13 +150,13 @@ pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, si
   pinrail_handle_t handle;
   if (starts::is_start(base) && starts::take(thread, starts_.table(), base, 0, length, access, nullptr, &handle))
     return handle.reg;
-  return find_below(thread, base, length, access);
+  return find_elsewhere(thread, base, length, access);
 }
 
 // A range inside a registration, or one that starts_ does not know; sealed ones, and those counted in their state
 // words. If it is sure that there is none it leaves word for begin().
-__attribute__((flatten)) pinrail_registration_t* Index::find_below(pinrail_thread_t* thread, uintptr_t base,
-                                                                   size_t length, uint32_t access) const {
+__attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
+                                                                       size_t length, uint32_t access) const {
   constexpr int kLooks = 3;
   const Query query = Query::of(base, length, access);
   bool sure = true;
@@ -180,6 +180,11 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_below(pinrail_threa
 pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
                                    uint32_t access) {
   return static_cast<Module*>(module)->index.find(thread, base, length, access);
+}
+
+pinrail_registration_t* find_elsewhere_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                             uint32_t access) {
+  return static_cast<Module*>(module)->index.find_elsewhere(thread, base, length, access);
 }
 
 }  // namespace pinrail::vma

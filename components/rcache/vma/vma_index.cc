@@ -142,7 +142,8 @@ uint32_t Index::containing_rights(const Query& query) const {
   return rights;
 }
 
-Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg) {
+Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
+                     void* arg) {
   const Reservation reservation(&pool_);
   Turn turn(*this);
   Tree* tree = class_of(reg->rights, reg->traits);
@@ -159,7 +160,7 @@ Status Index::insert(pinrail_registration_t* reg, pinrail_visit_hook_t displaced
     const Change change(this);
     if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
   }
-  if (!exact_) starts_.insert(reg);
+  if (!exact_) starts_.insert(thread, reg);
   note_room_for_starts();
   ++count_;
   // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.

@@ -75,6 +75,11 @@ bool is_eligible(const pinrail_registration_t* reg) {
          reg->base != nullptr && arena::is_number(arena::number_of(reg));
 }
 
+// What is sealed by now will be hidden (S1): by who sealed it, once he has the index lock.
+bool is_takeable(const pinrail_registration_t* reg) {
+  return (state::load(reg) & (state::kIndexed | state::kSealed)) == state::kIndexed;
+}
+
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Address space that begins where a huge page can; NULL if there is none.
@@ -153,28 +158,35 @@ starts::Entry* Starts::room_for(uint64_t hash) {
   return entry != nullptr ? entry : make_free(second_home(hash), kMoves);
 }
 
-void Starts::insert(const pinrail_registration_t* reg) {
+void Starts::insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   ++wanted_;
   grow();
-  show(reg);
+  const Entry* entry = is_takeable(reg) ? add(reg) : nullptr;
+  if (entry != nullptr && thread != nullptr) starts::note_entry(thread, entry, reg);
 }
 
 void Starts::remove(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   --wanted_;
-  hide(reg);
+  // What died sealed was hidden by who sealed it.
+  constexpr uint64_t kEvicted = state::kDead | state::kSealed;
+  if ((state::load(reg) & kEvicted) != kEvicted) hide(reg);
 }
 
-// What is sealed by now will be hidden (S1): by who sealed it, once he has the index lock.
 void Starts::show(const pinrail_registration_t* reg) {
-  if (room_ == 0 || !is_eligible(reg)) return;
-  if ((state::load(reg) & (state::kIndexed | state::kSealed)) != state::kIndexed) return;
+  if (room_ == 0 || !is_eligible(reg) || !is_takeable(reg)) return;
   if (starts::entry_of(table_, reg) != nullptr) return;
+  add(reg);
+}
+
+// NULL if it finds no room.
+starts::Entry* Starts::add(const pinrail_registration_t* reg) {
   Entry* const entry = room_for(hash_of(reg));
-  if (entry == nullptr) return;
+  if (entry == nullptr) return nullptr;
   put(entry, start_of(reg));
   ++entries_;
+  return entry;
 }
 
 void Starts::hide(const pinrail_registration_t* reg) {

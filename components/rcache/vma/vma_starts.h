@@ -31,8 +31,8 @@ class Starts {
 
   const pinrail_starts_t& table() const { return table_; }
 
-  // It came into the index, or leaves it.
-  void insert(const pinrail_registration_t* reg);
+  // It came into the index, or leaves it. thread: see the op insert of component.h.
+  void insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg);
   void remove(const pinrail_registration_t* reg);
   // In the index all the time: it was sealed, or is unsealed; more than once does no harm.
   void hide(const pinrail_registration_t* reg);
@@ -69,6 +69,7 @@ class Starts {
   size_t other_home(size_t line, uint64_t hash) const {
     return first_home(hash) == line ? second_home(hash) : first_home(hash);
   }
+  Entry* add(const pinrail_registration_t* reg);
   Entry* free_in(size_t line);
   Entry* room_for(uint64_t hash);
   Entry* make_free(size_t line, int moves);

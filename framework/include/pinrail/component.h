@@ -154,8 +154,9 @@ typedef struct pinrail_rcache_ops {
   /**
    * Puts reg in; what it dominates (same traits, no more rights, contained, not persistent) leaves and is visited.
    * BUSY: one that is in dominates reg; nothing changed. Neither allocates nor frees.
+   * thread: who has counted a reference of it, and shall note its start for the release; or NULL.
    */
-  pinrail_status_t (*insert)(void *module, pinrail_registration_t *reg, pinrail_visit_hook_t displaced, void *arg);
+  pinrail_status_t (*insert)(void *module, const pinrail_thread_t *thread, pinrail_registration_t *reg, pinrail_visit_hook_t displaced, void *arg);
 
   /** NOT_FOUND if it is not in. */
   pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
@@ -171,6 +172,9 @@ typedef struct pinrail_rcache_ops {
    */
   pinrail_registration_t *(*find)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
                                   uint32_t access);
+  /** The same, for who has looked into starts() in vain. */
+  pinrail_registration_t *(*find_elsewhere)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
+                                            uint32_t access);
   pinrail_status_t (*find_locked)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
                                   uint32_t access, pinrail_registration_t **reg_out);
 

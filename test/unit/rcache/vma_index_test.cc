@@ -46,7 +46,7 @@ class IndexTest : public ::testing::Test {
  protected:
   Status put(Index& index, pinrail_registration_t* reg) {
     EXPECT_TRUE(index.prepare(false).ok());
-    return index.insert(reg, Left::visit, &left_);
+    return index.insert(nullptr, reg, Left::visit, &left_);
   }
   // The found registration, its reference dropped again; NULL if none.
   static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,
@@ -208,7 +208,7 @@ TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
   const Query query{Span::of(0x11000, 0x1000), 1, 0};
   EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no cells yet";
   EXPECT_TRUE(index.prepare(true).ok());
-  EXPECT_TRUE(index.insert(reg, Left::visit, &left_).ok());
+  EXPECT_TRUE(index.insert(nullptr, reg, Left::visit, &left_).ok());
   EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).ok());
   EXPECT_EQ(found, reg);
   EXPECT_TRUE(index.begin(&nobody, {Span::of(0x20000, 1), 1, 0}, &found, &rights).is(PINRAIL_ERR_NOT_FOUND));
@@ -289,7 +289,9 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   pinrail_handle_t handle{};
   const char pool = 0;
   const auto takes = [&](uintptr_t base, size_t offset) {
-    return starts::take_first(thread, *index.starts(), base, offset, 1, 0, &pool, &handle);
+    starts::Found found;
+    return starts::look_up(*index.starts(), base, offset, 1, 0, &found) &&
+           starts::take_first(thread, found, &pool, &handle);
   };
   EXPECT_FALSE(takes(0, 1)) << "an entry that was never used";
   ASSERT_TRUE(put(index, reg).ok());
@@ -313,7 +315,9 @@ TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   const uint64_t used = epoch::load(thread->epoch);
   const char pool = 0;
   pinrail_handle_t handle{};
-  ASSERT_TRUE(starts::take_first(thread, *index.starts(), 0x10000, 0, kPage, 1, &pool, &handle));
+  starts::Found found;
+  ASSERT_TRUE(starts::look_up(*index.starts(), 0x10000, 0, kPage, 1, &found));
+  ASSERT_TRUE(starts::take_first(thread, found, &pool, &handle));
   EXPECT_EQ(handle.reg, reg);
   epoch::move_on(thread->epoch);
   const uint64_t dropped = epoch::load(thread->epoch);
@@ -340,7 +344,7 @@ TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
         ASSERT_TRUE(kept.make_room(room));
         kept.room_made(room);
       }
-      kept.insert(regs.back());
+      kept.insert(nullptr, regs.back());
     }
     size_t found = 0;
     for (const pinrail_registration_t* reg : regs) {
