@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/lock.h base/core/lock_rank.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/futex_lock.h base/core/lock.h \
+	base/core/lock_rank.h \
 	base/core/thread_safety.h base/core/sanitizer.h base/core/registration.h base/core/registration_arena.h \
 	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
 	base/core/references.h base/core/recent.h base/core/hit_counts.h base/core/starts.h base/core/start_line.h \

@@ -98,6 +98,10 @@ test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvis
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
 TESTS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
+check_PROGRAMS += test/unit/base/futex_lock_test
+TESTS += test/unit/base/futex_lock_test
+test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc
+test_unit_base_futex_lock_test_LDADD = -lgtest_main $(GTEST_LIBS)
 test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc
 test_unit_base_gate_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_base_base_test_SOURCES = \

@@ -13,8 +13,10 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/core/futex_lock.h"
 #include "base/core/hook_scope.h"
 #include "base/core/lock_rank.h"
+#include "base/core/sanitizer.h"
 #include "base/core/thread_safety.h"
 
 namespace pinrail {
@@ -36,6 +38,13 @@ inline void rank_leave(LockRank rank) { held_ranks &= ~(uint64_t{1} << static_ca
 #else
 inline void rank_enter(LockRank) {}
 inline void rank_leave(LockRank) {}
+#endif
+
+// ThreadSanitizer knows what the C library's mutexes are, and who waits for whom; so does test/model.
+#ifdef PINRAIL_UNDER_THREAD_SANITIZER
+using LockWord = std::mutex;
+#else
+using LockWord = FutexLock;
 #endif
 
 class CAPABILITY("mutex") Mutex {
@@ -60,7 +69,7 @@ class CAPABILITY("mutex") Mutex {
   }
 
  private:
-  std::mutex mutex_;
+  LockWord mutex_;
   const LockRank rank_;
 };
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/core/futex_lock.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <csignal>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace pinrail {
+namespace {
+
+TEST(FutexLock, is_held_by_one_at_a_time) {
+  FutexLock lock;
+  lock.lock();
+  EXPECT_FALSE(lock.try_lock());
+  lock.unlock();
+  EXPECT_TRUE(lock.try_lock());
+  EXPECT_FALSE(lock.try_lock()) << "not recursive";
+  lock.unlock();
+  EXPECT_TRUE(lock.try_lock());
+}
+
+// Many more threads than processors, each inside for long enough that others come to sleep.
+TEST(FutexLock, nothing_of_what_it_guards_is_lost_and_nobody_sleeps_for_ever) {
+  constexpr int kThreads = 8, kRounds = 20000;
+  FutexLock lock;
+  long plain = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < kRounds; ++round) {
+        const std::lock_guard<FutexLock> guard(lock);
+        ++plain;
+        if (round % 64 == i) std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(plain, long{kThreads} * kRounds);
+  EXPECT_TRUE(lock.try_lock()) << "free when all have left";
+}
+
+void nothing(int) {}
+
+// X1: two sleep, one of them is woken and finds the other still waiting.
+TEST(FutexLock, each_of_several_sleepers_is_woken_once_the_one_before_leaves) {
+  for (int round = 0; round < 200; ++round) {
+    FutexLock lock;
+    std::atomic<int> through{0};
+    lock.lock();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        lock.lock();
+        ++through;
+        lock.unlock();
+      });
+    }
+    std::this_thread::yield();
+    EXPECT_EQ(through.load(), 0);
+    lock.unlock();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(through.load(), 3);
+  }
+}
+
+TEST(FutexLock, a_signal_does_not_let_a_sleeper_in_and_errno_stays) {
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = nothing;  // without SA_RESTART: the sleep ends with EINTR
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  FutexLock lock;
+  std::atomic<bool> is_in{false}, comes{false};
+  int seen = 0;
+  lock.lock();
+  std::thread sleeper([&] {
+    errno = EXDEV;
+    comes = true;
+    lock.lock();
+    is_in = true;
+    lock.unlock();
+    seen = errno;
+  });
+  while (!comes) std::this_thread::yield();
+  for (int i = 0; i < 100; ++i) {
+    pthread_kill(sleeper.native_handle(), SIGUSR1);
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(is_in);
+  lock.unlock();
+  sleeper.join();
+  EXPECT_TRUE(is_in);
+  EXPECT_EQ(seen, EXDEV);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+}  // namespace
+}  // namespace pinrail
