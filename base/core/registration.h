@@ -72,10 +72,11 @@ inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_
   return next;
 }
 
-// The next generation, without flags: handles are stale from this moment. The references stay (C2 of references.h).
+// The next generation, without flags: handles are stale from this moment. The references stay, and how they are counted
+// (C2 of references.h).
 inline void renew(pinrail_registration_t* reg) {
   uint64_t word = load(reg);
-  while (!exchange(reg, &word, (word & kReferences) | next_generation(word))) {
+  while (!exchange(reg, &word, (word & (kReferences | kPerThread)) | next_generation(word))) {
   }
 }
 }  // namespace state

@@ -143,7 +143,8 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   // The state word may be looked at by a find with a stale pointer; everything else is cleared.
-  state::set(reg, counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0);
+  const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
+  if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was not used yet
   reg->base = nullptr;
   reg->length = 0;
   reg->rights = reg->traits = reg->lkey = reg->rkey = reg->flags = 0;

@@ -5,7 +5,8 @@
 // Threads  all functions may run together. Not in hook context.
 //
 // A1  The state word of a registration keeps its generation for ever rising, also while it is free.
-// A2  A free registration has no flags, and its references sum up to 0 (references.h).
+// A2  A free registration has no flags but "per thread", which stays with its memory, and its references sum up to 0
+//     (references.h).
 // A3  Memory that was counted per thread serves only registrations that are (C2 of references.h).
 #ifndef PINRAIL_BASE_CORE_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_CORE_REGISTRATION_ARENA_H
@@ -73,7 +74,7 @@ inline void* area_of(const pinrail_registration_t* reg) {
   return reinterpret_cast<char*>(chunk + 1) + (lines * chunk->cells_per_line >> 32) * chunk->area_bytes;
 }
 
-// Zeroed but for state and tail_size, with the generation raised and nothing else in state.
+// Zeroed but for state and tail_size, with the generation raised and, if it is counted so, "per thread" in state.
 // OUT_OF_RESOURCE; BAD_PARAM for a tail over kMaxTail.
 Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out);
 

@@ -99,7 +99,7 @@ struct Pending {
   Span span;
   uint32_t rights = 0;
   uint32_t traits = 0;
-  uint64_t ticket = 0;
+  uint64_t ticket = 0;  // 0: nobody waits for it
   bool raced = false;
   Pending* next = nullptr;
 };
@@ -194,8 +194,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Published publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
   void leave(Pending* own);
   void leave_locked(Pending* own) REQUIRES(pending_mutex_);
-  void wait_for(const Pending& other) REQUIRES(pending_mutex_);
-  const Pending* covering_pending(const Pending& own) const REQUIRES(pending_mutex_);
+  void wait_for(Pending* other) REQUIRES(pending_mutex_);
+  Pending* covering_pending(const Pending& own) const REQUIRES(pending_mutex_);
   bool is_pending(uint64_t ticket) const REQUIRES(pending_mutex_);
   void unlink_pending(Pending* own) REQUIRES(pending_mutex_);
 
@@ -336,8 +336,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
   mutable Mutex pending_mutex_{LockRank::pending};
   Condition pending_done_;
-  // Changed under the lock. seq_cst, all of it: a hook that finds none without the lock came before whoever is entered
-  // next looks at the mapping and at the index, or behind the insert of who was here.
+  // Changed under the lock, but that who finds nobody enters without. seq_cst, but for who leaves: a hook that finds
+  // none without the lock came before whoever is entered next looks at the mapping and at the index, or behind the
+  // insert of who was here.
   std::atomic<Pending*> pending_{nullptr};
   uint64_t tickets_ GUARDED_BY(pending_mutex_) = 0;
   size_t waiters_ GUARDED_BY(pending_mutex_) = 0;  // for another's registration

@@ -11,35 +11,56 @@ Entered Pool::enter(pinrail_thread_t* thread, const Request& request, Pending* o
   own->span = span;
   own->traits = request.traits();
   own->rights = request.rights();
-  Guard guard(pending_mutex_);
   uint32_t more_rights = 0;
-  pinrail_status_t begun;
-  for (bool may_wait = true;; may_wait = false) {
-    begun =
-        rcache_.ops->begin(rcache_.module, thread, span.base, span.length(), request.access(), reg_out, &more_rights);
-    if (begun == PINRAIL_SUCCESS) return Entered::found;
-    const Pending* other = may_wait ? covering_pending(*own) : nullptr;
-    if (other == nullptr) break;
-    rcache_.ops->cancel(rcache_.module);
-    wait_for(*other);
+  const auto begin = [&] {
+    return rcache_.ops->begin(rcache_.module, thread, span.base, span.length(), request.access(), reg_out,
+                              &more_rights);
+  };
+  const auto entered = [](pinrail_status_t begun) {
+    return begun == PINRAIL_ERR_NOT_FOUND ? Entered::ready : Entered::needs_memory;
+  };
+  // Mostly nobody else is here, and then the lock is not needed: entered first, and looked then, so that who was here
+  // before has either left what he made in the index, or is seen.
+  Pending* nobody = nullptr;
+  if (pending_.compare_exchange_strong(nobody, own)) {
+    const pinrail_status_t begun = begin();
+    if (begun != PINRAIL_SUCCESS && more_rights == 0) return entered(begun);
+    Guard guard(pending_mutex_);
+    if (begun == PINRAIL_SUCCESS) leave_locked(own);
+    own->rights |= more_rights;
+    return begun == PINRAIL_SUCCESS ? Entered::found : entered(begun);
   }
-  own->rights |= more_rights;  // R4
-  own->ticket = ++tickets_;
-  own->next = pending_.load();
-  pending_.store(own);
-  return begun == PINRAIL_ERR_NOT_FOUND ? Entered::ready : Entered::needs_memory;
+  Guard guard(pending_mutex_);
+  for (bool may_wait = true;;) {
+    own->rights = request.rights();
+    Pending* head = pending_.load();
+    const pinrail_status_t begun = begin();
+    if (begun == PINRAIL_SUCCESS) return Entered::found;
+    Pending* other = may_wait ? covering_pending(*own) : nullptr;
+    if (other != nullptr) {
+      rcache_.ops->cancel(rcache_.module);
+      wait_for(other);
+      may_wait = false;
+      continue;
+    }
+    own->rights |= more_rights;  // R4
+    own->next = head;
+    if (pending_.compare_exchange_strong(head, own)) return entered(begun);
+    rcache_.ops->cancel(rcache_.module);  // somebody came without the lock, and may be who this one has to wait for
+  }
 }
 
-void Pool::wait_for(const Pending& other) {
-  const uint64_t ticket = other.ticket;
+void Pool::wait_for(Pending* other) {
+  if (other->ticket == 0) other->ticket = ++tickets_;
+  const uint64_t ticket = other->ticket;
   ++waiters_;
   while (is_pending(ticket)) pending_done_.wait(pending_mutex_);
   --waiters_;
 }
 
-const Pending* Pool::covering_pending(const Pending& own) const {
+Pending* Pool::covering_pending(const Pending& own) const {
   const bool exact = (config_.flags & PINRAIL_POOL_EXACT) != 0;
-  for (const Pending* other = pending_.load(); other != nullptr; other = other->next) {
+  for (Pending* other = pending_.load(); other != nullptr; other = other->next) {
     if (other->traits != own.traits) continue;
     const bool same =
         other->rights == own.rights && other->span.base == own.span.base && other->span.end == own.span.end;
@@ -59,7 +80,8 @@ bool Pool::is_pending(uint64_t ticket) const {
 void Pool::unlink_pending(Pending* own) {
   Pending* before = pending_.load();
   if (before == own) {
-    pending_.store(own->next);
+    // release: who finds nobody finds what this one has inserted.
+    pending_.store(own->next, std::memory_order_release);
     return;
   }
   while (before != nullptr && before->next != own) before = before->next;
