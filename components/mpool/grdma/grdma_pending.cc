@@ -103,8 +103,7 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
   touch(reg, cache_->epoch());
   const bool in_cell = counting != 0 && references::count(thread, reg, 1);
   state::set(reg, counting | state::kIndexed, in_cell ? 0 : 1);
-  const pinrail_thread_t* noting = in_cell && lends_starts() ? thread : nullptr;
-  const bool is_in = rcache_.ops->insert(rcache_.module, noting, reg, displaced_hook, this) == PINRAIL_SUCCESS;
+  const bool is_in = rcache_.ops->insert(rcache_.module, thread, reg, displaced_hook, this) == PINRAIL_SUCCESS;
   leave_locked(own);  // last: a hook that finds nobody here must find the index as it is now
   if (!is_in) state::set(reg, counting | state::kDead);
   return is_in ? Published::indexed : Published::alone;

@@ -74,6 +74,7 @@ class Index {
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
   bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const;
+  const pinrail_absent_t* was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const;
   pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
   bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);

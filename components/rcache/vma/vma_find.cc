@@ -68,11 +68,14 @@ class Search {
  public:
   Search(const Span& span, bool exact, bool rising) : span_(span), exact_(exact), rising_(rising) {}
 
-  // Walks to the leaf and slot that answer.
-  Look walk(const Word<Node*>& root, Step* at, int* slot) {
+  // Walks to the leaf and slot that answer. absent, if not NULL: gets the way to where the span would stand, if it is
+  // short enough.
+  Look walk(const Word<Node*>& root, Step* at, int* slot, pinrail_absent_t* absent = nullptr) {
     if (!start(root, at)) return Look::disturbed;
     if (at->node == nullptr) return Look::absent;
     Look look = down(at, slot);
+    if (look == Look::absent && absent != nullptr && rising_) note(*at, absent);
+    if (is_over_) return look;
     while (look == Look::absent && depth_ > 0) look = turn_left(at, slot);
     return look;
   }
@@ -84,8 +87,14 @@ class Search {
       const Inner* inner = as_inner(at->node);
       const uint32_t count = inner->count.get();
       if (count > Inner::kSlots || depth_ == kMaxDepth) return Look::disturbed;
-      const int next = exact_ ? static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1
-                              : reaching(inner->reach, upper_bound(inner->base, 1, count, span_.base), span_, rising_);
+      int next;
+      if (exact_) {
+        next = static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1;
+      } else {
+        place_ = upper_bound(inner->base, 1, count, span_.base);
+        next = reaching(inner->reach, place_, span_, rising_);
+        --place_;
+      }
       if (next < 0) return at->node->unchanged(at->version) ? Look::absent : Look::disturbed;
       if (!exact_) way_[depth_++] = {*at, next};
       if (!step_down(at, static_cast<uint32_t>(next))) return Look::disturbed;
@@ -93,16 +102,26 @@ class Search {
     const uint32_t count = at->node->count.get();
     if (count > Leaf::kSlots) return Look::disturbed;
     const Leaf* leaf = as_leaf(at->node);
-    uint32_t before = 0;
     if (exact_) {
       *slot = pick_exact(leaf, count, span_);
     } else {
-      before = upper_bound(leaf->base, 0, count, span_.base);
-      *slot = reaching(leaf->end, before, span_, rising_);
+      place_ = upper_bound(leaf->base, 0, count, span_.base);
+      *slot = reaching(leaf->end, place_, span_, rising_);
     }
     if (!at->node->unchanged(at->version)) return Look::disturbed;
-    if (rising_ && before > 0) depth_ = 0;  // the last one that starts before the span: what is left of it ends sooner
+    // The last one that starts before the span: what is left of it ends sooner.
+    is_over_ = rising_ && place_ > 0;
     return *slot >= 0 ? Look::found : Look::absent;
+  }
+
+  // Of a way that only went where the span's base leads.
+  void note(const Step& last, pinrail_absent_t* absent) const {
+    if (depth_ >= PINRAIL_STEPS) return;
+    for (unsigned i = 0; i < depth_; ++i) {
+      absent->way[i] = {way_[i].step.node, way_[i].step.version, static_cast<uint32_t>(way_[i].slot)};
+    }
+    absent->way[depth_] = {last.node, last.version, place_};
+    absent->steps = depth_ + 1;
   }
 
   // The deepest node with another child that reaches far enough, and down from there.
@@ -124,17 +143,18 @@ class Search {
   const Span& span_;
   const bool exact_;
   const bool rising_;
+  bool is_over_ = false;
+  uint32_t place_ = 0;  // of the span in the last node, without exact_
   Turn way_[kMaxDepth];
   unsigned depth_ = 0;
 };
 
 }  // namespace
 
-inline Look Tree::find(const pinrail_thread_t* thread, const Span& span, bool exact,
-                       pinrail_registration_t** reg_out) const {
+inline Look Tree::find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const {
   Step at;
   int slot = -1;
-  const Look look = Search(span, exact, ends_rise()).walk(root_, &at, &slot);
+  const Look look = Search(span, exact, ends_rise()).walk(root_, &at, &slot, &thread->absent);
   return look == Look::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : look;
 }
 
@@ -160,6 +180,7 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_t
   constexpr int kLooks = 3;
   const Query query = Query::of(base, length, access);
   bool sure = true;
+  thread->absent.steps = 0;
   const uint64_t inserts = inserts_.load(std::memory_order_acquire);  // pairs with the release store in insert()
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);
@@ -173,7 +194,12 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_t
     if (look == Look::found) return reg;
     sure &= look == Look::absent;
   }
-  thread->absent = {sure ? this : nullptr, inserts, base, length, access};
+  pinrail_absent_t& absent = thread->absent;
+  absent.index = sure ? this : nullptr;
+  absent.inserts = inserts;
+  absent.base = base;
+  absent.length = length;
+  absent.access = access;
   return nullptr;
 }
 

@@ -148,7 +148,7 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
   Turn turn(*this);
   Tree* tree = class_of(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  Tree::Place place = tree->place_for(span_of(reg));
+  Tree::Place place = tree->place_for(span_of(reg), was_absent(thread, reg));
   // relaxed: the lock is held. Alone in its class, and there is no other class: the usual case.
   const bool alone = place.alone && classes_.load(std::memory_order_relaxed) == 1;
   if (!alone) {
@@ -166,6 +166,14 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
   // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.
   inserts_.store(inserts_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return success();
+}
+
+// What the thread knows of a find of that range, in vain; NULL: nothing.
+const pinrail_absent_t* Index::was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const {
+  if (thread == nullptr) return nullptr;
+  const pinrail_absent_t& absent = thread->absent;
+  const bool same = absent.index == this && absent.base == span_of(reg).base && absent.length == reg->length;
+  return same ? &absent : nullptr;
 }
 
 // Equal ones always count; otherwise what is persistent, or in an EXACT module, stands for itself.

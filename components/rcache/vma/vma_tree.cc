@@ -84,18 +84,43 @@ uint32_t lower_bound(const Leaf* leaf, Key key) {
 
 Tree::Path Tree::descend(Key key) const {
   Path path;
-  Node* node = root_.get();
-  unsigned level = node->level.get();
+  Node* const node = root_.get();
+  const unsigned level = node->level.get();
   path.depth = level + 1;
+  descend_below(node, level, key, &path);
+  return path;
+}
+
+void Tree::descend_below(Node* node, unsigned level, Key key, Path* path) {
   for (; level > 0; --level) {
     const Inner* inner = as_inner(node);
-    path.node[level] = node;
-    path.slot[level] = upper_bound(inner, 1, inner->count.get(), key) - 1;
-    node = inner->child[path.slot[level]].get();
+    path->node[level] = node;
+    path->slot[level] = upper_bound(inner, 1, inner->count.get(), key) - 1;
+    node = inner->child[path->slot[level]].get();
   }
-  path.node[0] = node;
-  path.slot[0] = 0;
-  return path;
+  path->node[0] = node;
+  path->slot[0] = 0;
+}
+
+// The way that a find went, if none of its nodes has changed: then its slots are where they were. It looked at bases
+// alone, so one that equals the key's is left to who compares the whole.
+Tree::Followed Tree::follow(const pinrail_absent_t& absent, Key key, Path* path) const {
+  Node* node = root_.get();
+  unsigned level = node->level.get();
+  if (absent.steps == 0 || absent.steps > level + 1) return Followed::no;
+  path->depth = level + 1;
+  for (uint32_t i = 0; i < absent.steps; ++i, --level) {
+    const pinrail_step_t& step = absent.way[i];
+    if (node != step.node || !node->unchanged(step.version)) return Followed::no;
+    path->node[level] = node;
+    path->slot[level] = step.slot;
+    if (level == 0) return Followed::to_its_slot;
+    const Inner* inner = as_inner(node);
+    if (step.slot > 0 && inner->base[step.slot].get() == key.base) return Followed::no;
+    node = inner->child[step.slot].get();
+  }
+  descend_below(node, level, key, path);
+  return Followed::to_its_leaf;
 }
 
 // A root above the root, with the old one as its only child.
@@ -201,16 +226,18 @@ bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const
   return right == nullptr || right->end[0].get() > span.end;
 }
 
-Tree::Place Tree::place_for(const Span& span) const {
+Tree::Place Tree::place_for(const Span& span, const pinrail_absent_t* absent) const {
   Place place;
   if (empty()) {
     place.alone = true;
     return place;
   }
   const Key key = key_of(span);
-  place.path = descend(key);
+  const bool may_follow = absent != nullptr && ends_rise();
+  const Followed followed = may_follow ? follow(*absent, key, &place.path) : Followed::no;
+  if (followed == Followed::no) place.path = descend(key);
   const Leaf* leaf = as_leaf(place.path.node[0]);
-  place.slot = lower_bound(leaf, key);
+  place.slot = followed == Followed::to_its_slot ? place.path.slot[0] : lower_bound(leaf, key);
   place.taken = place.slot < leaf->count.get() && leaf->key(place.slot) == key;
   place.alone = !place.taken && stands_alone(place.path, place.slot, span);
   return place;

@@ -28,7 +28,8 @@ class Tree {
   bool empty() const { return root_.get() == nullptr; }
 
   // A slot that contains the span (with exact: that equals it), with a reference taken. disturbed: a writer was at it.
-  Look find(const pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
+  // absent: the thread is told the way to where the span would stand.
+  Look find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
 
   // The way from the root to a leaf; node[0] is the leaf, slot[i] the child taken in node[i].
   struct Path {
@@ -46,7 +47,8 @@ class Tree {
     bool taken = false;  // by the very span
     bool alone = false;  // nothing of the tree contains it or is contained in it; false: or that would take a search
   };
-  Place place_for(const Span& span) const;
+  // absent: of a find of that span, or NULL: its way, as far as it has not changed, is not gone again.
+  Place place_for(const Span& span, const pinrail_absent_t* absent = nullptr) const;
 
   // False if the place is taken.
   bool insert(NodePool& pool, pinrail_registration_t* reg, Place place);
@@ -96,6 +98,9 @@ class Tree {
   // T2. Who looks without the lock may find it true when a persistent one just comes: then he came before it.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
+  enum class Followed : uint8_t { no, to_its_leaf, to_its_slot };
+  Followed follow(const pinrail_absent_t& absent, Key key, Path* path) const;
+  static void descend_below(Node* node, unsigned level, Key key, Path* path);
   void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
   bool merge(NodePool& pool, Inner* parent, uint32_t* slot);

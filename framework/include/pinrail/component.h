@@ -78,6 +78,15 @@ typedef enum pinrail_counting {
   PINRAIL_COUNTING_THREADS = 1 /**< per thread: a hit writes nothing that two threads meet on */
 } pinrail_counting_t;
 
+/** One step on an index's way to where something would stand. */
+typedef struct pinrail_step {
+  const void *node;
+  uint64_t version;
+  uint32_t slot;
+} pinrail_step_t;
+
+#define PINRAIL_STEPS 8
+
 /** What a find of a thread came to when it was sure that an index had nothing: that index's own; see rcache begin. */
 typedef struct pinrail_absent {
   const void *index; /**< NULL: nothing is known */
@@ -85,6 +94,8 @@ typedef struct pinrail_absent {
   uintptr_t base;
   size_t length;
   uint32_t access;
+  uint32_t steps;    /**< those of the way that it went: the insert need not go it again */
+  pinrail_step_t way[PINRAIL_STEPS];
 } pinrail_absent_t;
 
 /** What Pinrail knows of one thread; made on the thread's first call. Passed down, so that no component needs TLS. */
@@ -154,7 +165,8 @@ typedef struct pinrail_rcache_ops {
   /**
    * Puts reg in; what it dominates (same traits, no more rights, contained, not persistent) leaves and is visited.
    * BUSY: one that is in dominates reg; nothing changed. Neither allocates nor frees.
-   * thread: who has counted a reference of it, and shall note its start for the release; or NULL.
+   * thread: who has looked for it in vain; if it has counted a reference of it, it notes its start for the release.
+   * Or NULL.
    */
   pinrail_status_t (*insert)(void *module, const pinrail_thread_t *thread, pinrail_registration_t *reg, pinrail_visit_hook_t displaced, void *arg);
 
