@@ -114,6 +114,7 @@ bool Pool::seal_oldest(uint64_t now) {
 pinrail_registration_t* Pool::next_ready() {
   while (ready_next_ != ready_end_) {
     pinrail_registration_t* reg = ready_[ready_next_++];
+    if (ready_next_ != ready_end_) fetch(ready_[ready_next_]);  // for who comes next
     area_of(reg).is_ready = false;
     uint64_t word = state::load(reg);
     while ((word & state::kSealed) != 0) {

@@ -24,6 +24,7 @@ bool Pool::kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
 void Pool::die_hook(pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason) {
   pinrail_registration_t *first = nullptr, *last = nullptr;
   uint64_t bytes = 0, dead = 0;
+  for (size_t i = 0; i < count; ++i) fetch(regs[i]);
   for (size_t i = 0; i < count; ++i) {
     if (!kill_hook(regs[i], reason)) continue;
     if (first == nullptr) last = regs[i];

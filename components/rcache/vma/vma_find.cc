@@ -16,6 +16,7 @@ struct Step {
 bool step_down(Step* at, uint32_t slot) {
   const Node* child = as_inner(at->node)->child[slot].get();
   if (!at->node->unchanged(at->version)) return false;  // else child may be anything
+  fetch(child);
   const uint64_t version = child->look();
   if ((version & 1) != 0 || !at->node->unchanged(at->version)) return false;
   *at = {child, version};

@@ -194,6 +194,7 @@ Look Tree::overlap_below_hook(const Node* node, const Span& span, bool rising, U
     }
     const Node* child = inner->child[i - 1].get();
     if (!unchanged()) return Look::disturbed;
+    fetch(child);
     const Look look = overlap_below_hook(child, span, rising, unchanged);
     if (look != Look::absent) return look;
   }
