@@ -79,7 +79,8 @@ struct Inner : Node {
 constexpr size_t kCellBytes = 512;
 static_assert(sizeof(Leaf) <= kCellBytes && sizeof(Inner) <= kCellBytes, "a node fits its cell");
 
-// Before a search in it: all its lines are fetched at the same time, not each once the one before has said where to look.
+// Before a search in it: all its lines are fetched at the same time, not each once the one before has said where to
+// look.
 inline void fetch(const Node* node) {
   constexpr size_t kLine = 64;
   for (size_t at = 0; at < kCellBytes; at += kLine) __builtin_prefetch(reinterpret_cast<const char*>(node) + at);

@@ -184,15 +184,22 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// After slots of the path's leaf are gone.
-void Tree::put_right(NodePool& pool, Path* path) {
-  for (unsigned level = 1; level < path->depth; ++level) {
-    Word<uintptr_t>& reach = as_inner(path->node[level])->reach[path->slot[level]];
-    const uintptr_t now = reach_of(path->node[level - 1]);
-    if (reach.get() == now) break;
-    reach.put(now);
+// Where ends rise: to the first slot that ends behind the span's base; the leaf's count if there is none.
+Tree::Path Tree::way_to_overlap(const Span& span) const {
+  Path path;
+  Node* node = root_.get();
+  unsigned level = node->level.get();
+  path.depth = level + 1;
+  for (; level > 0; --level) {
+    const Inner* inner = as_inner(node);
+    const uint32_t count = inner->count.get();
+    path.node[level] = node;
+    path.slot[level] = std::min(upper_bound(inner->reach, 0, count, span.base), count - 1);
+    node = inner->child[path.slot[level]].get();
   }
-  tidy(pool, path);
+  path.node[0] = node;
+  path.slot[0] = upper_bound(as_leaf(node)->end, 0, node->count.get(), span.base);
+  return path;
 }
 
 void Tree::keep_slot(Leaf* leaf, uint32_t to, uint32_t from) {

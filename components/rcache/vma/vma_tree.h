@@ -11,6 +11,8 @@
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 
+#include <algorithm>
+
 #include "base/core/references.h"
 #include "components/rcache/vma/vma_pool.h"
 
@@ -108,7 +110,9 @@ class Tree {
   void lower_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
-  void put_right(NodePool& pool, Path* path);
+  Path way_to_overlap(const Span& span) const;
+  template <typename Goes>
+  bool way_to_first(const Span& span, Goes& goes, Path* path_out) const;
   static void keep_slot(Leaf* leaf, uint32_t to, uint32_t from);
   bool stands_alone(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
@@ -138,28 +142,46 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
   return true;
 }
 
+// The way to the first slot that overlaps the span and for which goes(reg); false: there is none.
 template <typename Goes>
-Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out) {
+bool Tree::way_to_first(const Span& span, Goes& goes, Path* path_out) const {
+  if (ends_rise() && !empty()) {
+    *path_out = way_to_overlap(span);
+    const Leaf* leaf = as_leaf(path_out->node[0]);
+    const uint32_t slot = path_out->slot[0];
+    if (slot == leaf->count.get() || leaf->base[slot].get() >= span.end) return false;
+    if (goes(leaf->reg[slot].get())) return true;
+  }
   const pinrail_registration_t* first = nullptr;
   for_overlaps(span, [&](const pinrail_registration_t* reg) {
     if (goes(reg)) first = reg;
     return first == nullptr;
   });
-  if (first == nullptr) return {0, true};
-  Path path = descend(key_of(span_of(first)));
+  if (first == nullptr) return false;
+  *path_out = descend(key_of(span_of(first)));
+  const Leaf* leaf = as_leaf(path_out->node[0]);
+  while (leaf->reg[path_out->slot[0]].get() != first) ++path_out->slot[0];
+  return true;
+}
+
+template <typename Goes>
+Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out) {
+  Path path;
+  if (!way_to_first(span, goes, &path)) return {0, true};
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t count = leaf->count.get();
   const bool is_last = leaf->base[count - 1].get() >= span.end;
   // Registrations that stay are not looked at: each would be a line of memory.
   const auto overlaps = [&](uint32_t i) { return leaf->base[i].get() < span.end && leaf->end[i].get() > span.base; };
-  uint32_t kept = 0;
-  while (leaf->reg[kept].get() != first) ++kept;
+  uint32_t kept = path.slot[0];
   size_t taken = 0;
+  uintptr_t end = 0;  // of those that go
   leaf->begin_change();
   for (uint32_t i = kept; i < count; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
     if (overlaps(i) && goes(reg)) {
       regs_out[taken++] = reg;
+      end = std::max(end, leaf->end[i].get());
       if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
     } else {
       keep_slot(leaf, kept++, i);
@@ -167,7 +189,8 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
   }
   leaf->count.put(kept);
   leaf->end_change();
-  put_right(pool, &path);
+  lower_reach(path, end);
+  tidy(pool, &path);
   return {taken, is_last};
 }
 
