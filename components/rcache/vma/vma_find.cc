@@ -96,6 +96,7 @@ class Search {
         next = reaching(inner->reach, place_, span_, rising_);
         --place_;
       }
+      is_over_ = rising_ && next < 0;
       if (next < 0) return at->node->unchanged(at->version) ? Look::absent : Look::disturbed;
       if (!exact_) way_[depth_++] = {*at, next};
       if (!step_down(at, static_cast<uint32_t>(next))) return Look::disturbed;
@@ -110,7 +111,6 @@ class Search {
       *slot = reaching(leaf->end, place_, span_, rising_);
     }
     if (!at->node->unchanged(at->version)) return Look::disturbed;
-    // The last one that starts before the span: what is left of it ends sooner.
     is_over_ = rising_ && place_ > 0;
     return *slot >= 0 ? Look::found : Look::absent;
   }
@@ -144,7 +144,7 @@ class Search {
   const Span& span_;
   const bool exact_;
   const bool rising_;
-  bool is_over_ = false;
+  bool is_over_ = false;  // what is left of the way ends too soon
   uint32_t place_ = 0;  // of the span in the last node, without exact_
   Turn way_[kMaxDepth];
   unsigned depth_ = 0;

@@ -331,6 +331,80 @@ TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   EXPECT_EQ(last_use(reg), dropped);
 }
 
+// An evictor seals, then kills what is still sealed; the index takes its word that the start is gone.
+TEST_F(IndexTest, what_died_sealed_leaves_no_start_and_what_died_otherwise_neither) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  for (const bool is_evicted : {true, false}) {
+    pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+    state::set(reg, state::kPerThread | state::kIndexed);
+    ASSERT_TRUE(put(index, reg).ok());
+    EXPECT_NE(starts::entry_of(*index.starts(), reg), nullptr);
+    if (is_evicted) {
+      state::set(reg, state::kPerThread | state::kIndexed | state::kSealed);
+      index.sealed(&reg, 1);
+    }
+    state::set(reg, state::kPerThread | state::kDead | (is_evicted ? state::kSealed : 0));
+    ASSERT_TRUE(index.remove(reg).ok());
+    EXPECT_EQ(starts::entry_of(*index.starts(), reg), nullptr);
+    EXPECT_EQ(index.check(), nullptr) << index.check();
+  }
+}
+
+// C4: also of what it made itself.
+TEST_F(IndexTest, who_inserts_notes_the_start_for_the_release) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_thread_t* thread = thread::current();
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  const char pool = 0;
+  reg->pool = reinterpret_cast<pinrail_mpool_t*>(const_cast<char*>(&pool));
+  ASSERT_TRUE(references::count(thread, reg, 1));
+  state::set(reg, state::kPerThread | state::kIndexed);
+  ASSERT_TRUE(index.prepare(false).ok());
+  ASSERT_TRUE(index.insert(thread, reg, Left::visit, &left_).ok());
+  const pinrail_handle_t handle{reg, generation_of(reg)};
+  const void* noted_pool = nullptr;
+  EXPECT_EQ(references::drop_noted(thread, handle, &noted_pool), references::Noted::done);
+  EXPECT_EQ(noted_pool, &pool);
+  EXPECT_EQ(references::drop_noted(thread, handle, &noted_pool), references::Noted::no) << "it was the only one";
+  ASSERT_TRUE(index.remove(reg).ok());
+}
+
+// Whatever came, went, was split or joined since the find.
+TEST_F(IndexTest, an_insert_goes_no_way_that_has_changed_since_its_find) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  std::mt19937 random(7);
+  constexpr uintptr_t kSlots = 3000;
+  std::vector<pinrail_registration_t*> at(kSlots, nullptr);
+  const auto base_of = [](uintptr_t slot) { return (1 + 2 * slot) * kPage; };
+  const auto find = [&](uintptr_t slot) { return look(index, base_of(slot), kPage, 1); };
+  const auto insert = [&](uintptr_t slot) {
+    at[slot] = make(base_of(slot), kPage, 1);
+    ASSERT_TRUE(index.prepare(false).ok());
+    ASSERT_TRUE(index.insert(thread::current(), at[slot], Left::visit, &left_).ok());
+  };
+  const auto change = [&](uintptr_t slot) {
+    if (at[slot] == nullptr) return insert(slot);
+    ASSERT_TRUE(index.remove(at[slot]).ok());
+    at[slot] = nullptr;
+  };
+  for (int round = 0; round < 30000; ++round) {
+    const uintptr_t slot = random() % kSlots;
+    ASSERT_EQ(find(slot), at[slot]);
+    if (at[slot] == nullptr) {
+      // Near it, so that its leaf and the nodes above are changed, or not at all.
+      for (uintptr_t n = random() % 3; n > 0; --n) change((slot + 1 + random() % 40) % kSlots);
+      insert(slot);
+    } else if (round / 5000 % 2 != 0) {
+      for (uintptr_t n = 0; n < 30; ++n) {
+        const uintptr_t gone = (slot + n) % kSlots;
+        if (at[gone] != nullptr) change(gone);
+      }
+    }
+    if (round % 500 == 0) ASSERT_EQ(index.check(), nullptr) << index.check();
+  }
+  for (uintptr_t slot = 0; slot < kSlots; ++slot) ASSERT_EQ(find(slot), at[slot]);
+}
+
 // Whatever the distance from start to start: few entries may find no room, and none may be lost.
 TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
   for (const uintptr_t stride : {kPage, 17 * kPage, uintptr_t{1} << 16, uintptr_t{1} << 21, uintptr_t{1} << 30}) {
