@@ -400,7 +400,9 @@ TEST_F(IndexTest, an_insert_goes_no_way_that_has_changed_since_its_find) {
         if (at[gone] != nullptr) change(gone);
       }
     }
-    if (round % 500 == 0) ASSERT_EQ(index.check(), nullptr) << index.check();
+    if (round % 500 == 0) {
+      ASSERT_EQ(index.check(), nullptr) << index.check();
+    }
   }
   for (uintptr_t slot = 0; slot < kSlots; ++slot) ASSERT_EQ(find(slot), at[slot]);
 }
