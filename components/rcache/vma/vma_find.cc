@@ -145,7 +145,7 @@ class Search {
   const bool exact_;
   const bool rising_;
   bool is_over_ = false;  // what is left of the way ends too soon
-  uint32_t place_ = 0;  // of the span in the last node, without exact_
+  uint32_t place_ = 0;    // of the span in the last node, without exact_
   Turn way_[kMaxDepth];
   unsigned depth_ = 0;
 };

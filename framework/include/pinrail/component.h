@@ -94,7 +94,7 @@ typedef struct pinrail_absent {
   uintptr_t base;
   size_t length;
   uint32_t access;
-  uint32_t steps;    /**< those of the way that it went: the insert need not go it again */
+  uint32_t steps; /**< those of the way that it went: the insert need not go it again */
   pinrail_step_t way[PINRAIL_STEPS];
 } pinrail_absent_t;
 
@@ -168,7 +168,8 @@ typedef struct pinrail_rcache_ops {
    * thread: who has looked for it in vain; if it has counted a reference of it, it notes its start for the release.
    * Or NULL.
    */
-  pinrail_status_t (*insert)(void *module, const pinrail_thread_t *thread, pinrail_registration_t *reg, pinrail_visit_hook_t displaced, void *arg);
+  pinrail_status_t (*insert)(void *module, const pinrail_thread_t *thread, pinrail_registration_t *reg,
+                             pinrail_visit_hook_t displaced, void *arg);
 
   /** NOT_FOUND if it is not in. */
   pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
