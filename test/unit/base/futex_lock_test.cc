@@ -29,6 +29,7 @@ TEST(FutexLock, nothing_of_what_it_guards_is_lost_and_nobody_sleeps_for_ever) {
   FutexLock lock;
   long plain = 0;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < kRounds; ++round) {
@@ -52,6 +53,7 @@ TEST(FutexLock, each_of_several_sleepers_is_woken_once_the_one_before_leaves) {
     std::atomic<int> through{0};
     lock.lock();
     std::vector<std::thread> threads;
+    threads.reserve(3);
     for (int i = 0; i < 3; ++i) {
       threads.emplace_back([&] {
         lock.lock();
