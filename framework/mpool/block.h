@@ -8,7 +8,6 @@
 #include <pinrail/gpu.h>
 
 #include <cstddef>
-#include <cstring>
 
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -16,7 +15,7 @@
 namespace pinrail {
 
 static_assert(sizeof(pinrail_gpu_handle_t) == PINRAIL_GPU_HANDLE_BYTES, "the block is what the header promises");
-static_assert(offsetof(pinrail_gpu_handle_t, slot) == 64, "a hit reads one line");
+static_assert(offsetof(pinrail_gpu_handle_t, size) == 64, "a hit reads one line");
 
 // Any change of one or two words is noticed; whoever wants to lie may compute it.
 inline uint64_t checksum_of(const pinrail_gpu_handle_t& block) {
@@ -35,13 +34,8 @@ inline void seal_block(pinrail_gpu_handle_t* block) {
 
 // Whether it begins as blocks of this version do.
 inline bool has_known_head(const pinrail_gpu_handle_t& block) {
-  struct Head {
-    uint32_t magic;
-    uint16_t version, size;
-  };
-  constexpr Head kHead = {PINRAIL_GPU_HANDLE_MAGIC, PINRAIL_GPU_HANDLE_VERSION, PINRAIL_GPU_HANDLE_BYTES};
-  static_assert(offsetof(pinrail_gpu_handle_t, kind) == sizeof(Head), "it is what a block begins with");
-  return std::memcmp(&block, &kHead, sizeof(Head)) == 0;
+  const uint32_t version = block.version;
+  return ((block.magic ^ PINRAIL_GPU_HANDLE_MAGIC) | (version ^ PINRAIL_GPU_HANDLE_VERSION)) == 0;
 }
 
 // Whether that part of the allocation is one, and not of no bytes.

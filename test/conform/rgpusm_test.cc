@@ -272,6 +272,12 @@ TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
     return pool.open(block, &handle);
   };
   using Block = pinrail_gpu_handle_t*;
+  pinrail_gpu_handle_t later = memory.block;
+  later.version = 2;
+  later.length = 1;
+  pinrail_handle_t none{};
+  EXPECT_EQ(pinrail_mpool_register_remote(pool.get(), &later, 0, 4096, 1, 0, &none), PINRAIL_ERR_VERSION)
+      << "what stands where in a later version is not known";
   EXPECT_EQ(answer_to([](Block b) { b->magic ^= 1; }, true), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(answer_to([](Block b) { b->version = 2; }, true), PINRAIL_ERR_VERSION);
   EXPECT_EQ(answer_to([](Block b) { b->size = 255; }, true), PINRAIL_ERR_VERSION);

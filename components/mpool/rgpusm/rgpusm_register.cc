@@ -47,9 +47,10 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
                                       size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
   Pool* const pool = static_cast<Pool*>(exact::pool_of(module));
+  if (!has_known_head(*block)) return pool->register_slowly(thread, *block, how, handle_out);  // which says what it is
   if (!is_inside(*block, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
-  const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0 && has_known_head(*block);
+  const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
   const pinrail_allocations_t& table = pool->allocations_.table();
   using allocations::Cell;
   if (usual && allocations::take_block<Cell::any>({thread, pool->config_.pool}, table, *block, handle_out))

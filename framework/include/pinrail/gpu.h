@@ -41,16 +41,16 @@ typedef enum pinrail_gpu_kind {
 typedef struct pinrail_gpu_handle {
   uint32_t magic;     /**< PINRAIL_GPU_HANDLE_MAGIC */
   uint16_t version;   /**< PINRAIL_GPU_HANDLE_VERSION */
-  uint16_t size;      /**< PINRAIL_GPU_HANDLE_BYTES */
-  uint32_t kind;      /**< pinrail_gpu_kind_t */
+  uint16_t kind;      /**< pinrail_gpu_kind_t */
   uint32_t pid;       /**< of the exporter, in its own pid namespace */
+  uint32_t slot;      /**< which slot of the segment */
   uint64_t start;     /**< when that process started, in clock ticks since the boot: a pid that is used again differs */
   uint64_t base;      /**< of the allocation, in the exporter's address space */
   uint64_t length;    /**< bytes of the allocation */
   uint64_t buffer_id; /**< the driver's, in the exporter */
   uint64_t segment;   /**< the exporter's segment of validity slots; 0: it has none */
   uint64_t slot_word; /**< what the slot's word holds as long as the memory lives, less the low 16 bits */
-  uint32_t slot;      /**< which slot of the segment */
+  uint32_t size;      /**< PINRAIL_GPU_HANDLE_BYTES */
   uint32_t user;      /**< the exporter's effective user id */
   uint64_t machine;   /**< boot and pid namespace of the exporter */
   uint8_t device[16]; /**< UUID of the GPU */
