@@ -396,6 +396,7 @@ check_LTLIBRARIES += test/fake/libcuda.la
 test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/double_state.h \
 	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
 	test/fake/cuda/double_device.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
+	test/fake/cuda/double_event.cc \
 	test/fake/cuda/cuda_context.h
 test_fake_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
@@ -403,7 +404,8 @@ test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
 if HAVE_GTEST
 check_PROGRAMS += test/unit/fake/cuda_double_test
 TESTS += test/unit/fake/cuda_double_test
-test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc
+test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc \
+	test/unit/fake/cuda_double_events_test.cc
 test_unit_fake_cuda_double_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/cuda_ipc

@@ -13,7 +13,10 @@
  *   VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is the
  *               reservation, and cuMemGetAddressRange tells the mapping, as cuda.h says. Fabric handles: NOT_PERMITTED,
  *               as without an IMEX channel
- *   pools       one stream, whatever is put on it is done at once
+ *   streams     any value names one; whatever is put on it is done at once, unless a script says that it works. Copies
+ *               wait in the caller until the stream is done and what it waits for is
+ *   events      shared memory; one's own handle: INVALID_CONTEXT. One whose owner destroyed it: ILLEGAL_ADDRESS, where
+ *               the driver leaves undefined what happens
  *   dmabuf      a memfd, of ranges that begin where the allocation or mapping begins
  *   cuMemGetInfo  memory of cuMemAlloc and of pools: in use until it is freed and no process that was forked from the
  *               one that loaded this has it open by cuIpcOpenMemHandle
@@ -49,8 +52,14 @@ int cuda_double_open_gate(void); /**< 0: nobody waited there any more */
 
 size_t cuda_double_open_handles(void); /**< to memory and pools of others: opened or imported, and not given back */
 int cuda_double_is_open(uint32_t pid, CUdeviceptr base); /**< here, what that process has at its address */
-size_t cuda_double_context_depth(void);                  /**< of the calling thread */
-size_t cuda_double_used(void);                           /**< bytes allocated */
+size_t cuda_double_open_events(void);                    /**< created or opened, and not destroyed */
+
+/** From now on, until it ends, the stream has work that is not done. NULL: the default one of the first device. */
+void cuda_double_begin_work(CUstream stream);
+void cuda_double_end_work(CUstream stream);
+
+size_t cuda_double_context_depth(void); /**< of the calling thread */
+size_t cuda_double_used(void);          /**< bytes allocated */
 
 int cuda_double_copies_wait(CUdeviceptr address); /**< whether SYNC_MEMOPS is set for the allocation that holds it */
 

@@ -60,11 +60,13 @@ bool reaches(CUdeviceptr address, size_t bytes) {
   return range.mapping->accessible && bytes <= range.mapped_at + range.mapping->bytes - address;
 }
 
-CUresult copy(const char* function, CUdeviceptr device, size_t bytes, void* into, const void* from) {
+// The caller waits until the stream is done.
+CUresult copy(const char* function, CUstream stream, CUdeviceptr device, size_t bytes, void* into, const void* from) {
   Lock lock(state().mutex);
   const CUresult entered = enter(function);
   if (entered != CUDA_SUCCESS) return entered;
   if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  await(&state(), stream);
   if (!reaches(device, bytes)) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(into, from, bytes);
   return CUDA_SUCCESS;
@@ -163,11 +165,15 @@ int cuda_double_copies_wait(CUdeviceptr address) {
 }
 
 CUresult CUDAAPI cuMemcpyDtoH(void* into, CUdeviceptr from, size_t bytes) {
-  return copy("cuMemcpyDtoH", from, bytes, into, bytes_at(from));
+  return copy("cuMemcpyDtoH", nullptr, from, bytes, into, bytes_at(from));
+}
+
+CUresult CUDAAPI cuMemcpyDtoHAsync(void* into, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return copy("cuMemcpyDtoHAsync", stream, from, bytes, into, bytes_at(from));
 }
 
 CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr into, const void* from, size_t bytes) {
-  return copy("cuMemcpyHtoD", into, bytes, bytes_at(into), from);
+  return copy("cuMemcpyHtoD", nullptr, into, bytes, bytes_at(into), from);
 }
 
 CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t bytes) {

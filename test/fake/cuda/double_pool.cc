@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stream-ordered memory: pools, and how they and pointers of theirs reach another process. There is one stream, and
-// whatever is put on it is done at once.
+// Stream-ordered memory: pools, and how they and pointers of theirs reach another process. Whatever
+// is done on a stream here is done at once.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -54,8 +54,6 @@ CUresult allocate(State* in, CUdeviceptr* address, size_t bytes, CUmemoryPool po
 }  // namespace
 
 extern "C" {
-
-CUresult CUDAAPI cuStreamSynchronize(CUstream) { return no_context() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
 
 CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   return call("cuDeviceGetDefaultMemPool", [&](State& in) {

@@ -7,9 +7,11 @@
 #ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 #define PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -28,6 +30,22 @@ struct CUmemPoolHandle_st {
   uint64_t id = 0;
   int descriptor = -1;  // what is exported of it
   bool imported = false;
+};
+
+namespace pinrail::cuda_double {
+// What the processes that have an event share.
+struct SharedEvent {
+  std::atomic<uint64_t> recorded, done;  // how often
+  std::atomic<bool> is_destroyed;        // by its owner
+};
+}  // namespace pinrail::cuda_double
+
+struct CUevent_st {
+  std::shared_ptr<pinrail::cuda_double::SharedEvent> shared;
+  int device = 0;
+  unsigned flags = 0;
+  uint64_t id = 0;
+  int descriptor = -1;  // -1: another process's
 };
 
 namespace pinrail::cuda_double {
@@ -55,7 +73,8 @@ struct Wire {
   uint64_t bytes;
 };
 static_assert(sizeof(Wire) <= sizeof(CUipcMemHandle), "it fits");
-constexpr uint32_t kMagic = 0x43444842, kFabricMagic = 0x43444846, kPoolMagic = 0x43444850;
+constexpr uint32_t kMagic = 0x43444842, kFabricMagic = 0x43444846, kPoolMagic = 0x43444850, kEventMagic = 0x43444845;
+static_assert(sizeof(Wire) <= sizeof(CUipcEventHandle), "it fits");
 
 struct Allocation {
   size_t bytes = 0;
@@ -116,6 +135,18 @@ struct Order {
   bool every = false;
 };
 
+// An event, and which of its records.
+struct Mark {
+  std::shared_ptr<SharedEvent> event;
+  uint64_t number;
+};
+
+struct Stream {
+  bool works = false;
+  std::vector<Mark> recorded;   // behind that work
+  std::vector<Mark> waits_for;  // before anything else
+};
+
 // Where a call waits; empty: nowhere.
 struct Gate {
   std::string function;
@@ -143,6 +174,8 @@ struct State {
   std::map<uintptr_t, Allocation> pool_imports;  // by cuMemPoolImportPointer
   std::set<CUmemoryPool> pools;                  // created or imported
   CUmemoryPool default_pools[kMostDevices] = {};
+  std::set<CUevent> events;               // created or opened
+  std::map<const void*, Stream> streams;  // by stream_name()
   size_t granularity = kGranularity;
   bool has_fabric = false;
   bool has_dmabuf = true;
@@ -184,6 +217,11 @@ CUresult call(const char* function, Body&& body) {
   const CUresult entered = enter(function);
   return entered != CUDA_SUCCESS ? entered : body(state());
 }
+
+// The default stream is the context's, of which there is one.
+const void* stream_name(CUstream stream);
+// Until the stream is done. mutex is held, and free meanwhile.
+void await(State* in, CUstream stream);
 
 inline bool no_context() { return contexts().empty(); }
 
