@@ -108,6 +108,7 @@ components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
 	components/registrar/cuda_ipc/cuda_ipc_identify.cc components/registrar/cuda_ipc/cuda_ipc_register.cc \
 	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_pool.cc \
+	components/registrar/cuda_ipc/cuda_ipc_event.cc \
 	components/registrar/cuda_ipc/cuda_library.cc \
 	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)

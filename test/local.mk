@@ -445,6 +445,12 @@ TESTS += test/conform/gpu_ft
 test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_house.h
 test_conform_gpu_ft_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_events
+TESTS += test/conform/gpu_events
+test_conform_gpu_events_SOURCES = $(fake_registrar_sources) test/conform/gpu_events_test.cc test/conform/gpu_house.h \
+	test/conform/gpu_memory.h
+test_conform_gpu_events_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_restart
 TESTS += test/conform/gpu_restart
 test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_restart_test.cc \

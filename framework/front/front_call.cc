@@ -279,6 +279,22 @@ pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offs
   return guarded([&] { return table.device_write(table.context, handle.reg, offset, from, length); });
 }
 
+pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
+  if (!front::is_current(handle)) return PINRAIL_ERR_BAD_PARAM;
+  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
+  if (table.record == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  return guarded([&] { return table.record(table.context, handle.reg, stream); });
+}
+
+pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
+  if (!front::is_current(handle)) return PINRAIL_ERR_BAD_PARAM;
+  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
+  if (table.wait == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  return guarded([&] { return table.wait(table.context, handle.reg, stream); });
+}
+
 void pinrail_monitor_report(void* addr, size_t length) {
   monitor::report_hook(reinterpret_cast<uintptr_t>(addr), length);
 }

@@ -281,7 +281,7 @@ TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
   EXPECT_EQ(answer_to([](Block b) { b->magic ^= 1; }, true), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(answer_to([](Block b) { b->version = 2; }, true), PINRAIL_ERR_VERSION);
   EXPECT_EQ(answer_to([](Block b) { b->size = 255; }, true), PINRAIL_ERR_VERSION);
-  EXPECT_EQ(answer_to([](Block b) { b->zero[63] = 1; }, true), PINRAIL_ERR_VERSION);
+  EXPECT_EQ(answer_to([](Block b) { b->event[63] = 1; }, false), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(answer_to([](Block b) { b->driver[20] ^= 1; }, false), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(answer_to([](Block b) { b->user += 1; }, true), PINRAIL_ERR_PERM);
   EXPECT_EQ(answer_to([](Block b) { b->machine += 1; }, true), PINRAIL_ERR_NOT_SUPPORTED);

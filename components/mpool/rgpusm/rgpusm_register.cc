@@ -82,9 +82,6 @@ Status Pool::check_block(const pinrail_gpu_handle_t& block) {
   if (head.is(PINRAIL_ERR_VERSION)) return refuse(Refusal::version, block, head.code());
   if (!head.ok()) return head;
   if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
-  for (const uint8_t byte : block.zero) {
-    if (byte != 0) return refuse(Refusal::version, block, PINRAIL_ERR_VERSION);
-  }
   if (block.user != geteuid()) return refuse(Refusal::user, block, PINRAIL_ERR_PERM);
   if (block.machine != self_.machine) return refuse(Refusal::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
   const bool is_own = self_.is(block.pid, block.start);

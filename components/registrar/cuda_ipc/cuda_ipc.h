@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // cuda_ipc.h - one registrar of GPU memory: handles of one's own allocations, mappings of peers' allocations.
 //
-// Owns     the primary contexts that it retained, the mappings behind its registrations, and the file descriptors
-// behind
-//          its blocks.
+// Owns     the primary contexts that it retained, the mappings behind its registrations, and the file descriptors and
+//          events behind its blocks.
 // Threads  all functions may run together; create and destroy exclude the rest.
 //
 // I1  Around each call of the driver that needs one, the primary context of the device is current, and what was current
 //     before is again afterwards.
 // I2  In a forked child nothing is asked of the driver.
 // I3  What a failed call had got of the driver it gave back; what could not be given back is said.
+// I4  An event of one's own lives as long as the registrar, for a peer may have it open after the registration is gone:
+//     it serves one registration at a time, and is idle in between.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 
 #include <pinrail/component.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
+#include <vector>
 
 #include "base/core/lock.h"
 #include "base/descriptors/descriptors.h"
@@ -32,6 +35,18 @@ struct Component {
   Library library;
 };
 
+// One's own, and its handle for others.
+struct Event {
+  CUevent event;
+  CUipcEventHandle handle;
+};
+
+// Those of one device that serve no registration.
+struct IdleEvents {
+  std::vector<Event> list;  // has room for all of them, so that giving one back takes no memory
+  size_t made = 0, turn = 0;
+};
+
 struct Registrar {
   explicit Registrar(Component* of) : component(of), cuda(of->library) {}
   Component* const component;
@@ -42,6 +57,9 @@ struct Registrar {
   unsigned char uuids[kMostDevices][16] = {};
   Mutex mutex{LockRank::registrar};
   CUcontext contexts[kMostDevices] GUARDED_BY(mutex) = {};
+  IdleEvents idle_events[kMostDevices] GUARDED_BY(mutex);
+  bool has_events = false;                             // blocks carry one
+  std::atomic_flag told_of_events = ATOMIC_FLAG_INIT;  // that there are none
   pinrail_registrar_t limits{};
   slots::Process self;                           // pid 0: the system does not say, and no descriptor can be passed
   std::unique_ptr<descriptors::Server> server;   // of one's own memory
@@ -58,6 +76,7 @@ struct Tail {
   CUdeviceptr reserved;                   // the addresses of physical memory
   CUmemGenericAllocationHandle imported;  // physical memory itself, until it is mapped
   CUmemoryPool pool;
+  CUevent event;  // one's own, or opened at the first wait, under the registrar's mutex; NULL: none
 };
 
 // Which allocation a pointer lies in, and how peers can have it.
@@ -98,6 +117,15 @@ Status open_pool(Registrar* registrar, int descriptor, Tail* tail);
 // What the tail still has of a peer's memory, from the last to the first; on an error the rest stays in it.
 Status close_peer(Registrar* registrar, Tail* tail);
 
+// cuda_ipc_event.cc. An event for what lies on that device: into the tail and its block. None is wanted, or the driver
+// has none: success.
+Status take_event(Registrar* registrar, Tail* tail);
+void give_event_back(Registrar* registrar, Tail* tail);  // it is idle
+Status close_peers_event(Registrar* registrar, Tail* tail);
+void say_no_events(Registrar* registrar, const char* why);  // once
+void forget_events(Registrar* registrar);                   // those of a past life are left to it
+void destroy_events(Registrar* registrar);                  // all are idle
+
 // In the table.
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
@@ -106,6 +134,8 @@ pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, s
 pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
                               size_t length);
 pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out);
+pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream);
+pinrail_status_t wait(void* context, pinrail_registration_t* reg, void* stream);
 pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out);
 
 }  // namespace pinrail::cuda_ipc

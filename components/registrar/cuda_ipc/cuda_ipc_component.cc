@@ -31,7 +31,12 @@ constexpr pinrail_param_t kParams[] = {
      "asked. pidfd: they are taken without its help, which the kernel may bar. auto: pidfd, else socket.",
      PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 7, kWays, 0, 0, nullptr},
     {sizeof(pinrail_param_t), "fd_timeout", "1000", "Milliseconds that a peer has to answer who asks for a descriptor.",
-     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 3600000, nullptr}};
+     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 3600000, nullptr},
+    {sizeof(pinrail_param_t), "events", "false",
+     "Whether blocks of local allocations carry an event, which pinrail_mpool_record() records and for which peers "
+     "wait "
+     "by pinrail_mpool_wait(). Costs an event of the driver for each allocation that is registered at a time.",
+     PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 5, nullptr, 0, 0, nullptr}};
 
 void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
   char line[256];
@@ -108,6 +113,7 @@ pinrail_status_t begin_life(Registrar* registrar) {
   registrar->process = getpid();
   if (!slots::this_process(&registrar->self).ok()) registrar->self = {};
   registrar->server = std::move(server);
+  forget_events(registrar);
   return PINRAIL_SUCCESS;
 }
 
@@ -123,6 +129,16 @@ pinrail_status_t read_descriptors(Registrar* registrar) {
   if (!status.ok()) return status.code();
   registrar->way = static_cast<descriptors::Way>(way.i);
   registrar->fd_timeout_ms = static_cast<uint32_t>(timeout.u);
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t read_events(Registrar* registrar) {
+  const pinrail_host_t* host = registrar->component->host;
+  pinrail_param_value_t events{};
+  const Status status = host->param(host, "events", &events);
+  if (!status.ok()) return status.code();
+  registrar->has_events = events.i != 0 && registrar->cuda.has_events;
+  if (events.i != 0 && !registrar->has_events) say_no_events(registrar, "it lacks a function");
   return PINRAIL_SUCCESS;
 }
 
@@ -142,6 +158,9 @@ void fill_table(Registrar* registrar) {
   table.identify = identify;
   table.export_dmabuf = export_dmabuf;
   table.restart = restart;
+  if (!registrar->cuda.has_events) return;
+  table.record = record;
+  table.wait = wait;
 }
 
 pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {
@@ -150,6 +169,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
   pinrail_status_t status = find_devices(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_device(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_descriptors(registrar.get());
+  if (status == PINRAIL_SUCCESS) status = read_events(registrar.get());
   if (status == PINRAIL_SUCCESS) status = begin_life(registrar.get());
   if (status != PINRAIL_SUCCESS) return status;
   fill_table(registrar.get());
@@ -163,6 +183,7 @@ void destroy(void*, pinrail_registrar_t* table) {
     registrar->server->disown();
     return;
   }
+  destroy_events(registrar.get());
   Guard guard(registrar->mutex);
   for (int i = 0; i < registrar->device_count; ++i) {
     if (registrar->contexts[i] != nullptr) registrar->cuda.cuDevicePrimaryCtxRelease(i);

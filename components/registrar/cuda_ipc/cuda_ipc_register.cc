@@ -84,18 +84,20 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   if (!status.ok()) return status;
   status = look_up(registrar, request.addr, &after);
   if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;
-  if (!status.ok()) {
-    registrar->server->remove(ticket_of(block));
-    return status;
-  }
   block.kind = before.kind;
   block.base = pointer;
   block.length = request.length;
   block.buffer_id = before.range.buffer_id;
   std::memcpy(block.device, registrar->uuids[device], sizeof(block.device));
-  *tail = {};
-  tail->block = block;
-  tail->device = device;
+  Tail made{};
+  made.block = block;
+  made.device = device;
+  if (status.ok()) status = take_event(registrar, &made);
+  if (!status.ok()) {
+    registrar->server->remove(ticket_of(block));
+    return status;
+  }
+  *tail = made;
   return success();
 }
 
@@ -188,7 +190,12 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   auto* registrar = static_cast<Registrar*>(context);
   Tail* tail = tail_of(reg);
   if (getpid() != registrar->process) return PINRAIL_SUCCESS;
-  if (tail->mapped != 0) return close_surely(registrar, tail).code();
+  if (tail->mapped != 0) {
+    const Status ended = close_peers_event(registrar, tail);
+    const Status closed = close_surely(registrar, tail);
+    return closed.ok() ? ended.code() : closed.code();
+  }
+  give_event_back(registrar, tail);
   registrar->server->remove(ticket_of(tail->block));
   return PINRAIL_SUCCESS;
 }

@@ -51,6 +51,16 @@
   X(cuMemPoolExportPointer)               \
   X(cuMemPoolImportPointer)
 
+// Functions for events (registrar_cuda_ipc_events).
+#define PINRAIL_CUDA_EVENT_FUNCTIONS(X) \
+  X(cuEventCreate)                      \
+  X(cuEventDestroy)                     \
+  X(cuEventQuery)                       \
+  X(cuEventRecord)                      \
+  X(cuStreamWaitEvent)                  \
+  X(cuIpcGetEventHandle)                \
+  X(cuIpcOpenEventHandle)
+
 namespace pinrail::cuda_ipc {
 
 struct Library {
@@ -58,8 +68,9 @@ struct Library {
 #define PINRAIL_CUDA_FIELD(name) decltype(&::name) name = nullptr;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_FIELD)
   PINRAIL_CUDA_YOUNGER_FUNCTIONS(PINRAIL_CUDA_FIELD)
+  PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_FIELD)
 #undef PINRAIL_CUDA_FIELD
-  bool has_younger = false;  // all of them
+  bool has_younger = false, has_events = false;  // all of them
 
   // NOT_AVAILABLE and the reason in words, which lives until the next call of the loader. It is never unmapped again:
   // the driver has threads of its own.

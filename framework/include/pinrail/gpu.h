@@ -61,7 +61,7 @@ typedef struct pinrail_gpu_handle {
   uint64_t fd_number; /**< random number by which that knows the descriptor */
   uint32_t fd_place;  /**< where in the exporter's table of descriptors */
   uint32_t fd_table;  /**< the table's own descriptor, for who may take it by pidfd_getfd() */
-  uint8_t zero[64];   /**< 0; for later versions */
+  uint8_t event[64];  /**< the driver's handle of an event that the owner records; all 0: it has none */
   uint64_t checksum;  /**< of all bytes before it */
 } pinrail_gpu_handle_t;
 

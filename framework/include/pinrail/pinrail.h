@@ -186,6 +186,31 @@ PINRAIL_API pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, 
 PINRAIL_API pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void *from,
                                                         size_t length);
 
+/**
+ * The owner of GPU memory marks what was put on that stream until now: peers that call pinrail_mpool_wait() from here on
+ * wait for it. The mark is the registration's, and the latest one counts: hold the registration for as long as peers use
+ * blocks of it, for one that was evicted and made anew has another mark, and another block.
+ * @param handle  of pinrail_mpool_register() on a pool of the mpool "gpusm"
+ * @param stream  CUstream of the GPU's primary context; NULL: that context's default stream
+ * Does not wait itself. BAD_PARAM: a handle whose registration is gone, or a stream of another context; NOT_SUPPORTED: a
+ * registrar without events, memory that has none (registrar_cuda_ipc_events is off here, or the driver has none), or a
+ * peer's memory; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE, ERROR: the driver's.
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void *stream);
+
+/**
+ * What is put on that stream from now on is not begun before what the owner recorded last is done. Returns at once, also
+ * if nothing was recorded yet, for then there is nothing to wait for: the owner tells the peer after it has recorded. It
+ * may wait for other work of the owner's besides, where the memory was deregistered there meanwhile.
+ * @param handle  of pinrail_mpool_register_remote() on a pool of the mpool "rgpusm"
+ * @param stream  CUstream; NULL: the default stream of the primary context of the GPU where the memory is mapped
+ * The owner's pool has to be there still. BAD_PARAM: a handle whose registration is gone, or a stream that is none;
+ * NOT_SUPPORTED: a registrar without events, a block without one (registrar_cuda_ipc_events is off at its owner), or
+ * memory of one's own; NOT_FOUND: its owner is gone; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE, ERROR: the
+ * driver's.
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void *stream);
+
 /** Steps through a large range in pieces of at most mpool_<name>_max_reg_size bytes, cut at multiples of it. */
 typedef struct pinrail_chunks {
   uintptr_t next, end; /**< private */

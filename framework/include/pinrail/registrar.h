@@ -111,6 +111,13 @@ typedef struct pinrail_registrar {
    * of the whole RESTART, which may be tried again: then it is called once more.
    */
   pinrail_status_t (*restart)(void *context);
+
+  /**
+   * Optional, together: order between the streams of two processes, see pinrail_mpool_record() and pinrail_mpool_wait().
+   * stream is the driver's (a CUstream). The registration is referenced meanwhile; any thread, several at a time.
+   */
+  pinrail_status_t (*record)(void *context, pinrail_registration_t *reg, void *stream);
+  pinrail_status_t (*wait)(void *context, pinrail_registration_t *reg, void *stream);
 } pinrail_registrar_t;
 
 /** The registrar's tail of a registration, or NULL if the registrar declared none. */

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Events: what the owner records on a stream, and a peer's stream waits for.
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+
+#include "components/registrar/cuda_ipc/cuda_ipc.h"
+#include "framework/registrar/request.h"
+
+namespace pinrail::cuda_ipc {
+namespace {
+
+// An event that stays is a loss for as long as this process lives, so it is tried once more.
+Status destroy_surely(const Registrar& registrar, CUevent event) {
+  CUresult error = registrar.cuda.cuEventDestroy(event);
+  if (error != CUDA_SUCCESS) error = registrar.cuda.cuEventDestroy(event);
+  return status_of(registrar, "cuEventDestroy", error);
+}
+
+// One after the other, so that those that are not done yet hide none that is.
+bool take_idle(Registrar* registrar, int device, Event* event_out) {
+  Guard guard(registrar->mutex);
+  IdleEvents& idle = registrar->idle_events[device];
+  if (idle.list.empty()) return false;
+  std::swap(idle.list[idle.turn++ % idle.list.size()], idle.list.back());
+  *event_out = idle.list.back();
+  idle.list.pop_back();
+  return true;
+}
+
+void put_idle(Registrar* registrar, int device, const Event& event) {
+  Guard guard(registrar->mutex);
+  registrar->idle_events[device].list.push_back(event);  // there is room: make_room()
+}
+
+// Room for one more; before it is made, so that none is made that could not be kept.
+Status make_room(Registrar* registrar, int device) {
+  Guard guard(registrar->mutex);
+  IdleEvents& idle = registrar->idle_events[device];
+  try {
+    idle.list.reserve(idle.made + 1);
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  ++idle.made;
+  return success();
+}
+
+// The device's context is current. NOT_FOUND: there is none whose work is done. An event knows its last record alone:
+// who waits for one of before would not wait if another allocation were recorded with it now.
+Status take_done(Registrar* registrar, int device, Event* event_out) {
+  if (!take_idle(registrar, device, event_out)) return PINRAIL_ERR_NOT_FOUND;
+  const CUresult error = registrar->cuda.cuEventQuery(event_out->event);
+  if (error == CUDA_SUCCESS) return success();
+  put_idle(registrar, device, *event_out);
+  return error == CUDA_ERROR_NOT_READY ? Status(PINRAIL_ERR_NOT_FOUND) : status_of(*registrar, "cuEventQuery", error);
+}
+
+// The device's context is current.
+Status create_event(const Registrar& registrar, Event* event_out) {
+  constexpr unsigned kFlags = unsigned{CU_EVENT_DISABLE_TIMING} | unsigned{CU_EVENT_INTERPROCESS};
+  CUresult error = registrar.cuda.cuEventCreate(&event_out->event, kFlags);
+  if (error != CUDA_SUCCESS) return status_of(registrar, "cuEventCreate", error);
+  error = registrar.cuda.cuIpcGetEventHandle(&event_out->handle, event_out->event);
+  if (error == CUDA_SUCCESS) return success();
+  destroy_surely(registrar, event_out->event).ignore();  // it has said what stays
+  return status_of(registrar, "cuIpcGetEventHandle", error);
+}
+
+Status make_event(Registrar* registrar, int device, Event* event_out) {
+  Status status = make_room(registrar, device);
+  if (!status.ok()) return status;
+  status = create_event(*registrar, event_out);
+  if (status.ok()) return status;
+  Guard guard(registrar->mutex);
+  --registrar->idle_events[device].made;
+  return status;
+}
+
+Status take_or_make(Registrar* registrar, int device, Event* event_out) {
+  const Current current(registrar, device);
+  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
+  const Status taken = take_done(registrar, device, event_out);
+  return taken.is(PINRAIL_ERR_NOT_FOUND) ? make_event(registrar, device, event_out) : taken;
+}
+
+bool has_event(const pinrail_gpu_handle_t& block) {
+  constexpr uint8_t kNone[sizeof(block.event)] = {};
+  return std::memcmp(block.event, kNone, sizeof(kNone)) != 0;
+}
+
+// The context of the mapping is current. Another thread may open it as well; then one of the two is too many.
+Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
+  {
+    Guard guard(registrar->mutex);
+    *event_out = tail->event;
+  }
+  if (*event_out != nullptr) return success();
+  CUipcEventHandle handle;
+  static_assert(sizeof(handle) == sizeof(tail->block.event), "it fits");
+  std::memcpy(&handle, tail->block.event, sizeof(handle));
+  CUevent opened = nullptr;
+  const CUresult error = registrar->cuda.cuIpcOpenEventHandle(&opened, handle);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuIpcOpenEventHandle", error);
+  {
+    Guard guard(registrar->mutex);
+    if (tail->event == nullptr) std::swap(tail->event, opened);
+    *event_out = tail->event;
+  }
+  return opened == nullptr ? success() : destroy_surely(*registrar, opened);
+}
+
+// Handles are the caller's stream here.
+pinrail_status_t status_of_stream(const Registrar& registrar, const char* call, CUresult error) {
+  if (error == CUDA_ERROR_INVALID_HANDLE || error == CUDA_ERROR_INVALID_CONTEXT) return PINRAIL_ERR_BAD_PARAM;
+  return status_of(registrar, call, error).code();
+}
+
+}  // namespace
+
+Status take_event(Registrar* registrar, Tail* tail) {
+  if (!registrar->has_events) return success();
+  Event event{};
+  const Status status = take_or_make(registrar, tail->device, &event);
+  if (status.is(PINRAIL_ERR_NOT_SUPPORTED)) {
+    say_no_events(registrar, "it says that it supports none");
+    return success();
+  }
+  if (!status.ok()) return status;
+  tail->event = event.event;
+  std::memcpy(tail->block.event, &event.handle, sizeof(event.handle));
+  return success();
+}
+
+void give_event_back(Registrar* registrar, Tail* tail) {
+  if (tail->event == nullptr) return;
+  Event event{tail->event, {}};
+  std::memcpy(&event.handle, tail->block.event, sizeof(event.handle));
+  tail->event = nullptr;
+  put_idle(registrar, tail->device, event);
+}
+
+Status close_peers_event(Registrar* registrar, Tail* tail) {
+  if (tail->event == nullptr) return success();
+  const Status status = destroy_surely(*registrar, tail->event);
+  tail->event = nullptr;
+  return status;
+}
+
+void say_no_events(Registrar* registrar, const char* why) {
+  if (registrar->told_of_events.test_and_set()) return;
+  const pinrail_help_arg_t args[] = {{"why", why}};
+  registrar->component->host->help(registrar->component->host, "no events", args, 1);
+}
+
+void forget_events(Registrar* registrar) {
+  Guard guard(registrar->mutex);
+  for (IdleEvents& idle : registrar->idle_events) idle = {};
+}
+
+void destroy_events(Registrar* registrar) {
+  for (int device = 0; device < registrar->device_count; ++device) {
+    Event event{};
+    while (take_idle(registrar, device, &event)) destroy_surely(*registrar, event.event).ignore();
+  }
+}
+
+pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream) {
+  auto* registrar = static_cast<Registrar*>(context);
+  const auto* tail = static_cast<const Tail*>(registrar_tail(reg));
+  if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (tail->mapped != 0 || tail->event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  const Current current(registrar, tail->device);
+  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
+  const CUresult error = registrar->cuda.cuEventRecord(tail->event, static_cast<CUstream>(stream));
+  return status_of_stream(*registrar, "cuEventRecord", error);
+}
+
+pinrail_status_t wait(void* context, pinrail_registration_t* reg, void* stream) {
+  auto* registrar = static_cast<Registrar*>(context);
+  auto* tail = static_cast<Tail*>(registrar_tail(reg));
+  if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (tail->mapped == 0 || !has_event(tail->block)) return PINRAIL_ERR_NOT_SUPPORTED;
+  const Current current(registrar, tail->device);
+  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
+  CUevent event = nullptr;
+  const Status opened = open_event(registrar, tail, &event);
+  if (!opened.ok()) return opened.code();
+  const CUresult error = registrar->cuda.cuStreamWaitEvent(static_cast<CUstream>(stream), event, 0);
+  return status_of_stream(*registrar, "cuStreamWaitEvent", error);
+}
+
+}  // namespace pinrail::cuda_ipc
