@@ -37,6 +37,7 @@ expect() {
   esac
 }
 story=$(timeout 120 test/gpu/story --double --peek)
+expect story "$story" '"record_event": 0, "open_event": 0, "wait_for_event": 0, "destroy_event": 0,'
 expect story "$story" '"open_second_while_first_is_open": 208, "the_old_mapping_shows": 1'
 expect story "$story" '"neighbour_shows": 3, "second_shows_still": 2}'
 figures=$(timeout 120 test/gpu/figures --double)

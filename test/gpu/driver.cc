@@ -31,6 +31,10 @@ bool Driver::load(bool is_double, const char** why_out) {
               PINRAIL_LOOK_UP(create_pool, cuMemPoolCreate) && PINRAIL_LOOK_UP(destroy_pool, cuMemPoolDestroy) &&
               PINRAIL_LOOK_UP(alloc_from_pool, cuMemAllocFromPoolAsync) &&
               PINRAIL_LOOK_UP(free_async, cuMemFreeAsync) && PINRAIL_LOOK_UP(wait, cuStreamSynchronize);
+  has_events = PINRAIL_LOOK_UP(create_event, cuEventCreate) && PINRAIL_LOOK_UP(destroy_event, cuEventDestroy) &&
+               PINRAIL_LOOK_UP(record, cuEventRecord) && PINRAIL_LOOK_UP(wait_for, cuStreamWaitEvent) &&
+               PINRAIL_LOOK_UP(get_event_handle, cuIpcGetEventHandle) &&
+               PINRAIL_LOOK_UP(open_event, cuIpcOpenEventHandle);
   open_handles = reinterpret_cast<size_t (*)()>(dlsym(library, "cuda_double_open_handles"));
   if (!all) *why_out = "the driver lacks a function";
   return all;

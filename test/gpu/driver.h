@@ -38,7 +38,14 @@ struct Driver {
   decltype(&::cuMemAllocFromPoolAsync) alloc_from_pool = nullptr;
   decltype(&::cuMemFreeAsync) free_async = nullptr;
   decltype(&::cuStreamSynchronize) wait = nullptr;
-  bool has_kinds = false;              // all of those
+  bool has_kinds = false;  // all of those
+  decltype(&::cuEventCreate) create_event = nullptr;
+  decltype(&::cuEventDestroy) destroy_event = nullptr;
+  decltype(&::cuEventRecord) record = nullptr;
+  decltype(&::cuStreamWaitEvent) wait_for = nullptr;
+  decltype(&::cuIpcGetEventHandle) get_event_handle = nullptr;
+  decltype(&::cuIpcOpenEventHandle) open_event = nullptr;
+  bool has_events = false;             // all six
   size_t (*open_handles)() = nullptr;  // the double's alone
 
   // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver. why_out:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // story - what the driver does when memory that a peer has open is freed and its address given out again: 32 KiB freed,
-// 64 KiB allocated, the old mapping still open; and when two small allocations are open at a time. Two processes;
+// 64 KiB allocated, the old mapping still open; when two small allocations are open at a time; and whether
+// an event of one process can be waited for in the other. Two processes;
 // prints one JSON object. Errors are the driver's numbers, 0: none.
 //   story [--double] [--peek]
 //   --double  the driver double      --peek  also reads through the mapping of what was freed, which CUDA leaves
@@ -37,13 +38,47 @@ bool show(const Driver& driver, int socket, uint64_t number, size_t bytes, Told*
          receive_all(socket, &go, 1);
 }
 
+// An event that has been recorded, and how that went.
+struct ToldEvent {
+  CUipcEventHandle handle;
+  CUresult result;
+};
+
+// Records one, shows it, and destroys it when the importer has waited for it.
+bool show_event(const Driver& driver, int socket) {
+  constexpr unsigned kFlags = unsigned{CU_EVENT_INTERPROCESS} | unsigned{CU_EVENT_DISABLE_TIMING};
+  ToldEvent told{};
+  CUevent event = nullptr;
+  char go = 0;
+  told.result = driver.has_events ? driver.create_event(&event, kFlags) : CUDA_ERROR_NOT_SUPPORTED;
+  if (told.result == CUDA_SUCCESS) told.result = driver.get_event_handle(&told.handle, event);
+  if (told.result == CUDA_SUCCESS) told.result = driver.record(event, nullptr);
+  if (!send_all(socket, &told, sizeof(told)) || !receive_all(socket, &go, 1)) return false;
+  return event == nullptr || driver.destroy_event(event) == CUDA_SUCCESS;
+}
+
+// Waits for the exporter's; the object's part of it. An error before the wait is that of all that follows.
+bool try_event(const Driver& driver, int socket) {
+  ToldEvent told{};
+  CUevent event = nullptr;
+  if (!receive_all(socket, &told, sizeof(told))) return false;
+  const CUresult opened = told.result == CUDA_SUCCESS ? driver.open_event(&event, told.handle) : told.result;
+  CUresult waited = opened == CUDA_SUCCESS ? driver.wait_for(nullptr, event, 0) : opened;
+  if (waited == CUDA_SUCCESS) waited = driver.synchronise();
+  const CUresult destroyed = opened == CUDA_SUCCESS ? driver.destroy_event(event) : opened;
+  std::printf("\"record_event\": %d, \"open_event\": %d, \"wait_for_event\": %d, \"destroy_event\": %d, ", told.result,
+              opened, waited, destroyed);
+  return send_all(socket, &kGo, 1);
+}
+
 int tell(const Driver& driver, int socket) {
   const char* why = "";
   Told first{}, second{}, third{};
   if (!driver.start(&why)) return 77;
-  const bool well = show(driver, socket, 1, kFirst, &first) && driver.free(first.base) == CUDA_SUCCESS &&
-                    show(driver, socket, 2, kSecond, &second) && show(driver, socket, 3, kFirst, &third) &&
-                    driver.free(second.base) == CUDA_SUCCESS && driver.free(third.base) == CUDA_SUCCESS;
+  const bool well = show_event(driver, socket) && show(driver, socket, 1, kFirst, &first) &&
+                    driver.free(first.base) == CUDA_SUCCESS && show(driver, socket, 2, kSecond, &second) &&
+                    show(driver, socket, 3, kFirst, &third) && driver.free(second.base) == CUDA_SUCCESS &&
+                    driver.free(third.base) == CUDA_SUCCESS;
   return well ? 0 : 1;
 }
 
@@ -81,10 +116,11 @@ int listen(const Driver& driver, int socket, bool peek) {
   const char* why = "";
   Told first{}, second{}, third{};
   if (!driver.start(&why)) return 77;
-  if (!receive_all(socket, &first, sizeof(first))) return 1;
+  std::printf("{");
+  if (!try_event(driver, socket) || !receive_all(socket, &first, sizeof(first))) return 1;
   Mapping old_one(driver, first);
   Mapping again(driver, first);
-  std::printf("{\"open\": %d, \"open_again\": %d, \"open_again_same_address\": %s, \"shows\": %d, ", old_one.result,
+  std::printf("\"open\": %d, \"open_again\": %d, \"open_again_same_address\": %s, \"shows\": %d, ", old_one.result,
               again.result, text_of(again.at == old_one.at), old_one.shows());
   again.close();
   if (!send_all(socket, &kGo, 1) || !receive_all(socket, &second, sizeof(second))) return 1;
