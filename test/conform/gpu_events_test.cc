@@ -388,19 +388,21 @@ TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
 
 TEST_P(GpuEvents, a_restart_makes_new_ones_and_leaves_those_of_before) {
   const House house(with_events("true"));
-  const GpuMemory memory(GetParam());
+  const GpuMemory memory(GetParam()), other(GetParam());
   GpuPool pool("gpusm");
   const pinrail_handle_t held = hold(pool, memory);
-  const pinrail_gpu_handle_t past = block_of(pool, memory);
+  const pinrail_gpu_handle_t past = block_of(pool, memory), idle = block_of(pool, other);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_record(held, stream_), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
   const pinrail_gpu_handle_t now = block_of(pool, memory);
   EXPECT_TRUE(has_event(now));
   EXPECT_FALSE(same_event(now, past));
+  EXPECT_FALSE(same_event(now, idle));
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_calls("cuEventDestroy"), 1u) << "the new life's";
-  left_ = 1;
+  left_ = 2;
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuEvents, ::testing::Values(PINRAIL_GPU_IPC, PINRAIL_GPU_VMM, PINRAIL_GPU_POOL));
