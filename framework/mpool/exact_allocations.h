@@ -34,13 +34,17 @@ class alignas(64) Allocations {
  public:
   // chunks: of the process's registrations. hits: a line for each of hit_threads threads.
   Allocations(char* const* chunks, uint64_t* hits, uint32_t hit_threads)
-      : table_{nullptr, 0, nullptr, chunks, hits, hit_threads}, hit_threads_(hit_threads) {}
+      : table_{nullptr, 0, nullptr, nullptr, chunks, hits, hit_threads}, hit_threads_(hit_threads) {}
 
   const pinrail_allocations_t& table() const { return table_; }
 
   // Room for that many. May throw bad_alloc; then nothing changed.
   void reserve(size_t count) {
-    if (owners_.empty()) publish_owners(make_owners(kFirstOwners));
+    if (owners_.empty()) {
+      hints_.reset(new uint64_t[PINRAIL_WORDS_HINTS]());
+      table_.words = hints_.get();
+      publish_owners(make_owners(kFirstOwners));
+    }
     if (!blocks_.empty() && count <= kEntries * lines() / kFullOf * kFull) return;  // fuller ones leave many out
     const size_t old_lines = blocks_.empty() ? 0 : lines();
     const size_t new_lines = blocks_.empty() ? kFirstLines : 2 * old_lines;
@@ -72,6 +76,8 @@ class alignas(64) Allocations {
     store(&known.start, owner.start);
     store(&known.segment, owner.segment);
     __atomic_store_n(&known.words, owner.words, __ATOMIC_RELEASE);
+    const size_t hint = allocations::hint_of(allocations::disguise(owner.pid, owner.start, owner.segment));
+    __atomic_store_n(&hints_[hint], reinterpret_cast<uintptr_t>(owner.words), __ATOMIC_RELAXED);
   }
 
   // A registration that nobody asks for yet. Left out where an entry cannot say it.
@@ -236,6 +242,7 @@ class alignas(64) Allocations {
   const uint32_t hit_threads_;  // while it is open
   std::vector<Block> blocks_;   // the last one is in use
   std::vector<Owners> owners_;
+  std::unique_ptr<uint64_t[]> hints_;
   uint64_t room_ = 0;          // for owners, the last list
   uint64_t known_owners_ = 1;  // the first number is nobody's
   uint64_t lots_ = 1;

@@ -34,8 +34,7 @@ constexpr pinrail_param_t kParams[] = {
      PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 3600000, nullptr},
     {sizeof(pinrail_param_t), "events", "false",
      "Whether blocks of local allocations carry an event, which pinrail_mpool_record() records and for which peers "
-     "wait "
-     "by pinrail_mpool_wait(). Costs an event of the driver for each allocation that is registered at a time.",
+     "wait by pinrail_mpool_wait(). Costs an event of the driver for each allocation that is registered at a time.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 5, nullptr, 0, 0, nullptr}};
 
 void log_reason(const pinrail_host_t* host, const char* what, const char* why) {

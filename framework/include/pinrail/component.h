@@ -244,15 +244,19 @@ typedef struct pinrail_allocation {
   uint64_t last_use; /**< a date: base/core/dates.h */
 } pinrail_allocation_t;
 
+enum { PINRAIL_WORDS_HINTS = 4096 };
+
 /** A hash table of registrations by the allocation that they are of, for readers without a lock:
  *  base/core/allocations.h. */
 typedef struct pinrail_allocations {
   pinrail_allocation_t *entries; /**< lines of two, a power of two of them; atomic */
   uint64_t mask;                 /**< their bytes less a line, set after `entries`; atomic */
   const pinrail_owner_t *owners; /**< by number, set before an entry has that; atomic */
-  char *const *chunks;           /**< of the process's registrations, as in pinrail_starts_t */
-  uint64_t *hits;                /**< of thread i: hits[16 * i], written by that thread alone */
-  uint32_t hit_threads;          /**< threads with a higher index shall ask the pool, now; atomic */
+  const uint64_t *words; /**< where the words of owners' slots may lie, for who fetches them early: PINRAIL_WORDS_HINTS
+                              addresses, by the owner's disguise; atomic */
+  char *const *chunks;   /**< of the process's registrations, as in pinrail_starts_t */
+  uint64_t *hits;        /**< of thread i: hits[16 * i], written by that thread alone */
+  uint32_t hit_threads;  /**< threads with a higher index shall ask the pool, now; atomic */
 } pinrail_allocations_t;
 
 /**
