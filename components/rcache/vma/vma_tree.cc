@@ -223,10 +223,14 @@ const Leaf* Tree::Path::beside(int step) const {
 bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const {
   if (!ends_rise()) return false;  // that would take a search
   const Leaf& leaf = *as_leaf(path.node[0]);
+  // The one before it contains it, or is contained in it where both begin at the same base.
+  const auto is_free_of = [&](const Leaf& left, uint32_t last) {
+    return left.end[last].get() < span.end && left.base[last].get() != span.base;
+  };
   if (slot > 0) {
-    if (leaf.end[slot - 1].get() >= span.end) return false;
+    if (!is_free_of(leaf, slot - 1)) return false;
   } else if (const Leaf* left = path.beside(-1)) {
-    if (left->end[left->count.get() - 1].get() >= span.end) return false;
+    if (!is_free_of(*left, left->count.get() - 1)) return false;
   }
   if (slot < leaf.count.get()) return leaf.end[slot].get() > span.end;
   const Leaf* right = path.beside(1);
@@ -356,7 +360,8 @@ const char* Tree::check_node(const Node* node, const Key* low, const Key* high) 
     for (uint32_t i = 0; i < count; ++i) {
       const Key key = leaf->key(i);
       if (i > 0 && !(leaf->key(i - 1) < key)) return "slots of a leaf are out of order";
-      if (i > 0 && ends_rise() && leaf->end[i - 1].get() >= key.end) return "a slot contains its neighbour";
+      const bool contains = i > 0 && (leaf->end[i - 1].get() >= key.end || leaf->base[i - 1].get() == key.base);
+      if (contains && ends_rise()) return "a slot contains its neighbour";
       if ((low != nullptr && key < *low) || (high != nullptr && !(key < *high)))
         return "a slot is outside its separators";
       if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";

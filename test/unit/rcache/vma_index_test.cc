@@ -106,6 +106,18 @@ TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_
   EXPECT_EQ(index.check(), nullptr);
 }
 
+// The usual way of a buffer that grows; enough of them that some stand at the ends of leaves.
+TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
+  constexpr uintptr_t kMany = 300;
+  Index index(false, arena::chunks(), thread::epoch_word());
+  for (const size_t length : {0x1000, 0x2000, 0x5000}) {
+    for (uintptr_t i = 0; i < kMany; ++i) ASSERT_TRUE(put(index, make(0x10000 * (i + 1), length, 1)).ok());
+    EXPECT_EQ(index.count(), kMany);
+    EXPECT_EQ(index.check(), nullptr);
+  }
+  EXPECT_EQ(left_.regs.size(), 2 * kMany);
+}
+
 TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
   Index index(false, arena::chunks(), thread::epoch_word());
   ASSERT_TRUE(put(index, make(0x10000, 0x8000, 3)).ok());
