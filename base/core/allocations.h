@@ -16,9 +16,8 @@
 //     out first, and sums then, with a membarrier in between (references.h). So who counts what an entry names, and
 //     then finds it there as it was, has counted what each later sum sees; and if it was out and in again meanwhile,
 //     then nobody killed it.
-// A2  The version in an entry's tag is odd while the entry is changed. Who finds one tag, and one life, before and
-// after
-//     he has read the rest has read what belongs together: a life is one registration's, and that has one name.
+// A2  The version in an entry's tag is odd while the entry is changed. Who finds one tag, and one life, before he
+//     reads the rest and after it, has read what belongs together: a life is one registration's, and that has one name.
 // A3  Only registrations that are counted per thread are in, so a count that met a later life of one does no harm.
 // A4  As long as an entry is in, what its owner says stands still, and his words are mapped. So these are looked at
 //     when the registration is held.
@@ -29,6 +28,7 @@
 
 #include "base/core/dates.h"
 #include "base/core/figure.h"
+#include "base/core/lives.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/core/sanitizer.h"
@@ -41,16 +41,6 @@ static_assert(kEntries * sizeof(Entry) == 64, "one line of memory");
 
 // acquire: pairs with the pool's release stores (exact_allocations.h).
 inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
-
-// A life: the registration's number above (registration_arena.h), its generation below.
-constexpr unsigned kNumberAt = 36;
-static_assert(state::kGenerations >> kNumberAt == 0 && arena::kMostNumber >> (64 - kNumberAt) == 0,
-              "they share a word");
-constexpr uint64_t generation_of(uint64_t life) { return (life & state::kGenerations) << state::kGenerationShift; }
-constexpr uint64_t number_of(uint64_t life) { return life >> kNumberAt; }
-constexpr uint64_t life_of(uint64_t number, uint64_t generation) {
-  return number << kNumberAt | generation >> state::kGenerationShift;
-}
 
 // A tag: the owner's number above, then the version, the sum below.
 constexpr unsigned kOwnerAt = 48, kVersionAt = 32;
@@ -228,8 +218,8 @@ __attribute__((always_inline)) inline Taken try_take(Asker asker, const pinrail_
   pinrail_thread_t* const thread = asker.thread;
   if (thread->index >= __atomic_load_n(&table.hit_threads, __ATOMIC_ACQUIRE)) return Taken::no;
   if (!look_up<kBy>(table, asked, &found)) return Taken::no;
-  pinrail_registration_t* const reg = arena::numbered(table.chunks, number_of(found.life));
-  const uint64_t generation = generation_of(found.life);
+  pinrail_registration_t* const reg = arena::numbered(table.chunks, lives::number_of(found.life));
+  const uint64_t generation = lives::generation_of(found.life);
   uint64_t* const near = references::near_cell(thread, reg);
   if (!(kCell == Cell::first ? references::count_first(near, reg) : references::count(thread, reg, 1)))
     return Taken::no;
@@ -272,7 +262,7 @@ bool take_block(Asker asker, const pinrail_allocations_t& table, const Asking& b
 // calls with its handles. If the entry is another one's by now, the registration itself is dated.
 inline void date_release(pinrail_thread_t* thread, Entry* entry, pinrail_registration_t* reg) {
   if (dates::is_last(thread, entry)) return;
-  if (number_of(load(&entry->life)) == arena::number_of(reg)) {
+  if (lives::number_of(load(&entry->life)) == arena::number_of(reg)) {
     date(thread, entry);
   } else {
     touch(reg, dates::use(thread, nullptr));

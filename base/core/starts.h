@@ -16,6 +16,7 @@
 #ifndef PINRAIL_BASE_CORE_STARTS_H
 #define PINRAIL_BASE_CORE_STARTS_H
 
+#include "base/core/lives.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/core/sanitizer.h"
@@ -23,6 +24,8 @@
 
 namespace pinrail::starts {
 
+using lives::generation_of;
+using lives::number_of;
 using start_line::Entry;
 using start_line::Line;
 using start_line::load;
@@ -44,12 +47,6 @@ constexpr unsigned kTraitsShift = 12;
 constexpr uint32_t kTraits = PINRAIL_TRAITS_MASK >> kTraitsShift;
 static_assert(PINRAIL_RIGHTS_MASK < 1 << kTraitsAt && kTraits >> kTraitsAt << kTraitsAt == kTraits && kTraits < kAccess,
               "rights, traits and length lie one above the other");
-// A life: the registration's number above (registration_arena.h), its generation below.
-constexpr unsigned kNumberAt = 36;
-constexpr uint64_t kGenerationBelow = state::kGenerations;
-static_assert(state::kGenerations >> kNumberAt == 0 && arena::kMostNumber >> (64 - kNumberAt) == 0,
-              "they share a word");
-
 constexpr bool is_start(uintptr_t base) { return base <= kMostStart && base % (uintptr_t{1} << kPageShift) == 0; }
 constexpr Entry page_of(uintptr_t base) { return static_cast<Entry>(base >> kPageShift); }
 constexpr uintptr_t base_of(Entry page, uint32_t extent) {
@@ -59,8 +56,6 @@ constexpr uint32_t access_of(uint32_t access) { return (access | access >> kTrai
 constexpr uint64_t length_of(uint32_t extent) {
   return uint64_t{extent << (32 - kStartAt) >> (32 - kStartAt + kLengthAt)} << kPageShift;
 }
-constexpr uint64_t generation_of(uint64_t life) { return (life & kGenerationBelow) << state::kGenerationShift; }
-constexpr uint64_t number_of(uint64_t life) { return life >> kNumberAt; }
 
 // Two rounds: after one, buffers in equal distances still meet in some lines and leave others empty.
 inline uint64_t hash_of(uintptr_t base) {

@@ -167,6 +167,16 @@ bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
   return offset <= handle.reg->length && length <= handle.reg->length - offset;
 }
 
+// One of a registrar's optional functions, about what a current handle names.
+template <typename Function, typename... Arguments>
+pinrail_status_t ask_registrar(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
+                               Arguments... arguments) {
+  if (is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
+  if (table.*function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  return guarded([&] { return (table.*function)(table.context, handle.reg, arguments...); });
+}
+
 }  // namespace
 }  // namespace pinrail::front
 
@@ -263,36 +273,24 @@ pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offse
   if (!front::is_current(handle) || into == nullptr || !front::is_inside(handle, offset, length)) {
     return PINRAIL_ERR_BAD_PARAM;
   }
-  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
-  if (table.device_read == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] { return table.device_read(table.context, handle.reg, offset, into, length); });
+  return front::ask_registrar(handle, &pinrail_registrar_t::device_read, offset, into, length);
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
   if (!front::is_current(handle) || from == nullptr || !front::is_inside(handle, offset, length)) {
     return PINRAIL_ERR_BAD_PARAM;
   }
-  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
-  if (table.device_write == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] { return table.device_write(table.context, handle.reg, offset, from, length); });
+  return front::ask_registrar(handle, &pinrail_registrar_t::device_write, offset, from, length);
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
   if (!front::is_current(handle)) return PINRAIL_ERR_BAD_PARAM;
-  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
-  if (table.record == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] { return table.record(table.context, handle.reg, stream); });
+  return front::ask_registrar(handle, &pinrail_registrar_t::record, stream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
   if (!front::is_current(handle)) return PINRAIL_ERR_BAD_PARAM;
-  if (front::is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
-  if (table.wait == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] { return table.wait(table.context, handle.reg, stream); });
+  return front::ask_registrar(handle, &pinrail_registrar_t::wait, stream);
 }
 
 void pinrail_monitor_report(void* addr, size_t length) {

@@ -84,7 +84,7 @@ class alignas(64) Allocations {
   void insert(pinrail_registration_t* reg, const Called& called) {
     const uint64_t number = arena::number_of(reg);
     if (called.owner == allocations::kNobody || !arena::is_number(number)) return;
-    put({called, allocations::life_of(number, generation_of(reg)), last_use(reg)});
+    put({called, lives::life_of(number, generation_of(reg)), last_use(reg)});
   }
 
   // From now on no reader gets it. What he dated there the registration takes over.
@@ -174,7 +174,7 @@ class alignas(64) Allocations {
     const Homes homes = homes_of(key);
     for (Entry* home : {homes.first, homes.second}) {
       for (Entry* entry = home; entry != home + kEntries; ++entry) {
-        if (!is_free(entry) && allocations::number_of(entry->life) == number) return entry;
+        if (!is_free(entry) && lives::number_of(entry->life) == number) return entry;
       }
     }
     return nullptr;
@@ -235,7 +235,7 @@ class alignas(64) Allocations {
       content = other;
       last = home;
     }
-    touch(arena::numbered(table_.chunks, allocations::number_of(content.life)), content.last_use);
+    touch(arena::numbered(table_.chunks, lives::number_of(content.life)), content.last_use);
   }
 
   pinrail_allocations_t table_;

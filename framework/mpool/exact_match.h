@@ -11,6 +11,7 @@
 namespace pinrail::exact {
 
 static_assert(allocations::kImporters == slots::kImporters, "hits compare as much of a slot's word");
+static_assert(allocations::kWordShift == slots::kGenerationShift, "what an entry keeps of it is its generation");
 
 // A place in the table that is asked under the lock. Of a Key or a Name.
 template <typename Named>

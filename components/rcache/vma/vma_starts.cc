@@ -65,8 +65,7 @@ Start start_of(const pinrail_registration_t* reg) {
   return {starts::page_of(base),
           static_cast<uint32_t>(base >> starts::kHighPageShift) << starts::kStartAt | pages << starts::kLengthAt |
               starts::kUsed | starts::access_of(reg->rights | reg->traits),
-          arena::number_of(reg) << starts::kNumberAt | generation_of(reg) >> state::kGenerationShift,
-          epoch::short_date(last_use(reg))};
+          lives::life_of(arena::number_of(reg), generation_of(reg)), epoch::short_date(last_use(reg))};
 }
 
 bool is_eligible(const pinrail_registration_t* reg) {
@@ -197,7 +196,7 @@ void Starts::hide(const pinrail_registration_t* reg) {
 // S4.
 void Starts::leave(Entry* entry) {
   const uint64_t last_use = start_line::last_use(start_line::date_of(entry), epoch::load(epoch_));
-  touch(arena::numbered(table_.chunks, starts::number_of(*start_line::life_of(entry))), last_use);
+  touch(arena::numbered(table_.chunks, lives::number_of(*start_line::life_of(entry))), last_use);
   forget(entry);
   --entries_;
 }
