@@ -397,7 +397,7 @@ test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/doubl
 	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
 	test/fake/cuda/double_device.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
 	test/fake/cuda/double_event.cc \
-	test/fake/cuda/cuda_context.h
+	test/fake/cuda/cuda_context.h test/fake/cuda/patchable.h
 test_fake_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
@@ -458,6 +458,11 @@ test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_re
 test_conform_gpu_restart_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_reset
+TESTS += test/conform/gpu_reset
+test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_house.h
+test_conform_gpu_reset_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/exact_allocations_test
 TESTS += test/unit/mpool/exact_allocations_test
 test_unit_mpool_exact_allocations_test_SOURCES = test/unit/mpool/exact_allocations_test.cc

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The four modes of mpool/rgpusm x what can happen to a request, row by row over the driver double: after each step the
 // references, the bytes and the calls of the driver are counted, exactly.
+#include <cstring>
+
 #include "test/conform/gpu_house.h"
 
 namespace pinrail::test {
@@ -12,8 +14,10 @@ constexpr size_t kSmall = 32 << 10, kLarge = 64 << 10;
 
 uint64_t opens() { return cuda_double_calls("cuIpcOpenMemHandle"); }
 uint64_t closes() { return cuda_double_calls("cuIpcCloseMemHandle"); }
-// An open or a close: the context is made current, the driver is asked, the caller's context is made current again.
-constexpr uint64_t kCallsEach = 3;
+// An open or a close: the context is retained and made current, the driver is asked, the caller's context is made
+// current again, the reference given back. And what is mapped is identified: after an open, and before a close.
+constexpr uint64_t kCallsEach = 5;
+uint64_t identified() { return cuda_double_open_handles() + 2 * closes(); }
 
 // What must be true after a step; opens and closes since make(), refused ones too.
 struct State {
@@ -39,7 +43,7 @@ class FourModes : public ::testing::TestWithParam<int> {
     options.size_limit = is_limited() ? static_cast<int64_t>(limit) : 0;
     pool_ = std::make_unique<GpuPool>("rgpusm", options);
     ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-    // The driver is asked for the context of a device once.
+    // The first reference on the context of a device is kept.
     const PeerMemory first(kB, 16 * kBase, 4096);
     pinrail_handle_t handle{};
     ASSERT_EQ(pool_->open(first.block, &handle, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
@@ -63,7 +67,7 @@ class FourModes : public ::testing::TestWithParam<int> {
     EXPECT_EQ(pool_->stats().registered_bytes, state.bytes);
     EXPECT_EQ(opens(), state.opens);
     EXPECT_EQ(closes(), state.closes);
-    EXPECT_EQ(cuda_double_calls("*"), kCallsEach * (state.opens + state.closes)) << "and nothing else";
+    EXPECT_EQ(cuda_double_calls("*"), kCallsEach * (state.opens + state.closes) + identified()) << "and nothing else";
     EXPECT_EQ(cuda_double_open_handles(), pool_->stats().registered_count);
     EXPECT_TRUE(pool_->invariants_hold());
   }
@@ -195,41 +199,66 @@ TEST_P(FourModes, what_is_larger_than_the_limit_is_refused_without_the_driver) {
 }
 
 // The n-th call of that function fails: what the first request (32 KiB) and the second one (64 KiB, the first freed,
-// the same base) come to, the bytes after each, and all calls until nothing is left. n = 0: none fails. What fails and
-// must not is tried once more: closing, and making the caller's context current again.
+// the same base) come to, the bytes after each, and until nothing is left how often the driver was asked to open and to
+// close, and how often its context was wanted. n = 0: none fails. What fails and must not is tried once more: closing,
+// and leaving the context.
 struct Fault {
   const char* function;
   uint64_t nth;
   bool first, second;
   size_t first_bytes, second_bytes;
-  uint64_t opens, closes, calls;
+  uint64_t opens, closes, entries;
+
+  bool hit(const char* name) const {
+    return std::strcmp(function, name) == 0 && nth != 0 && cuda_double_calls(name) >= nth;
+  }
+  // Open, close, open, close: what is identified first and third was just opened.
+  bool is_of_an_open() const { return nth % 2 == 1; }
 };
+constexpr const char* kRetain = "cuDevicePrimaryCtxRetain";
 constexpr const char* kPush = "cuCtxPushCurrent";
 constexpr const char* kPop = "cuCtxPopCurrent";
+constexpr const char* kRelease = "cuDevicePrimaryCtxRelease";
 constexpr const char* kOpen = "cuIpcOpenMemHandle";
 constexpr const char* kClose = "cuIpcCloseMemHandle";
+constexpr const char* kIdentify = "cuPointerGetAttributes";
 // Open; open (ALREADY_MAPPED), close, open; close.
 constexpr Fault kKeeping[] = {
-    {kOpen, 0, true, true, kSmall, kLarge, 3, 2, 15},  {kPush, 1, false, true, 0, kLarge, 1, 1, 7},
-    {kPush, 2, true, false, kSmall, kSmall, 1, 1, 7},  {kPush, 3, true, true, kSmall, kLarge, 3, 2, 16},
-    {kPush, 4, true, false, kSmall, 0, 2, 1, 10},      {kPush, 5, true, true, kSmall, kLarge, 3, 2, 16},
-    {kPush, 6, true, true, kSmall, kLarge, 3, 2, 15},  {kOpen, 1, false, true, 0, kLarge, 2, 1, 9},
-    {kOpen, 2, true, false, kSmall, kSmall, 2, 1, 9},  {kOpen, 3, true, false, kSmall, 0, 3, 1, 12},
-    {kOpen, 4, true, true, kSmall, kLarge, 3, 2, 15},  {kClose, 1, true, true, kSmall, kLarge, 3, 3, 18},
-    {kClose, 2, true, true, kSmall, kLarge, 3, 3, 18}, {kClose, 3, true, true, kSmall, kLarge, 3, 2, 15},
-    {kPop, 1, true, true, kSmall, kLarge, 3, 2, 16},   {kPop, 2, true, true, kSmall, kLarge, 3, 2, 16},
-    {kPop, 3, true, true, kSmall, kLarge, 3, 2, 16},   {kPop, 4, true, true, kSmall, kLarge, 3, 2, 16},
-    {kPop, 5, true, true, kSmall, kLarge, 3, 2, 16},   {kPop, 6, true, true, kSmall, kLarge, 3, 2, 15}};
+    {kOpen, 0, true, true, kSmall, kLarge, 3, 2, 5},     {kRetain, 1, false, true, 0, kLarge, 1, 1, 3},
+    {kRetain, 2, true, false, kSmall, kSmall, 1, 1, 3},  {kRetain, 3, true, true, kSmall, kLarge, 3, 2, 6},
+    {kRetain, 4, true, false, kSmall, 0, 2, 1, 4},       {kRetain, 5, true, true, kSmall, kLarge, 3, 2, 6},
+    {kRetain, 6, true, true, kSmall, kLarge, 3, 2, 5},   {kPush, 1, false, true, 0, kLarge, 1, 1, 3},
+    {kPush, 2, true, false, kSmall, kSmall, 1, 1, 3},    {kPush, 3, true, true, kSmall, kLarge, 3, 2, 6},
+    {kPush, 4, true, false, kSmall, 0, 2, 1, 4},         {kPush, 5, true, true, kSmall, kLarge, 3, 2, 6},
+    {kPush, 6, true, true, kSmall, kLarge, 3, 2, 5},     {kOpen, 1, false, true, 0, kLarge, 2, 1, 3},
+    {kOpen, 2, true, false, kSmall, kSmall, 2, 1, 3},    {kOpen, 3, true, false, kSmall, 0, 3, 1, 4},
+    {kOpen, 4, true, true, kSmall, kLarge, 3, 2, 5},     {kClose, 1, true, true, kSmall, kLarge, 3, 3, 6},
+    {kClose, 2, true, true, kSmall, kLarge, 3, 3, 6},    {kClose, 3, true, true, kSmall, kLarge, 3, 2, 5},
+    {kPop, 1, true, true, kSmall, kLarge, 3, 2, 5},      {kPop, 2, true, true, kSmall, kLarge, 3, 2, 5},
+    {kPop, 3, true, true, kSmall, kLarge, 3, 2, 5},      {kPop, 4, true, true, kSmall, kLarge, 3, 2, 5},
+    {kPop, 5, true, true, kSmall, kLarge, 3, 2, 5},      {kPop, 6, true, true, kSmall, kLarge, 3, 2, 5},
+    {kRelease, 1, true, true, kSmall, kLarge, 3, 2, 5},  {kRelease, 2, true, true, kSmall, kLarge, 3, 2, 5},
+    {kRelease, 3, true, true, kSmall, kLarge, 3, 2, 5},  {kRelease, 4, true, true, kSmall, kLarge, 3, 2, 5},
+    {kRelease, 5, true, true, kSmall, kLarge, 3, 2, 5},  {kRelease, 6, true, true, kSmall, kLarge, 3, 2, 5},
+    {kIdentify, 1, true, true, kSmall, kLarge, 3, 2, 5}, {kIdentify, 2, true, true, kSmall, kLarge, 3, 2, 5},
+    {kIdentify, 3, true, true, kSmall, kLarge, 3, 2, 5}, {kIdentify, 4, true, true, kSmall, kLarge, 3, 2, 5}};
 // Open, close; open, close.
-constexpr Fault kNotKeeping[] = {{kOpen, 0, true, true, 0, 0, 2, 2, 12},  {kPush, 1, false, true, 0, 0, 1, 1, 7},
-                                 {kPush, 2, true, true, 0, 0, 2, 2, 13},  {kPush, 3, true, false, 0, 0, 1, 1, 7},
-                                 {kPush, 4, true, true, 0, 0, 2, 2, 13},  {kPush, 5, true, true, 0, 0, 2, 2, 12},
-                                 {kOpen, 1, false, true, 0, 0, 2, 1, 9},  {kOpen, 2, true, false, 0, 0, 2, 1, 9},
-                                 {kOpen, 3, true, true, 0, 0, 2, 2, 12},  {kClose, 1, true, true, 0, 0, 2, 3, 15},
-                                 {kClose, 2, true, true, 0, 0, 2, 3, 15}, {kClose, 3, true, true, 0, 0, 2, 2, 12},
-                                 {kPop, 1, true, true, 0, 0, 2, 2, 13},   {kPop, 2, true, true, 0, 0, 2, 2, 13},
-                                 {kPop, 3, true, true, 0, 0, 2, 2, 13},   {kPop, 4, true, true, 0, 0, 2, 2, 13},
-                                 {kPop, 5, true, true, 0, 0, 2, 2, 12}};
+constexpr Fault kNotKeeping[] = {{kOpen, 0, true, true, 0, 0, 2, 2, 4},     {kRetain, 1, false, true, 0, 0, 1, 1, 3},
+                                 {kRetain, 2, true, true, 0, 0, 2, 2, 5},   {kRetain, 3, true, false, 0, 0, 1, 1, 3},
+                                 {kRetain, 4, true, true, 0, 0, 2, 2, 5},   {kRetain, 5, true, true, 0, 0, 2, 2, 4},
+                                 {kPush, 1, false, true, 0, 0, 1, 1, 3},    {kPush, 2, true, true, 0, 0, 2, 2, 5},
+                                 {kPush, 3, true, false, 0, 0, 1, 1, 3},    {kPush, 4, true, true, 0, 0, 2, 2, 5},
+                                 {kPush, 5, true, true, 0, 0, 2, 2, 4},     {kOpen, 1, false, true, 0, 0, 2, 1, 3},
+                                 {kOpen, 2, true, false, 0, 0, 2, 1, 3},    {kOpen, 3, true, true, 0, 0, 2, 2, 4},
+                                 {kClose, 1, true, true, 0, 0, 2, 3, 5},    {kClose, 2, true, true, 0, 0, 2, 3, 5},
+                                 {kClose, 3, true, true, 0, 0, 2, 2, 4},    {kPop, 1, true, true, 0, 0, 2, 2, 4},
+                                 {kPop, 2, true, true, 0, 0, 2, 2, 4},      {kPop, 3, true, true, 0, 0, 2, 2, 4},
+                                 {kPop, 4, true, true, 0, 0, 2, 2, 4},      {kPop, 5, true, true, 0, 0, 2, 2, 4},
+                                 {kRelease, 1, true, true, 0, 0, 2, 2, 4},  {kRelease, 2, true, true, 0, 0, 2, 2, 4},
+                                 {kRelease, 3, true, true, 0, 0, 2, 2, 4},  {kRelease, 4, true, true, 0, 0, 2, 2, 4},
+                                 {kRelease, 5, true, true, 0, 0, 2, 2, 4},  {kIdentify, 1, true, true, 0, 0, 2, 2, 4},
+                                 {kIdentify, 2, true, true, 0, 0, 2, 2, 4}, {kIdentify, 3, true, true, 0, 0, 2, 2, 4},
+                                 {kIdentify, 4, true, true, 0, 0, 2, 2, 4}, {kIdentify, 5, true, true, 0, 0, 2, 2, 4}};
 
 class FourModesFaults : public FourModes {
  protected:
@@ -257,9 +286,26 @@ class FourModesFaults : public FourModes {
     EXPECT_EQ(pool_->stats().registered_bytes, 0u);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(cuda_double_context_depth(), 0u);
+    expect_calls(fault);
+  }
+  static void expect_calls(const Fault& fault) {
     EXPECT_EQ(opens(), fault.opens);
     EXPECT_EQ(closes(), fault.closes);
-    EXPECT_EQ(cuda_double_calls("*"), fault.calls);
+    const uint64_t entered = fault.entries - (fault.hit(kRetain) ? 1 : 0),
+                   inside = entered - (fault.hit(kPush) ? 1 : 0);
+    EXPECT_EQ(cuda_double_calls(kRetain), fault.entries);
+    EXPECT_EQ(cuda_double_calls(kPush), entered);
+    EXPECT_EQ(cuda_double_calls(kPop), inside + (fault.hit(kPop) ? 1 : 0));
+    EXPECT_EQ(cuda_double_calls(kRelease), entered + (fault.hit(kRelease) ? 1 : 0));
+    // After each open that did not fail, of which each was closed in the end; and before each close, unless the driver
+    // did not tell what was opened.
+    const uint64_t opened = fault.closes - (fault.hit(kClose) ? 1 : 0);
+    const bool is_unknown = fault.hit(kIdentify) && fault.is_of_an_open();
+    EXPECT_EQ(cuda_double_calls(kIdentify), opened + fault.closes - (is_unknown ? 1 : 0));
+    uint64_t known = 0;
+    for (const char* name : {kRetain, kPush, kPop, kRelease, kOpen, kClose, kIdentify})
+      known += cuda_double_calls(name);
+    EXPECT_EQ(cuda_double_calls("*"), known) << "and nothing else";
   }
 };
 

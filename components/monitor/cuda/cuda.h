@@ -21,19 +21,24 @@
 
 namespace pinrail::cuda_monitor {
 
-// What a function frees: its first argument alone, or with the second as length.
-enum class Frees : uint8_t { address, range };
+// What a function frees: its first argument alone, or with the second as length; or whatever is in a context, so that
+// nothing is known to be left.
+enum class Frees : uint8_t { address, range, everything };
 
 struct Function {
-  const char* name;
+  const char* symbol;
+  const char* name;  // for cuGetProcAddress, by which CUDA runtimes find it
   Frees frees;
   bool may_lack;
 };
 
+// Code of the driver that does what the function says. A function may have two: the symbol, and what cuGetProcAddress
+// gives.
 struct Site {
   const Function* function = nullptr;
+  uintptr_t address = 0;
   patch::Patch patch;
-  // The function as it was, for the hook.
+  // The code as it was, for the hook.
   std::atomic<uintptr_t> original{0};
   bool stands = false;
 };

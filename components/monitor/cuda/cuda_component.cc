@@ -24,11 +24,17 @@ constexpr pinrail_param_t kParams[] = {
      "File name of the CUDA driver library whose frees are watched, as dlopen takes it.", PINRAIL_TYPE_STRING,
      PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr}};
 
-constexpr Function kFunctions[] = {{"cuMemFree_v2", Frees::address, false},
-                                   {"cuMemFreeAsync", Frees::address, true},
-                                   {"cuMemFreeAsync_ptsz", Frees::address, true},
-                                   {"cuMemUnmap", Frees::range, true}};
+// A context's end frees what is in it. A last release does, too, but pools keep a reference on what they have used.
+constexpr Function kFunctions[] = {{"cuMemFree_v2", "cuMemFree", Frees::address, false},
+                                   {"cuMemFreeAsync", "cuMemFreeAsync", Frees::address, true},
+                                   {"cuMemFreeAsync_ptsz", "cuMemFreeAsync", Frees::address, true},
+                                   {"cuMemUnmap", "cuMemUnmap", Frees::range, true},
+                                   {"cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxReset", Frees::everything, true},
+                                   {"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset", Frees::everything, true},
+                                   {"cuCtxDestroy_v2", "cuCtxDestroy", Frees::everything, true},
+                                   {"cuCtxDestroy", "cuCtxDestroy", Frees::everything, true}};
 constexpr size_t kFunctionCount = sizeof(kFunctions) / sizeof(kFunctions[0]);
+constexpr size_t kMostAddresses = 3;  // of one function
 
 struct Context {
   const pinrail_host_t* host;
@@ -38,7 +44,7 @@ struct Context {
 
 // Patches belong to the process, as the driver does.
 Mutex mutex{LockRank::monitor};
-Site sites[kFunctionCount] GUARDED_BY(mutex);
+Site sites[kFunctionCount * kMostAddresses] GUARDED_BY(mutex);
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
@@ -64,41 +70,84 @@ bool pin_own_object() {
 }
 
 // The bytes, for whoever has to teach base/patch a new driver.
-Status say_refused(const Context& context, const Function& function, uintptr_t address, Status status) {
-  const patch::Snapshot seen = patch::Snapshot::of(address);
+Status say_refused(const Context& context, const Site& site, Status status) {
+  const patch::Snapshot seen = patch::Snapshot::of(site.address);
   char text[3 * sizeof(seen.bytes) + 1];
   for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
-  const pinrail_help_arg_t args[] = {{"function", function.name}, {"bytes", text}};
+  const pinrail_help_arg_t args[] = {{"function", site.function->symbol}, {"bytes", text}};
   context.host->help(context.host, "unknown code", args, 2);
   return status;
 }
 
-Status patch_site(const Context& context, Site* site, const Function& function) REQUIRES(mutex) {
+Status patch_site(const Context& context, Site* site) REQUIRES(mutex) {
   if (site->stands && patch::stands(site->patch)) return success();
-  void* const symbol = dlsym(context.library, function.name);
-  if (symbol == nullptr) return function.may_lack ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
-  if (site->stands)
-    return say_refused(context, function, reinterpret_cast<uintptr_t>(symbol), PINRAIL_ERR_NOT_SUPPORTED);
-  const auto address = reinterpret_cast<uintptr_t>(symbol);
+  if (site->stands) return say_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
   patch::Patch made;
-  Status status = patch::prepare(address, free_hook, site, &made);
-  if (!status.ok()) return say_refused(context, function, address, status);
-  site->function = &function;
+  Status status = patch::prepare(site->address, free_hook, site, &made);
+  if (!status.ok()) return say_refused(context, *site, status);
   site->original.store(made.island.original, std::memory_order_release);  // release: pairs with free_hook()
   status = patch::activate(&made);
-  if (!status.ok()) return say_refused(context, function, address, status);
+  if (!status.ok()) return say_refused(context, *site, status);
   site->patch = made;
   site->stands = true;
   return status;
 }
 
-// E5: a free of nothing does nothing, and must be seen.
+// The site of that code, whatever it is called; a new one if there is none.
+Site* site_at(uintptr_t address, const Function& function) REQUIRES(mutex) {
+  for (Site& site : sites) {
+    if (site.address != 0 && site.address != address) continue;
+    if (site.address == 0) {
+      site.address = address;
+      site.function = &function;
+    }
+    return &site;
+  }
+  return nullptr;  // there is one for each address that addresses_of() can give
+}
+
+// Where its code may be: the symbol, and what CUDA runtimes are given for the name, with the default stream of the
+// process and with that of each thread. 0: there is none.
+struct Addresses {
+  uintptr_t at[kMostAddresses];
+};
+Addresses addresses_of(const Context& context, const Function& function) {
+  using Version = int (*)(int*);
+  using Find = int (*)(const char*, void**, int, uint64_t);
+  constexpr uint64_t kFlags[] = {0, 2};
+  const auto version_of = reinterpret_cast<Version>(dlsym(context.library, "cuDriverGetVersion"));
+  const auto find = reinterpret_cast<Find>(dlsym(context.library, "cuGetProcAddress"));
+  Addresses found{{reinterpret_cast<uintptr_t>(dlsym(context.library, function.symbol)), 0, 0}};
+  int version = 0;
+  if (version_of == nullptr || find == nullptr || version_of(&version) != 0) return found;
+  for (size_t i = 0; i < 2; ++i) {
+    void* code = nullptr;
+    if (find(function.name, &code, version, kFlags[i]) == 0) found.at[i + 1] = reinterpret_cast<uintptr_t>(code);
+  }
+  return found;
+}
+
+Status patch_function(const Context& context, const Function& function) REQUIRES(mutex) {
+  const Addresses addresses = addresses_of(context, function);
+  if (addresses.at[0] == 0 && !function.may_lack) return PINRAIL_ERR_NOT_SUPPORTED;
+  for (const uintptr_t address : addresses.at) {
+    if (address == 0) continue;
+    const Status status = patch_site(context, site_at(address, function));
+    if (!status.ok()) return status;
+  }
+  return success();
+}
+
+// E5: a free of nothing does nothing, and must be seen, by whatever address the function is known.
 bool sees(const Context& context) {
   using Free = int (*)(unsigned long long);
-  const auto free_nothing = reinterpret_cast<Free>(dlsym(context.library, kFunctions[0].name));
-  const uint64_t before = shared.probes.load();
-  free_nothing(0);
-  return shared.probes.load() != before;
+  for (const uintptr_t address : addresses_of(context, kFunctions[0]).at) {
+    if (address == 0) continue;
+    const uint64_t before = shared.probes.load();
+    reinterpret_cast<Free>(address)(0);  // NOLINT(performance-no-int-to-ptr): an address of code
+    if (shared.probes.load() == before) return false;
+  }
+  return true;
 }
 
 void wipe() {
@@ -127,8 +176,8 @@ Status begin(Context* context) {
   if (!pin_own_object()) return PINRAIL_ERR_NOT_SUPPORTED;
   {
     Guard guard(mutex);
-    for (size_t i = 0; i < kFunctionCount; ++i) {
-      const Status status = patch_site(*context, &sites[i], kFunctions[i]);
+    for (const Function& function : kFunctions) {
+      const Status status = patch_function(*context, function);
       if (!status.ok()) return status;
     }
   }

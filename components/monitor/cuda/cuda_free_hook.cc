@@ -23,11 +23,13 @@ void tell_hook(uintptr_t base, size_t length) {
 long free_hook(void* site_pointer, const long* args) {
   const Site& site = *static_cast<const Site*>(site_pointer);
   const auto base = static_cast<uintptr_t>(args[0]);
-  const size_t length = site.function->frees == Frees::range ? static_cast<size_t>(args[1]) : 1;
-  if (base == 0) {
+  const Frees frees = site.function->frees;
+  if (frees == Frees::everything) {
+    tell_hook(0, UINTPTR_MAX);
+  } else if (base == 0) {
     shared.probes.fetch_add(1);
   } else {
-    tell_hook(base, length);
+    tell_hook(base, frees == Frees::range ? static_cast<size_t>(args[1]) : 1);
   }
   using Original = long (*)(long, long, long, long, long, long);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code

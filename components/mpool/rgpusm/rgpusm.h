@@ -3,7 +3,7 @@
 //
 // Owns     a mapping of each exporter's segment of validity slots.
 // Threads  as exact::Pool.
-// Hook     invalidate_range_hook().
+// Hook     invalidate_range_hook(), report_hook().
 //
 // P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never answers.
 // P2  Whoever has memory open is counted in its slot, from before the driver is asked until after it was closed.
@@ -43,11 +43,14 @@ struct HashOfExporter {
 class Pool final : public exact::Pool {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out);
+  ~Pool() override;
   // As the C table calls it: one function from the border to the hit.
   static pinrail_status_t register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
                                          size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out);
   // Nothing is done yet: the next call kills what overlaps.
   void invalidate_range_hook(uintptr_t base, size_t length);
+  // An event of any memory.
+  static void report_hook(void* pool, uintptr_t base, size_t length);
 
  private:
   using exact::Pool::Pool;
@@ -87,6 +90,7 @@ class Pool final : public exact::Pool {
   Mutex gone_mutex_{LockRank::pending};
   uintptr_t gone_base_ GUARDED_BY(gone_mutex_) = UINTPTR_MAX, gone_end_ GUARDED_BY(gone_mutex_) = 0;
   uint64_t gone_events_ GUARDED_BY(gone_mutex_) = 0;
+  void* subscription_ = nullptr;
 };
 
 }  // namespace pinrail::rgpusm

@@ -14,4 +14,9 @@ void Pool::invalidate_range_hook(uintptr_t base, size_t length) {
   allocations_.shut();
 }
 
+// Mappings are the pool's own: what ends some of them without it ends everything, as the reset of a device does.
+void Pool::report_hook(void* pool, uintptr_t base, size_t length) {
+  if (base == 0 && length == UINTPTR_MAX) static_cast<Pool*>(pool)->invalidate_range_hook(base, length);
+}
+
 }  // namespace pinrail::rgpusm

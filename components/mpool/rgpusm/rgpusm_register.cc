@@ -38,9 +38,17 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
       new Pool(component->host, config, settings, &component->caches, allocations::By::slot),
       [](Pool* unused) { delete unused; });
   status = slots::this_process(&pool->self_);
+  if (status.ok()) {
+    status = component->host->monitor_subscribe(component->host, report_hook, pool.get(), &pool->subscription_);
+  }
   if (status.ok()) status = pool->join(config.cache_name);
   if (status.ok()) *pool_out = pool.release();
   return status;
+}
+
+// Hooks in flight are waited for.
+Pool::~Pool() {
+  if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
 }
 
 // What the C face did not answer by the table of allocations; it may still be a hit.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // cuda_ipc.h - one registrar of GPU memory: handles of one's own allocations, mappings of peers' allocations.
 //
-// Owns     the primary contexts that it retained, the mappings behind its registrations, and the file descriptors and
+// Owns     a reference on each primary context that it used, the mappings behind its registrations, and the file
+// descriptors and
 //          events behind its blocks.
 // Threads  all functions may run together; create and destroy exclude the rest.
 //
@@ -11,6 +12,8 @@
 // I3  What a failed call had got of the driver it gave back; what could not be given back is said.
 // I4  An event of one's own lives as long as the registrar, for a peer may have it open after the registration is gone:
 //     it serves one registration at a time, and is idle in between.
+// I5  A mapping is given back if it is still the one that was made: a device that somebody reset has taken it, and
+//     another one may be at its address.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 
@@ -56,7 +59,7 @@ struct Registrar {
   int device = -1;  // where peers' memory is mapped; -1: where it lies, if that GPU is here, else 0
   unsigned char uuids[kMostDevices][16] = {};
   Mutex mutex{LockRank::registrar};
-  CUcontext contexts[kMostDevices] GUARDED_BY(mutex) = {};
+  std::atomic<bool> has_context[kMostDevices] = {};  // a reference on the device's primary one is kept
   IdleEvents idle_events[kMostDevices] GUARDED_BY(mutex);
   bool has_events = false;                             // blocks carry one
   std::atomic_flag told_of_events = ATOMIC_FLAG_INIT;  // that there are none
@@ -73,6 +76,7 @@ struct Tail {
   int32_t device;
   // Of a peer's memory; 0: not, or not any more.
   CUdeviceptr mapped;
+  uint64_t mapping_id;                    // the driver's, of what is mapped there; 0: it tells none
   CUdeviceptr reserved;                   // the addresses of physical memory
   CUmemGenericAllocationHandle imported;  // physical memory itself, until it is mapped
   CUmemoryPool pool;
@@ -96,15 +100,25 @@ class Current {
   CUresult result() const { return result_; }
 
  private:
+  void release();
   Registrar* const registrar_;
+  const int device_;
+  bool is_spare_ = false;  // the reference that this has
   CUresult result_;
 };
+
+// What is left of something in a context when that has ended: nothing.
+constexpr bool has_ended(CUresult error) {
+  return error == CUDA_ERROR_DEINITIALIZED || error == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
 
 // What an error of the driver is here; says it, with what was asked of the driver, unless it is an everyday one.
 Status status_of(const Registrar& registrar, const char* call, CUresult error);
 
 // cuda_ipc_identify.cc. NOT_FOUND: it is no GPU memory; NOT_SUPPORTED: of this kind the driver tells too little.
 Status look_up(Registrar* registrar, const void* addr, Found* found_out);
+// The id of what is at an address, which no later memory of this process has. False: the driver does not say.
+bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out);
 // The GPU where it lies; 0 where the driver does not say.
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
 

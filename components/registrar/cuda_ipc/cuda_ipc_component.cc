@@ -183,9 +183,8 @@ void destroy(void*, pinrail_registrar_t* table) {
     return;
   }
   destroy_events(registrar.get());
-  Guard guard(registrar->mutex);
   for (int i = 0; i < registrar->device_count; ++i) {
-    if (registrar->contexts[i] != nullptr) registrar->cuda.cuDevicePrimaryCtxRelease(i);
+    if (registrar->has_context[i]) registrar->cuda.cuDevicePrimaryCtxRelease(i);
   }
 }
 

@@ -7,25 +7,6 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
-// Retained once and for all: a device's primary context costs hundreds of megabytes only if nobody has it yet.
-CUresult primary_context(Registrar* registrar, int device, CUcontext* context_out) {
-  {
-    Guard guard(registrar->mutex);
-    *context_out = registrar->contexts[device];
-  }
-  if (*context_out != nullptr) return CUDA_SUCCESS;
-  const CUresult error = registrar->cuda.cuDevicePrimaryCtxRetain(context_out, device);
-  if (error != CUDA_SUCCESS) return error;
-  bool spare = false;
-  {
-    Guard guard(registrar->mutex);
-    spare = registrar->contexts[device] != nullptr;  // another thread was faster
-    registrar->contexts[device] = *context_out;
-  }
-  if (spare) registrar->cuda.cuDevicePrimaryCtxRelease(device);
-  return CUDA_SUCCESS;
-}
-
 // What the caller is told without a word of ours: he, or the pool, knows what to do about it.
 pinrail_status_t everyday(CUresult error) {
   switch (error) {
@@ -39,24 +20,38 @@ pinrail_status_t everyday(CUresult error) {
     case CUDA_ERROR_NOT_SUPPORTED:
     case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED: return PINRAIL_ERR_NOT_SUPPORTED;
     case CUDA_ERROR_NOT_PERMITTED: return PINRAIL_ERR_PERM;
+    case CUDA_ERROR_DEINITIALIZED: return PINRAIL_ERR_NOT_AVAILABLE;
     default: return PINRAIL_ERR_ERROR;
   }
 }
 
 }  // namespace
 
-Current::Current(Registrar* registrar, int device) : registrar_(registrar) {
+// Retained each time, for somebody may have reset the device since the last one: then that starts it anew. The first
+// reference is kept, or the last release would end all mappings with the context.
+Current::Current(Registrar* registrar, int device) : registrar_(registrar), device_(device) {
   CUcontext context = nullptr;
-  result_ = primary_context(registrar, device, &context);
-  if (result_ == CUDA_SUCCESS) result_ = registrar->cuda.cuCtxPushCurrent(context);
+  result_ = registrar->cuda.cuDevicePrimaryCtxRetain(&context, device);
+  if (result_ != CUDA_SUCCESS) return;
+  is_spare_ = registrar->has_context[device].exchange(true);
+  result_ = registrar->cuda.cuCtxPushCurrent(context);
+  if (result_ != CUDA_SUCCESS) release();
 }
 
-// A pop that fails is tried once more: the caller's context must be current again.
+// What fails is tried once more: the caller's context must be current again, and ours must not be kept.
 Current::~Current() {
   if (result_ != CUDA_SUCCESS) return;
   CUresult error = registrar_->cuda.cuCtxPopCurrent(nullptr);
   if (error != CUDA_SUCCESS) error = registrar_->cuda.cuCtxPopCurrent(nullptr);
   if (error != CUDA_SUCCESS) status_of(*registrar_, "cuCtxPopCurrent", error).ignore();
+  release();
+}
+
+void Current::release() {
+  if (!is_spare_) return;
+  CUresult error = registrar_->cuda.cuDevicePrimaryCtxRelease(device_);
+  if (error != CUDA_SUCCESS) error = registrar_->cuda.cuDevicePrimaryCtxRelease(device_);
+  if (error != CUDA_SUCCESS) status_of(*registrar_, "cuDevicePrimaryCtxRelease", error).ignore();
 }
 
 Status status_of(const Registrar& registrar, const char* call, CUresult error) {

@@ -11,11 +11,14 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
+// What the driver says of an event that a reset of its device has ended.
+bool is_no_event(CUresult error) { return has_ended(error) || error == CUDA_ERROR_INVALID_HANDLE; }
+
 // An event that stays is a loss for as long as this process lives, so it is tried once more.
 Status destroy_surely(const Registrar& registrar, CUevent event) {
   CUresult error = registrar.cuda.cuEventDestroy(event);
-  if (error != CUDA_SUCCESS) error = registrar.cuda.cuEventDestroy(event);
-  return status_of(registrar, "cuEventDestroy", error);
+  if (error != CUDA_SUCCESS && !is_no_event(error)) error = registrar.cuda.cuEventDestroy(event);
+  return is_no_event(error) ? success() : status_of(registrar, "cuEventDestroy", error);
 }
 
 // One after the other, so that those that are not done yet hide none that is.
@@ -53,6 +56,11 @@ Status take_done(Registrar* registrar, int device, Event* event_out) {
   if (!take_idle(registrar, device, event_out)) return PINRAIL_ERR_NOT_FOUND;
   const CUresult error = registrar->cuda.cuEventQuery(event_out->event);
   if (error == CUDA_SUCCESS) return success();
+  if (is_no_event(error)) {
+    Guard guard(registrar->mutex);
+    --registrar->idle_events[device].made;
+    return PINRAIL_ERR_NOT_FOUND;
+  }
   put_idle(registrar, device, *event_out);
   return error == CUDA_ERROR_NOT_READY ? Status(PINRAIL_ERR_NOT_FOUND) : status_of(*registrar, "cuEventQuery", error);
 }

@@ -71,6 +71,15 @@ Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Foun
 
 }  // namespace
 
+bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out) {
+  unsigned long long id = 0;
+  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+  void* value = &id;
+  if (registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) != CUDA_SUCCESS) return false;
+  *id_out = id;
+  return true;
+}
+
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
   int device = 0;
   CUpointer_attribute name = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;

@@ -131,11 +131,14 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_handle_t& 
 Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   const Current current(registrar, tail->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
+  Status status = success();
   switch (tail->block.kind) {
-    case PINRAIL_GPU_IPC: return open_ipc(registrar, tail);
-    case PINRAIL_GPU_POOL: return open_pool(registrar, descriptor, tail);
-    default: return open_vmm(registrar, descriptor, tail);
+    case PINRAIL_GPU_IPC: status = open_ipc(registrar, tail); break;
+    case PINRAIL_GPU_POOL: status = open_pool(registrar, descriptor, tail); break;
+    default: status = open_vmm(registrar, descriptor, tail); break;
   }
+  if (status.ok()) id_at(*registrar, tail->mapped, &tail->mapping_id);
+  return status;
 }
 
 // A close that fails is tried once more: what is not closed keeps the peer's memory for as long as this process lives.

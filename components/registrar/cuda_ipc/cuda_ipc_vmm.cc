@@ -87,6 +87,19 @@ bool has_anything(const Tail& tail) {
   return tail.mapped != 0 || tail.reserved != 0 || tail.imported != 0 || tail.pool != nullptr;
 }
 
+// I5. What went with its context took along whatever belonged to it.
+bool is_gone(const Registrar& registrar, const Tail& tail) {
+  uint64_t now = 0;
+  return tail.mapped != 0 && tail.mapping_id != 0 && id_at(registrar, tail.mapped, &now) && now != tail.mapping_id;
+}
+
+Status forget(Tail* tail) {
+  tail->mapped = tail->reserved = 0;
+  tail->imported = 0;
+  tail->pool = nullptr;
+  return success();
+}
+
 }  // namespace
 
 Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out) {
@@ -118,10 +131,13 @@ Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
 Status close_peer(Registrar* registrar, Tail* tail) {
   if (!has_anything(*tail)) return success();
   const Current current(registrar, tail->device);
+  if (has_ended(current.result())) return forget(tail);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
+  if (is_gone(*registrar, *tail)) return forget(tail);
   while (has_anything(*tail)) {
     const char* call = "";
     const CUresult error = give_back_last(registrar->cuda, tail, &call);
+    if (has_ended(error)) return forget(tail);
     if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
   }
   return success();

@@ -222,8 +222,9 @@ PINRAIL_API pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t *pool, void *a
 PINRAIL_API pinrail_status_t pinrail_chunks_next(pinrail_chunks_t *chunks, void **addr_out, size_t *length_out);
 
 /**
- * The embedder's report to monitor "external" that a range is about to go away. Legal before init, after finalize,
- * in an allocator or a memory hook; takes no memory, logs nothing, preserves errno.
+ * The embedder's report to monitor "external" that a range is about to go away. (NULL, SIZE_MAX): everything, as before
+ * the reset of a GPU, which ends peers' mappings, too. Legal before init, after finalize, in an allocator or a memory
+ * hook; takes no memory, logs nothing, preserves errno.
  */
 PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
 

@@ -20,7 +20,11 @@
  *   dmabuf      a memfd, of ranges that begin where the allocation or mapping begins
  *   cuMemGetInfo  memory of cuMemAlloc and of pools: in use until it is freed and no process that was forked from the
  *               one that loaded this has it open by cuIpcOpenMemHandle
- *   contexts    a stack per thread; calls that need one say INVALID_CONTEXT without
+ *   contexts    a stack per thread; calls that need one say INVALID_CONTEXT without. A reset of the device, or the last
+ *               release, ends what cuMemAlloc, cuIpcOpenMemHandle and cuEventCreate made there. After a reset the
+ *               context is current where it was, and retained by whom it was; calls in it say CONTEXT_IS_DESTROYED
+ *               until somebody retains it again (seen with driver 590)
+ *   cuGetProcAddress  knows cuMemFree alone, as another function than the symbol
  *
  * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:
  * IPC calls say NOT_SUPPORTED), CUDA_DOUBLE_GRANULARITY (bytes, 2 MiB), CUDA_DOUBLE_FABRIC (set: there are fabric
@@ -62,6 +66,9 @@ size_t cuda_double_context_depth(void); /**< of the calling thread */
 size_t cuda_double_used(void);          /**< bytes allocated */
 
 int cuda_double_copies_wait(CUdeviceptr address); /**< whether SYNC_MEMOPS is set for the allocation that holds it */
+
+/** What cuGetProcAddress gives for cuMemFree. */
+CUresult cuda_double_free_by_table(CUdeviceptr address);
 
 /** Memory as if another process had allocated it at that address; its handle can be opened here. */
 CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes, CUipcMemHandle* handle_out,

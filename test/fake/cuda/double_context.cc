@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
+#include "test/fake/cuda/patchable.h"
 
 using namespace pinrail::cuda_double;
 using Lock = std::lock_guard<std::mutex>;
@@ -106,6 +107,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return call("cuDevicePrimaryCtxRetain", [&](State& in) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     ++in.primary[device].references;
+    in.primary[device].is_active = true;
     *context = &in.primary[device];
     return CUDA_SUCCESS;
   });
@@ -114,9 +116,32 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
   return call("cuDevicePrimaryCtxRelease", [&](State& in) {
     if (!is_device(device) || in.primary[device].references == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    --in.primary[device].references;
+    if (--in.primary[device].references == 0) in.end_context(device);
     return CUDA_SUCCESS;
   });
+}
+
+CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  return call("cuDevicePrimaryCtxGetState", [&](State& in) {
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    *active = in.primary[device].is_active ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+// cuDevicePrimaryCtxReset and cuCtxDestroy, see below. Who retained the context has it retained still.
+HIDDEN CUresult cuda_double_reset(CUdevice device) {
+  return call("cuDevicePrimaryCtxReset", [&](State& in) {
+    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    in.end_context(device);
+    return CUDA_SUCCESS;
+  });
+}
+
+// Primary ones are all that there are, and they are not destroyed so.
+HIDDEN CUresult cuda_double_ctx_destroy(CUcontext) {
+  return call("cuCtxDestroy", [](State&) { return CUDA_ERROR_INVALID_CONTEXT; });
 }
 
 CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
@@ -182,4 +207,16 @@ size_t cuda_double_used(void) {
   return state().used;
 }
 
+// As in the driver, what this gives may be another function than the symbol of that name.
+#undef cuGetProcAddress
+CUresult CUDAAPI cuGetProcAddress(const char* name, void** function_out, int, cuuint64_t) {
+  return call("cuGetProcAddress", [&](State&) {
+    *function_out = std::strcmp(name, "cuMemFree") == 0 ? reinterpret_cast<void*>(&cuda_double_free_by_table) : nullptr;
+    return *function_out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+  });
+}
+
 }  // extern "C"
+
+PATCHABLE("cuDevicePrimaryCtxReset_v2", "cuda_double_reset");
+PATCHABLE("cuCtxDestroy_v2", "cuda_double_ctx_destroy");

@@ -109,12 +109,9 @@ CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned flags) {
 
 CUresult CUDAAPI cuEventDestroy(CUevent event) {
   return call("cuEventDestroy", [&](State& in) {
-    if (in.events.erase(event) == 0) return CUDA_ERROR_INVALID_HANDLE;
-    if (event->descriptor >= 0) {
-      event->shared->is_destroyed = true;
-      close(event->descriptor);
-    }
-    delete event;
+    const auto found = in.events.find(event);
+    if (found == in.events.end()) return CUDA_ERROR_INVALID_HANDLE;
+    in.end(found);
     return CUDA_SUCCESS;
   });
 }

@@ -26,7 +26,7 @@ CUresult open_new(State* in, const Wire& wire, CUdeviceptr* address_out) {
     in->give_back(at);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  in->imports[at] = {wire.owner, wire.base, wire.id, wire.bytes, 1};
+  in->imports[at] = {wire.owner, wire.base, wire.id, wire.bytes, 1, contexts().back()->device, in->next_id++};
   hold_memory(wire.owner, wire.id, wire.bytes);
   *address_out = at;
   return CUDA_SUCCESS;
@@ -85,10 +85,7 @@ CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
   if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
   const auto found = in.imports.find(address);
   if (found == in.imports.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (--found->second.references != 0) return CUDA_SUCCESS;
-  in.give_back(found->first);
-  let_memory_go(found->second.owner, found->second.id);
-  in.imports.erase(found);
+  if (--found->second.references == 0) in.end(found);
   return CUDA_SUCCESS;
 }
 

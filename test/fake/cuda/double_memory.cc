@@ -6,11 +6,10 @@
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
+#include "test/fake/cuda/patchable.h"
 
 using namespace pinrail::cuda_double;
 using Lock = std::lock_guard<std::mutex>;
-
-#define HIDDEN __attribute__((visibility("hidden")))
 
 namespace {
 
@@ -213,21 +212,6 @@ CUresult CUDAAPI cuCtxSynchronize(void) {
 
 }  // extern "C"
 
-// They begin with an instruction that a jump can take the place of, on every compiler: monitors patch them.
-#if defined(__x86_64__)
-#define PATCHABLE(name, body)                                                          \
-  __asm__(".text\n\t.globl " name "\n\t.type " name ", @function\n\t.p2align 4\n" name \
-          ":\n\tmovl $0x46726565, %eax\n\tjmp " body "\n\t.size " name ", .-" name "\n")
 PATCHABLE("cuMemFree_v2", "cuda_double_mem_free");
+PATCHABLE("cuda_double_free_by_table", "cuda_double_mem_free");
 PATCHABLE("cuMemFreeAsync", "cuda_double_mem_free_async");
-PATCHABLE("cuMemUnmap", "cuda_double_mem_unmap");
-#else
-extern "C" {
-CUresult cuda_double_mem_unmap(CUdeviceptr address, size_t bytes);
-CUresult CUDAAPI cuMemFree(CUdeviceptr address) { return cuda_double_mem_free(address); }
-CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-  return cuda_double_mem_free_async(address, stream);
-}
-CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) { return cuda_double_mem_unmap(address, bytes); }
-}
-#endif

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 namespace pinrail::cuda_double {
@@ -82,7 +83,8 @@ bool State::find_range(uintptr_t address, Range* out) {
   if (holds(allocations, &own)) {
     *out = {own->first, own->second.bytes, own->second.id, own->second.device, &own->second, nullptr, 0, nullptr};
   } else if (holds(imports, &import)) {
-    *out = {import->first, import->second.bytes, foreign_id(import->second.id), 0, nullptr, nullptr, 0, nullptr};
+    *out = {import->first, import->second.bytes, import->second.local, import->second.device, nullptr, nullptr, 0,
+            nullptr};
   } else if (holds(pool_imports, &of_pool)) {
     *out = {of_pool->first, of_pool->second.bytes, foreign_id(of_pool->second.id), 0, nullptr, nullptr, 0, nullptr};
   } else if (holds(mappings, &mapping)) {
@@ -132,6 +134,36 @@ void State::end(std::map<uintptr_t, Allocation>::iterator allocation) {
   close(allocation->second.descriptor);
   give_back(allocation->first);
   allocations.erase(allocation);
+}
+
+void State::end(std::map<uintptr_t, Import>::iterator import) {
+  let_memory_go(import->second.owner, import->second.id);
+  give_back(import->first);
+  imports.erase(import);
+}
+
+// Physical memory and its mappings are the process's, and stay.
+void State::end_context(int device) {
+  primary[device].is_active = false;
+  const auto end_all = [&](auto* of_device) {
+    for (auto at = of_device->begin(); at != of_device->end();) {
+      const auto next = std::next(at);
+      if (at->second.device == device) end(at);
+      at = next;
+    }
+  };
+  end_all(&allocations);
+  end_all(&imports);
+  for (auto at = events.begin(); at != events.end();) at = (*at)->device == device ? end(at) : std::next(at);
+}
+
+std::set<CUevent>::iterator State::end(std::set<CUevent>::iterator event) {
+  if ((*event)->descriptor >= 0) {
+    (*event)->shared->is_destroyed = true;
+    close((*event)->descriptor);
+  }
+  delete *event;
+  return events.erase(event);
 }
 
 int make_memory(uint64_t id, size_t bytes) {
@@ -213,12 +245,22 @@ void wait_at_gate(State* in) {
   gate.is_waiting = false;
 }
 
+// Those about devices, contexts and pointers do not look at what is current.
+static bool uses_context(const char* function) {
+  for (const char* free : {"cuInit", "cuDevice", "cuCtxPush", "cuCtxPop", "cuCtxSet", "cuCtxGet", "cuCtxDestroy",
+                           "cuPointer", "cuGetProcAddress"}) {
+    if (std::strncmp(function, free, std::strlen(free)) == 0) return false;
+  }
+  return true;
+}
+
 CUresult enter(const char* function) {
   State& in = state();
   if (in.gate.function == function) wait_at_gate(&in);
   ++in.calls[function];
   ++in.calls["*"];
   if (!in.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (uses_context(function) && !no_context() && !contexts().back()->is_active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   const CUresult any = obey(&in, "*");
   const CUresult own = obey(&in, function);
   return own != CUDA_SUCCESS ? own : any;

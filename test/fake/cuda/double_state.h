@@ -23,6 +23,7 @@
 struct CUctx_st {
   int device = 0;
   unsigned references = 0;
+  bool is_active = false;  // from a retain to a reset, or to the last release
 };
 
 struct CUmemPoolHandle_st {
@@ -124,9 +125,11 @@ struct Range {
 struct Import {
   uint32_t owner = 0;
   uint64_t base = 0;
-  uint64_t id = 0;
+  uint64_t id = 0;  // its owner's
   size_t bytes = 0;
   unsigned references = 0;
+  int device = 0;      // in whose context it was opened
+  uint64_t local = 0;  // its id here
 };
 
 struct Order {
@@ -191,6 +194,10 @@ struct State {
   // From a device's memory: a new allocation, of the pool if there is one.
   CUresult allocate(CUdeviceptr* address_out, size_t bytes, int device, CUmemoryPool pool);
   void end(std::map<uintptr_t, Allocation>::iterator allocation);
+  void end(std::map<uintptr_t, Import>::iterator import);
+  std::set<CUevent>::iterator end(std::set<CUevent>::iterator event);  // the next one
+  // All that is in the device's primary context.
+  void end_context(int device);
 };
 
 State& state();
@@ -207,7 +214,7 @@ int fetch(const Wire& wire);
 // Whether the descriptor is of what make_memory() made; with its id and length.
 bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out);
 
-// Counts the call; what it shall answer: an order, or NOT_INITIALIZED. mutex is held.
+// Counts the call; what it shall answer: an order, NOT_INITIALIZED, or CONTEXT_IS_DESTROYED. mutex is held.
 CUresult enter(const char* function);
 
 // What most functions of the driver are: under the lock, counted, failing where the script says; then body(state).

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
+#include "test/fake/cuda/patchable.h"
 
 using namespace pinrail::cuda_double;
 using Handle = CUmemGenericAllocationHandle;
@@ -210,8 +211,8 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAc
   });
 }
 
-// cuMemUnmap leads here, see double_memory.cc.
-__attribute__((visibility("hidden"))) CUresult cuda_double_mem_unmap(CUdeviceptr address, size_t bytes) {
+// cuMemUnmap leads here, see below.
+HIDDEN CUresult cuda_double_mem_unmap(CUdeviceptr address, size_t bytes) {
   return call("cuMemUnmap", [&](State& in) {
     if (!is_made_up(in, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
     unmap_at(address, bytes);
@@ -256,3 +257,5 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(Handle* handle, void* from, CUme
 }
 
 }  // extern "C"
+
+PATCHABLE("cuMemUnmap", "cuda_double_mem_unmap");

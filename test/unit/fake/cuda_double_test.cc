@@ -68,6 +68,32 @@ TEST_F(CudaDouble, a_pointer_inside_an_allocation_tells_its_range) {
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
+TEST_F(CudaDouble, a_reset_frees_what_is_in_the_context_which_works_again_when_it_is_retained) {
+  alloc(4096);
+  CUipcMemHandle handle;
+  uint64_t id = 0;
+  ASSERT_EQ(cuda_double_foreign_alloc(1000001, 0x10000, 4096, &handle, &id), CUDA_SUCCESS);
+  CUdeviceptr mapped = 0, at = 0;
+  ASSERT_EQ(open(handle, &mapped), CUDA_SUCCESS);
+  const uint64_t mapped_id = id_of(mapped);
+  ASSERT_EQ(cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_double_used(), 0u);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+  unsigned flags = 0;
+  int active = 1;
+  ASSERT_EQ(cuDevicePrimaryCtxGetState(0, &flags, &active), CUDA_SUCCESS);
+  EXPECT_EQ(active, 0);
+  EXPECT_EQ(cuMemAlloc(&at, 4096), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+  CUcontext again = nullptr;
+  ASSERT_EQ(cuDevicePrimaryCtxRetain(&again, 0), CUDA_SUCCESS);
+  EXPECT_EQ(again, context_.get());
+  ASSERT_EQ(open(handle, &mapped), CUDA_SUCCESS);
+  EXPECT_NE(id_of(mapped), mapped_id);
+  EXPECT_EQ(cuIpcCloseMemHandle(mapped), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_double_foreign_free(1000001, 0x10000), CUDA_SUCCESS);
+}
+
 TEST_F(CudaDouble, ones_own_handle_cannot_be_opened) {
   const CUdeviceptr at = alloc(4096);
   CUipcMemHandle handle;
