@@ -32,7 +32,8 @@ constexpr bool is_changing(uint32_t version) { return (version & 1) != 0; }
 
 // Of an entry, or of its date.
 inline Line* line_of(const uint32_t* part) {
-  return reinterpret_cast<Line*>(reinterpret_cast<uintptr_t>(part) & ~uintptr_t{sizeof(Line) - 1});
+  const uintptr_t line = reinterpret_cast<uintptr_t>(part) & ~uintptr_t{sizeof(Line) - 1};
+  return reinterpret_cast<Line*>(line);  // NOLINT(performance-no-int-to-ptr): the one that it is a part of
 }
 inline uint32_t version_of(const uint32_t* part) { return load(&line_of(part)->version); }
 
