@@ -19,7 +19,7 @@ namespace pinrail::slots {
 namespace {
 
 constexpr int kTries = 3;
-constexpr uint32_t kReserved = 4096;  // slots that get memory at a time
+constexpr uint32_t kReserved = 1024;  // slots that get memory at a time
 
 }  // namespace
 
@@ -49,10 +49,11 @@ bool Exporter::open_file(const Process& self) {
 
 // Memory for those slots: where it is lacking, a write to a mapping is the process's end.
 bool Exporter::reserve(uint32_t first, uint32_t count) const {
-  const auto length = static_cast<off_t>(count * sizeof(Word));
-  const auto words = static_cast<off_t>(kHeaderBytes + first * sizeof(Word));
-  const auto holders = static_cast<off_t>(words + off_t{count_} * off_t{sizeof(Word)});
-  return posix_fallocate(file_, words, length) == 0 && posix_fallocate(file_, holders, length) == 0;
+  const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
+  const auto has_room = [&](off_t array, off_t each) {
+    return posix_fallocate(file_, array + off_t{first} * each, off_t{count} * each) == 0;
+  };
+  return has_room(words, sizeof(Word)) && has_room(holders, sizeof(Holders));
 }
 
 bool Exporter::reserve_more() {

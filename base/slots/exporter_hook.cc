@@ -11,22 +11,22 @@ void Exporter::kill_hook(uint32_t slot) {
 }
 
 uint64_t Exporter::importers_hook(uint32_t slot) const {
-  const auto seated = static_cast<uint64_t>(__builtin_popcountll(holders_[slot].load()));
+  uint64_t seated = 0;
+  for (const Word& word : holders_[slot].words) seated += static_cast<uint64_t>(__builtin_popcountll(word.load()));
   return seated + (words_[slot].load() & kImporters);
 }
 
 // The exporter alone clears seats, so that nobody sits where bits of the one before may still be set or cleared.
 void Exporter::forget_dead_hook(uint32_t slot) {
-  const uint64_t holders = is_own_ ? holders_[slot].load() : 0;
+  if (!is_own_) return;
   for (uint32_t i = 0; i < kSeats; ++i) {
-    const uint64_t bit = uint64_t{1} << i;
     Seat& seat = header_->seats[i];
     uint64_t sitter = seat.load();
-    if ((holders & bit) == 0 || sitter == kBeingCleared) continue;
+    if ((holders_[slot].of(i).load() & bit_of(i)) == 0 || sitter == kBeingCleared) continue;
     const auto pid = static_cast<uint32_t>(sitter & ((uint64_t{1} << kPidBits) - 1));
     if (sitter != 0 && is_alive_hook(pid, sitter >> kPidBits)) continue;
     if (!seat.compare_exchange_strong(sitter, kBeingCleared)) continue;
-    for (uint32_t each = 0; each < used_; ++each) holders_[each].fetch_and(~bit);
+    for (uint32_t each = 0; each < used_; ++each) holders_[each].of(i).fetch_and(~bit_of(i));
     seat.store(0);
   }
 }

@@ -60,7 +60,7 @@ void Importer::sit(const Process& self) {
     sitter_ = seat_of(self.pid, self.start);
     if (!header_->seats[i].compare_exchange_strong(nobody, sitter_)) continue;
     seat_ = &header_->seats[i];
-    bit_ = uint64_t{1} << i;
+    seat_number_ = i;
     pid_ = self.pid;
     return;
   }
@@ -77,7 +77,7 @@ bool Importer::enter(uint32_t slot, uint64_t life) {
   } catch (const std::bad_alloc&) {
     return slots::enter(&words_[slot], life);
   }
-  if ((*times)++ == 0) holders_[slot].fetch_or(bit_);
+  if ((*times)++ == 0) holders_[slot].of(seat_number_).fetch_or(bit_of(seat_number_));
   if ((words_[slot].load() & kLife) == life) return true;
   leave_locked(slot);
   return false;
@@ -93,7 +93,7 @@ void Importer::leave_locked(uint32_t slot) {
   const auto found = entered_.find(slot);
   if (--found->second != 0) return;
   entered_.erase(found);
-  holders_[slot].fetch_and(~bit_);
+  holders_[slot].of(seat_number_).fetch_and(~bit_of(seat_number_));
 }
 
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }

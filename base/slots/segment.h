@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // segment.h - how a segment of validity slots looks in its file: both sides map it.
 //
-// The header, a page; a word for each slot; a word of holders for each slot. As long as the exporter lives it has the
+// The header, a page; a word for each slot; the holders of each slot. As long as the exporter lives it has the
 // file locked (flock), in whatever namespace of pids it is. The file has its whole length from the beginning on, but
 // memory only for as many slots as were ever used: /dev/shm is small in containers.
 #ifndef PINRAIL_BASE_SLOTS_SEGMENT_H
@@ -12,9 +12,9 @@
 namespace pinrail::slots {
 
 constexpr uint32_t kMagic = 0x534c5250;
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr size_t kHeaderBytes = 4096;
-constexpr uint32_t kSeats = 64;  // bits of a word of holders
+constexpr uint32_t kSeats = 256;
 constexpr char kFolder[] = "/dev/shm/";
 constexpr char kPrefix[] = "pinrail-gpu.";  // then user.pid.start.segment, the last two in hexadecimal
 
@@ -25,6 +25,15 @@ constexpr uint64_t kBeingCleared = 1;  // no process: its pid would be 1, and it
 constexpr unsigned kPidBits = 22;      // as many as the kernel gives them
 constexpr uint64_t seat_of(uint32_t pid, uint64_t start) { return start << kPidBits | pid; }
 
+// Who has a slot's memory open: a bit for each seat.
+struct Holders {
+  static constexpr uint32_t kBits = 64;
+  Word words[kSeats / kBits];
+
+  Word& of(uint32_t seat) { return words[seat / kBits]; }
+};
+constexpr uint64_t bit_of(uint32_t seat) { return uint64_t{1} << seat % Holders::kBits; }
+
 struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths on a line of its own
   uint32_t magic, version, count, pid;
   uint64_t start, segment;
@@ -34,11 +43,13 @@ struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths on 
 static_assert(sizeof(Header) <= kHeaderBytes, "words begin at the next page");
 
 void name_segment(char* path, size_t room, uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
-constexpr size_t bytes_for(uint32_t count) { return kHeaderBytes + size_t{count} * 2 * sizeof(Word); }
+constexpr size_t bytes_for(uint32_t count) { return kHeaderBytes + size_t{count} * (sizeof(Word) + sizeof(Holders)); }
 inline Word* words_of(Header* header) {
   return reinterpret_cast<Word*>(reinterpret_cast<char*>(header) + kHeaderBytes);
 }
-inline Word* holders_of(Header* header, uint32_t count) { return words_of(header) + count; }
+inline Holders* holders_of(Header* header, uint32_t count) {
+  return reinterpret_cast<Holders*>(words_of(header) + count);
+}
 
 }  // namespace pinrail::slots
 

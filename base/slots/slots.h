@@ -6,9 +6,9 @@
 //   bits  0-15  how many importers without a seat have the memory open
 //   bit   16    dead: the memory is gone
 //   bits 17-63  generation: rises when the slot serves another allocation
-// Who has the memory open stands in a second word, a bit for each seat: a place in the segment that an importer takes
-// in its process's name, so that those of a process that crashed can be told from the others. There are 64; who comes
-// later is counted only.
+// Who has the memory open stands beside it, a bit for each seat: a place in the segment that an importer takes in its
+// process's name, so that those of a process that crashed can be told from the others. There are 256; who comes later
+// is counted only.
 //
 // Owns     Exporter: the segment, until it is destroyed. Importer: a mapping of another's.
 // Threads  all functions may run together; create, open and the destructors exclude the rest.
@@ -42,6 +42,7 @@ constexpr uint64_t kLife = ~kImporters;  // what a hit compares
 using Word = std::atomic<uint64_t>;
 
 struct Header;
+struct Holders;
 
 class Exporter {
  public:
@@ -81,7 +82,7 @@ class Exporter {
 
   Header* header_ = nullptr;
   Word* words_ = nullptr;
-  Word* holders_ = nullptr;
+  Holders* holders_ = nullptr;
   size_t bytes_ = 0;
   uint64_t segment_ = 0;
   uint32_t count_ = 0;
@@ -121,13 +122,13 @@ class Importer {
 
   Header* header_ = nullptr;
   Word* words_ = nullptr;
-  Word* holders_ = nullptr;
+  Holders* holders_ = nullptr;
   size_t bytes_ = 0;
   uint32_t count_ = 0;
   std::atomic<uint64_t>* seat_ = nullptr;  // NULL: it has none, and is counted
-  uint64_t bit_ = 0;                       // of the seat
-  uint64_t sitter_ = 0;                    // what stands in it
-  uint32_t pid_ = 0;                       // of this process
+  uint32_t seat_number_ = 0;
+  uint64_t sitter_ = 0;  // what stands in it
+  uint32_t pid_ = 0;     // of this process
   Mutex mutex_{LockRank::slots};
   std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);  // times, of whatever life
 };

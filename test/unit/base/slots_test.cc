@@ -311,7 +311,7 @@ TEST_F(Slots, a_full_folder_is_an_error_and_no_crash) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
-        if (!with_small_folder("size=160k")) return ChildAnswer{kNotAllowed};
+        if (!with_small_folder("size=280k")) return ChildAnswer{kNotAllowed};
         Exporter exporter, second;
         const Process own = self();
         const Status made = exporter.create(own, kSlots);
