@@ -208,6 +208,50 @@ TEST_P(CudaPools, another_kinds_descriptor_is_not_found) {
   EXPECT_TRUE(of_pool.end().ok());
 }
 
+CUdeviceptr attribute_start(const GpuMemory& memory) {
+  CUdeviceptr start = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, memory.at()), CUDA_SUCCESS);
+  return start;
+}
+
+TEST_P(CudaPools, the_range_is_the_allocation_and_not_what_its_pool_has_around_it) {
+  CUdeviceptr pad = 0;
+  ASSERT_EQ(cuMemAlloc(&pad, 4096), CUDA_SUCCESS);
+  {
+    const GpuMemory memory(GetParam());
+    ASSERT_NE(attribute_start(memory), memory.at());
+    pinrail_gpu_range_t range{};
+    range.size = sizeof(range);
+    ASSERT_EQ(table().identify(table().context, static_cast<char*>(memory.pointer()) + 5000, &range), PINRAIL_SUCCESS);
+    EXPECT_EQ(range.base, memory.pointer());
+    EXPECT_EQ(range.length, GpuMemory::kBytes);
+    EXPECT_EQ(once(memory), 2);
+    cuda_double_fail("cuMemGetAddressRange", 1, CUDA_ERROR_NOT_SUPPORTED, 1);
+    ASSERT_EQ(table().identify(table().context, memory.pointer(), &range), PINRAIL_SUCCESS) << "as older drivers do";
+    EXPECT_EQ(reinterpret_cast<CUdeviceptr>(range.base), attribute_start(memory));
+    cuda_double_forget();
+  }
+  ASSERT_EQ(cuMemFree(pad), CUDA_SUCCESS);
+}
+
+// Who asks spoils the program's pool, by a driver of CUDA 13.0.
+TEST_P(CudaPools, a_pool_that_was_made_without_descriptors_is_not_asked_for_one) {
+  CUmemPoolProps wanted{};
+  wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.handleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+  wanted.location = cuda_double_on(0);
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr at = 0;
+  ASSERT_EQ(cuMemPoolCreate(&pool, &wanted), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&at, GpuMemory::kBytes, pool, nullptr), CUDA_SUCCESS);
+  Slot own(table());
+  const uint64_t before = cuda_double_calls("cuMemPoolExportToShareableHandle");
+  EXPECT_TRUE(own.make(PINRAIL_KIND_GPU, at, GpuMemory::kBytes).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_EQ(cuda_double_calls("cuMemPoolExportToShareableHandle"), before);
+  ASSERT_EQ(cuMemFreeAsync(at, nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+}
+
 std::string name_of(const ::testing::TestParamInfo<pinrail_gpu_kind_t>& kind) {
   const char* const names[] = {"none", "ipc", "vmm", "fabric", "pool"};
   return names[kind.param];

@@ -127,6 +127,24 @@ TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
   EXPECT_TRUE(peer.end().ok());
 }
 
+// By its attributes it is a GPU's.
+TEST_F(CudaIpc, managed_memory_is_not_supported) {
+  CUdeviceptr managed = 0;
+  ASSERT_EQ(cuCtxPushCurrent(context_->get()), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocManaged(&managed, kOwn, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
+  auto* const pointer = reinterpret_cast<void*>(managed);
+  pinrail_gpu_range_t range{};
+  range.size = sizeof(range);
+  EXPECT_EQ(table().identify(table().context, pointer, &range), PINRAIL_ERR_NOT_SUPPORTED);
+  Slot slot(table());
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, managed, kOwn).is(PINRAIL_ERR_NOT_SUPPORTED));
+  int descriptor = -1;
+  uint64_t offset = 0;
+  EXPECT_EQ(table().export_dmabuf(table().context, pointer, kOwn, &descriptor, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(cuMemFree(managed), CUDA_SUCCESS);
+}
+
 TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {
   Slot old_one(table()), new_one(table());
   ASSERT_TRUE(open_peer(&old_one, peer_).ok());

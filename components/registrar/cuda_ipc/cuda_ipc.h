@@ -87,8 +87,11 @@ struct Tail {
 struct Found {
   pinrail_gpu_range_t range;
   pinrail_gpu_kind_t kind;
-  CUmemoryPool pool;  // of that kind
+  CUmemoryPool pool;                // of that kind
+  unsigned long long handle_types;  // that it was made with, where the driver says so: a bit each
 };
+
+constexpr unsigned long long kDescriptorType = 1;  // a number, for what the driver says are bits
 
 // The device's primary context, current while this lives. (Not a lock: each thread has its own stack of contexts.)
 class Current {
@@ -121,6 +124,8 @@ Status look_up(Registrar* registrar, const void* addr, Found* found_out);
 bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out);
 // The GPU where it lies; 0 where the driver does not say.
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
+// Whether it moves between host and GPU.
+bool is_managed(const Registrar& registrar, CUdeviceptr pointer);
 
 // cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds beyond cuMemAlloc's. The context is current. export_...: the driver's
 // part of the block, and the descriptor, which is the caller's, -1: none. open_...: into the tail, as far as it came.

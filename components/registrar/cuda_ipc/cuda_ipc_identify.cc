@@ -7,7 +7,7 @@ namespace {
 
 // Numbers, for older headers lack the names.
 constexpr auto kMemoryBlockId = static_cast<CUpointer_attribute>(20);
-constexpr uint64_t kDescriptorType = 1, kFabricType = 8;
+constexpr uint64_t kFabricType = 8;
 
 struct Plain {
   unsigned type = 0;
@@ -53,19 +53,34 @@ Status ask_mapping(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   return success();
 }
 
-// Not cuMemAlloc's, or that of a driver without IPC: then as the driver sees it when it is asked for a handle.
+// Of an allocation from a pool the attributes may tell the addresses that lie ready for the pool, as they tell what was
+// reserved around a mapping. A driver that tells no range of pools' memory is believed about the attributes.
+Status ask_pooled(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
+  Plain told = *plain;
+  const CUresult error = address_range(registrar, pointer, &told);
+  const bool is_told = error == CUDA_SUCCESS && told.base != 0 && told.length != 0;
+  if (is_told) *plain = told;
+  const bool is_unknown = error == CUDA_SUCCESS || error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE ||
+                          error == CUDA_ERROR_NOT_SUPPORTED;
+  return is_unknown ? success() : status_of(*registrar, "cuMemGetAddressRange", error);
+}
+
+// Not cuMemAlloc's, or that of a driver without IPC: then as the driver sees it when it is asked for a handle. Managed
+// memory is a GPU's by the attributes, and moves: no other process and no device can have it.
 Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Found* found) {
-  unsigned long long types = 0;
-  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES};
-  void* values[] = {&found->pool, &types};
-  const CUresult error = registrar->cuda.cuPointerGetAttributes(2, names, values, pointer);
+  unsigned managed = 0;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+                                 CU_POINTER_ATTRIBUTE_IS_MANAGED};
+  void* values[] = {&found->pool, &found->handle_types, &managed};
+  const CUresult error = registrar->cuda.cuPointerGetAttributes(3, names, values, pointer);
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttributes", error);
+  if (managed != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if (found->pool != nullptr) {
     found->kind = PINRAIL_GPU_POOL;
-    return success();
+    return ask_pooled(registrar, pointer, plain);
   }
-  if ((types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
-  if ((types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;  // blocks do not leave the machine
+  if ((found->handle_types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
+  if ((found->handle_types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;  // blocks do not leave the machine
   return ask_mapping(registrar, pointer, plain);
 }
 
@@ -86,6 +101,13 @@ int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
   void* value = &device;
   const CUresult error = registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer);
   return error == CUDA_SUCCESS && device >= 0 && device < registrar.device_count ? device : 0;
+}
+
+bool is_managed(const Registrar& registrar, CUdeviceptr pointer) {
+  unsigned managed = 0;
+  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_IS_MANAGED;
+  void* value = &managed;
+  return registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) == CUDA_SUCCESS && managed != 0;
 }
 
 Status look_up(Registrar* registrar, const void* addr, Found* found_out) {

@@ -220,11 +220,13 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
   });
 }
 
-// The driver makes one of the very range. What is copied there by the CPU is there before a device may read it.
+// The driver makes one of the very range; that of CUDA 13 may crash over managed memory. What is copied there by the
+// CPU is there before a device may read it.
 pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out) {
   auto* registrar = static_cast<Registrar*>(context);
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
   if (getpid() != registrar->process || !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (is_managed(*registrar, pointer)) return PINRAIL_ERR_NOT_SUPPORTED;
   const Current current(registrar, device_of_pointer(*registrar, pointer));
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
   make_copies_wait(*registrar, pointer);

@@ -13,6 +13,9 @@
  *   VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is the
  *               reservation, and cuMemGetAddressRange tells the mapping, as cuda.h says. Fabric handles: NOT_PERMITTED,
  *               as without an IMEX channel
+ *   pools       the attributes tell a range around the allocation, cuMemGetAddressRange the allocation. One that
+ *               refused a handle of a type that it was not made with aborts when it is destroyed, as CUDA 13.0 crashes
+ *   managed     is a GPU's by the attributes, has no handle, and aborts who asks for its dmabuf
  *   streams     any value names one; whatever is put on it is done at once, unless a script says that it works. Copies
  *               wait in the caller until the stream is done and what it waits for is
  *   events      shared memory; one's own handle: INVALID_CONTEXT. One whose owner destroyed it: ILLEGAL_ADDRESS, where

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
@@ -20,13 +21,24 @@ bool is_narrow(CUpointer_attribute attribute) {
          attribute == CU_POINTER_ATTRIBUTE_IS_MANAGED || attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
 }
 
-// Of physical memory: what it may be exported as. Memory of cuMemAlloc has no such handle.
+bool is_pooled(const Range& range) { return range.own != nullptr && range.own->pool != nullptr; }
+bool is_managed(const Range& range) { return range.own != nullptr && range.own->managed; }
+
+// Of physical memory and pools: what it may be exported as. Memory of cuMemAlloc has no such handle.
 uint64_t handle_types(const Range& range) {
+  if (is_pooled(range)) return uint64_t{range.own->pool->properties.handleTypes};
   return range.physical != nullptr ? uint64_t{range.physical->properties.requestedHandleTypes} : 0;
 }
 
 bool is_legacy(const State& in, const Range& range) {
-  return in.has_ipc && range.physical == nullptr && (range.own == nullptr || range.own->pool == nullptr);
+  return in.has_ipc && range.physical == nullptr && !is_pooled(range) && !is_managed(range);
+}
+
+// What cuda.h calls the mappable range: of pools' memory, more than the allocation.
+uintptr_t mappable_from(const Range& range) { return is_pooled(range) ? range.base & ~(kGranularity - 1) : range.base; }
+size_t mappable_bytes(const Range& range) {
+  const uintptr_t end = range.base + range.bytes;
+  return (is_pooled(range) ? (end + kGranularity - 1) & ~(kGranularity - 1) : end) - mappable_from(range);
 }
 
 CUresult attribute_of(State* in, const Range& range, CUpointer_attribute attribute, void* data) {
@@ -35,9 +47,9 @@ CUresult attribute_of(State* in, const Range& range, CUpointer_attribute attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *static_cast<unsigned*>(data) = CU_MEMORYTYPE_DEVICE; break;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<unsigned long long*>(data) = range.id; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *static_cast<int*>(data) = range.device; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(data) = range.base; break;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(data) = range.bytes; break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<unsigned*>(data) = 0; break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(data) = mappable_from(range); break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(data) = mappable_bytes(range); break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *static_cast<unsigned*>(data) = is_managed(range) ? 1 : 0; break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *static_cast<int*>(data) = is_legacy(*in, range); break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *static_cast<uint64_t*>(data) = handle_types(range); break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -97,6 +109,17 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   if (entered != CUDA_SUCCESS) return entered;
   if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
   return state().allocate(address, bytes, contexts().back()->device, nullptr);
+}
+
+CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  Lock lock(state().mutex);
+  const CUresult entered = enter("cuMemAllocManaged");
+  if (entered != CUDA_SUCCESS) return entered;
+  if (flags != CU_MEM_ATTACH_GLOBAL) return CUDA_ERROR_INVALID_VALUE;
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  const CUresult made = state().allocate(address, bytes, contexts().back()->device, nullptr);
+  if (made == CUDA_SUCCESS) state().allocations.at(*address).managed = true;
+  return made;
 }
 
 // cuMemFree_v2 and cuMemFreeAsync lead here, see below.
@@ -196,6 +219,7 @@ CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address
   if (!in.find_range(address, &range) || (range.own == nullptr && range.mapping == nullptr)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (is_managed(range)) std::abort();  // CUDA 13 crashes here, too
   const bool mapped = range.mapping != nullptr;
   const uintptr_t base = mapped ? range.mapped_at : range.base;
   if (bytes > base + round_up(mapped ? range.mapping->bytes : range.bytes) - address) return CUDA_ERROR_INVALID_VALUE;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
@@ -18,7 +19,9 @@ CUresult check_properties(const State& in, const CUmemPoolProps* wanted) {
   if (wanted == nullptr || wanted->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
   if (wanted->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
   if (wanted->location.id < 0 || wanted->location.id >= in.devices) return CUDA_ERROR_INVALID_DEVICE;
-  if (wanted->handleTypes == CU_MEM_HANDLE_TYPE_FABRIC) return CUDA_ERROR_NOT_PERMITTED;
+  if (wanted->handleTypes == CU_MEM_HANDLE_TYPE_FABRIC) {
+    return in.has_fabric ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+  }
   const bool known =
       wanted->handleTypes == CU_MEM_HANDLE_TYPE_NONE || wanted->handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return known ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
@@ -28,7 +31,7 @@ CUresult make_pool(State* in, const CUmemPoolProps& wanted, CUmemoryPool* pool_o
   const uint64_t id = in->next_id++;
   const int descriptor = make_memory(id, kGrain);  // what stands for the pool, when it is exported
   if (descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  *pool_out = new CUmemPoolHandle_st{wanted, id, descriptor, false};
+  *pool_out = new CUmemPoolHandle_st{wanted, id, descriptor, false, false};
   in->pools.insert(*pool_out);
   return CUDA_SUCCESS;
 }
@@ -73,6 +76,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* wante
 CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool) {
   return call("cuMemPoolDestroy", [&](State& in) {
     if (in.pools.erase(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (pool->is_spoilt) std::abort();  // CUDA 13.0 crashes here, too
     for (auto& each : in.allocations) {
       if (each.second.pool == pool) each.second.pool = in.default_pools[0];
     }
@@ -108,7 +112,10 @@ CUresult CUDAAPI cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool poo
   return call("cuMemPoolExportToShareableHandle", [&](State& in) {
     const bool sane = is_pool(in, pool) && !pool->imported && flags == 0 &&
                       type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && pool->properties.handleTypes == type;
-    if (!sane) return CUDA_ERROR_INVALID_VALUE;
+    if (!sane) {
+      if (is_pool(in, pool)) pool->is_spoilt = true;
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     const int copied = fcntl(pool->descriptor, F_DUPFD_CLOEXEC, 0);
     if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     *static_cast<int*>(handle) = copied;
@@ -131,7 +138,7 @@ CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* fr
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = type;
     properties.location = cuda_double_on(0);
-    *pool = new CUmemPoolHandle_st{properties, id, copied, true};
+    *pool = new CUmemPoolHandle_st{properties, id, copied, true, false};
     in.pools.insert(*pool);
     return CUDA_SUCCESS;
   });

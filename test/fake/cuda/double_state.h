@@ -31,6 +31,7 @@ struct CUmemPoolHandle_st {
   uint64_t id = 0;
   int descriptor = -1;  // what is exported of it
   bool imported = false;
+  bool is_spoilt = false;  // was asked for a handle that it was not made with
 };
 
 namespace pinrail::cuda_double {
@@ -84,6 +85,7 @@ struct Allocation {
   int device = 0;
   bool exported = false;
   bool sync_memops = false;
+  bool managed = false;
   CUmemoryPool pool = nullptr;  // stream-ordered: where it came from
 };
 
