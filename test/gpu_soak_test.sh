@@ -15,6 +15,7 @@ check() {
   esac
 }
 for mode in 1 2 3 4; do check --mode $mode; done
+check --mode 4 --unit 32768
 for kind in vmm pool; do
   for mode in 1 4; do check --mode $mode --kind $kind; done
 done
@@ -22,7 +23,7 @@ for mode in 1 4; do check --mode $mode --kind pool --free defer; done
 if [ "$(uname -m)" = x86_64 ]; then
   for kind in ipc vmm pool; do check --mode 3 --monitor cuda --kind $kind; done
 fi
-for wrong in "--mode 5" "--rounds x" "--rounds" "--kind x" "--free x" "--what"; do
+for wrong in "--mode 5" "--rounds x" "--rounds" "--kind x" "--free x" "--unit 100" "--what"; do
   code=0
   # shellcheck disable=SC2086 # two words
   $soak $wrong >/dev/null 2>&1 || code=$?
@@ -39,10 +40,16 @@ expect() {
 story=$(timeout 120 test/gpu/story --double --peek)
 expect story "$story" '"record_event": 0, "open_event": 0, "wait_for_event": 0, "destroy_event": 0,'
 expect story "$story" '"open_second_while_first_is_open": 208, "the_old_mapping_shows": 1'
-expect story "$story" '"neighbour_shows": 3, "second_shows_still": 2}'
+expect story "$story" '"neighbour_shows": 3, "second_shows_still": 2, "close_neighbour": 0, "second_shows_alone": 2,'
+large=$(timeout 120 test/gpu/story --double --large)
+expect "story --large" "$large" '"neighbours_are_apart": 8388608,'
+kinds=$(timeout 120 test/gpu/kinds --double)
+expect kinds "$kinds" '{"ipc": {"bytes": 32768, "attributes": 0, "legacy": 1, "handle_types": 0,'
+expect kinds "$kinds" '"pool": {"bytes": 32768, "attributes": 0, "legacy": 0, "handle_types": 1, "has_pool": true,'
+expect kinds "$kinds" '"both_are_right": true, "close_first": 0, "second_is_right_still": true, "close_second": 0}}'
 figures=$(timeout 120 test/gpu/figures --double)
 expect figures "$figures" '"free_at_once": 0, "released_ms": '
-for program in story figures; do
+for program in story figures kinds; do
   code=0
   test/gpu/$program --what >/dev/null 2>&1 || code=$?
   [ $code = 2 ] || { echo "gpu_soak_test: $program --what exits with $code" >&2; exit 1; }

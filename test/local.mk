@@ -416,7 +416,7 @@ test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_
 test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
 check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story \
-	test/gpu/figures test/gpu/hit_cost
+	test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu_soak_test.sh
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
@@ -486,6 +486,11 @@ test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc 
 test_gpu_story_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
+test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc \
+	test/gpu/contents.h test/gpu/house.h
+test_gpu_kinds_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
+test_gpu_kinds_LDADD = libpinrail.la
+EXTRA_test_gpu_kinds_DEPENDENCIES = test/fake/libcuda.la
 test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/house.h
 test_gpu_figures_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_figures_LDADD = libpinrail.la

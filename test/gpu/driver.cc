@@ -30,7 +30,9 @@ bool Driver::load(bool is_double, const char** why_out) {
               PINRAIL_LOOK_UP(unmap, cuMemUnmap) && PINRAIL_LOOK_UP(set_access, cuMemSetAccess) &&
               PINRAIL_LOOK_UP(create_pool, cuMemPoolCreate) && PINRAIL_LOOK_UP(destroy_pool, cuMemPoolDestroy) &&
               PINRAIL_LOOK_UP(alloc_from_pool, cuMemAllocFromPoolAsync) &&
-              PINRAIL_LOOK_UP(free_async, cuMemFreeAsync) && PINRAIL_LOOK_UP(wait, cuStreamSynchronize);
+              PINRAIL_LOOK_UP(free_async, cuMemFreeAsync) && PINRAIL_LOOK_UP(wait, cuStreamSynchronize) &&
+              PINRAIL_LOOK_UP(pop, cuCtxPopCurrent) && PINRAIL_LOOK_UP(attributes, cuPointerGetAttributes) &&
+              PINRAIL_LOOK_UP(attribute, cuPointerGetAttribute) && PINRAIL_LOOK_UP(range, cuMemGetAddressRange);
   has_events = PINRAIL_LOOK_UP(create_event, cuEventCreate) && PINRAIL_LOOK_UP(destroy_event, cuEventDestroy) &&
                PINRAIL_LOOK_UP(record, cuEventRecord) && PINRAIL_LOOK_UP(wait_for, cuStreamWaitEvent) &&
                PINRAIL_LOOK_UP(get_event_handle, cuIpcGetEventHandle) &&

@@ -25,6 +25,10 @@ struct Driver {
   decltype(&::cuIpcOpenMemHandle) open = nullptr;
   decltype(&::cuIpcCloseMemHandle) close = nullptr;
   // Of drivers that are not too old; NULL: not there.
+  decltype(&::cuCtxPopCurrent) pop = nullptr;
+  decltype(&::cuPointerGetAttributes) attributes = nullptr;
+  decltype(&::cuPointerGetAttribute) attribute = nullptr;
+  decltype(&::cuMemGetAddressRange) range = nullptr;
   decltype(&::cuMemGetAllocationGranularity) granularity = nullptr;
   decltype(&::cuMemCreate) create = nullptr;
   decltype(&::cuMemRelease) release = nullptr;

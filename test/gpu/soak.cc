@@ -20,8 +20,7 @@ using namespace pinrail::gpu_test;
 
 namespace {
 
-constexpr size_t kUnit = size_t{16} << 10;  // at least; physical memory comes in larger pieces
-constexpr int64_t kLimitUnits = 8;          // of modes 2 and 4: two of the largest
+constexpr int64_t kLimitUnits = 8;  // of modes 2 and 4: two of the largest
 
 // What the exporter sends, and 0 bytes at the end.
 struct Message {
@@ -83,7 +82,7 @@ struct Exporter {
     constexpr size_t kUnits[] = {2, 2, 1, 4, 2, 4, 3};
     const size_t which = round % (sizeof(kUnits) / sizeof(kUnits[0]));
     const size_t more = which == 4 ? std::max(memory.unit(), size_t{4096}) : 0;
-    return kUnits[which] * std::max(memory.unit(), kUnit) + more;
+    return kUnits[which] * std::max(memory.unit(), options.unit) + more;
   }
 
   bool shift(uint64_t round) {
@@ -160,7 +159,7 @@ bool look(pinrail_mpool_t* pool, const Message& message, std::vector<uint64_t>* 
 bool import_all(const Driver& driver, const SoakOptions& options, int socket, Figures* figures) {
   Memory kind(driver, options.kind);  // what the exporter has
   if (!kind.start()) return false;
-  const auto limit = kLimitUnits * static_cast<int64_t>(std::max(kind.unit(), kUnit));
+  const auto limit = kLimitUnits * static_cast<int64_t>(std::max(kind.unit(), options.unit));
   const int before = open_descriptors();
   const bool keep = options.mode >= 3, limited = options.mode % 2 == 0;
   pinrail_mpool_t* pool = make_pool("rgpusm", keep ? 1 : 0, limited ? limit : 0);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kUsage[] =
     "Usage: soak [--double] [--mode 1|2|3|4] [--rounds N] [--kind ipc|vmm|pool] [--monitor NAME]\n"
-    "            [--free notify|defer]\n"
+    "            [--free notify|defer] [--unit BYTES]\n"
     "Two processes: one allocates GPU memory, exports and frees it in a loop, at the same address, smaller, larger "
     "and\n"
     "shifted; the other opens it through rgpusm and compares every byte.\n"
@@ -22,6 +22,8 @@ constexpr char kUsage[] =
     "  --monitor NAME  how the exporter learns of frees: external (default; every other one is reported) or cuda\n"
     "  --free NAME     what a free that the exporter sees does: notify peers (default), or wait until they have\n"
     "                  closed; then each free is reported\n"
+    "  --unit BYTES    what lengths are multiples of, 16384; 2097152: the driver has a block of its own for each "
+    "allocation\n"
     "The last line: soak: N rounds, N bytes verified, N stale, N open handles left. Exit: 0 no stale byte and no "
     "handle\n"
     "left; 1 otherwise; 2 usage; 77 no driver here, or not that kind.\n";
@@ -70,6 +72,11 @@ bool read_options(int argc, char** argv, SoakOptions* options, int* exit_out) {
     } else if (std::strcmp(name, "--rounds") == 0) {
       if (!number(text, 1, UINT32_MAX, &value)) return fail("--rounds is a number from 1 on, not ", text, exit_out);
       options->rounds = value;
+    } else if (std::strcmp(name, "--unit") == 0) {
+      if (!number(text, 16384, 1 << 30, &value) || value % 16384 != 0) {
+        return fail("--unit is a multiple of 16384 up to 1 GiB, not ", text, exit_out);
+      }
+      options->unit = value;
     } else if (std::strcmp(name, "--kind") == 0) {
       if (!kind_of(text, &options->kind)) return fail("--kind is ipc, vmm or pool, not ", text, exit_out);
       options->kind_name = text;

@@ -3,6 +3,7 @@
 #ifndef PINRAIL_TEST_GPU_SOAK_OPTIONS_H
 #define PINRAIL_TEST_GPU_SOAK_OPTIONS_H
 
+#include <cstddef>
 #include <cstdint>
 
 #include "test/gpu/memory.h"
@@ -15,6 +16,7 @@ struct SoakOptions {
   Kind kind = Kind::ipc;
   const char* kind_name = "ipc";
   uint64_t rounds = 100000;
+  size_t unit = size_t{16} << 10;  // bytes that lengths are multiples of; physical memory comes in larger pieces
   const char* monitor = "external";
   const char* free = "notify";
   bool defers() const { return *free == 'd'; }

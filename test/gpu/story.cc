@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // story - what the driver does when memory that a peer has open is freed and its address given out again: 32 KiB freed,
-// 64 KiB allocated, the old mapping still open; when two small allocations are open at a time; and whether
-// an event of one process can be waited for in the other. Two processes;
-// prints one JSON object. Errors are the driver's numbers, 0: none.
-//   story [--double] [--peek]
-//   --double  the driver double      --peek  also reads through the mapping of what was freed, which CUDA leaves
-//                                    undefined: what comes after that may be spoilt
+// 64 KiB allocated, the old mapping still open; when two allocations are open at a time, and when one of them is
+// closed; and whether an event of one process can be waited for in the other. Two processes; prints one JSON object.
+// Errors are the driver's numbers, 0: none.
+//   story [--double] [--large] [--peek]
+//   --double  the driver double      --large  4 MiB and 8 MiB: the driver takes what is small from a larger block
+//   --peek    also reads through the mapping of what was freed, which CUDA leaves undefined: what comes after that may
+//             be spoilt
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@ using namespace pinrail::gpu_test;
 
 namespace {
 
-constexpr size_t kFirst = 32 << 10, kSecond = 64 << 10;
+size_t first_bytes = size_t{32} << 10;  // the second one has twice as many
 constexpr char kGo = 'g';
 
 struct Told {
@@ -75,9 +76,9 @@ int tell(const Driver& driver, int socket) {
   const char* why = "";
   Told first{}, second{}, third{};
   if (!driver.start(&why)) return 77;
-  const bool well = show_event(driver, socket) && show(driver, socket, 1, kFirst, &first) &&
-                    driver.free(first.base) == CUDA_SUCCESS && show(driver, socket, 2, kSecond, &second) &&
-                    show(driver, socket, 3, kFirst, &third) && driver.free(second.base) == CUDA_SUCCESS &&
+  const bool well = show_event(driver, socket) && show(driver, socket, 1, first_bytes, &first) &&
+                    driver.free(first.base) == CUDA_SUCCESS && show(driver, socket, 2, 2 * first_bytes, &second) &&
+                    show(driver, socket, 3, first_bytes, &third) && driver.free(second.base) == CUDA_SUCCESS &&
                     driver.free(third.base) == CUDA_SUCCESS;
   return well ? 0 : 1;
 }
@@ -97,8 +98,8 @@ struct Mapping {
   }
   // Which of the three is seen there; 0: none of them, -1: it cannot be read.
   int shows() const {
-    std::vector<uint64_t> words(kFirst / sizeof(uint64_t));
-    if (result != CUDA_SUCCESS || driver.read(words.data(), at, kFirst) != CUDA_SUCCESS) return -1;
+    std::vector<uint64_t> words(first_bytes / sizeof(uint64_t));
+    if (result != CUDA_SUCCESS || driver.read(words.data(), at, first_bytes) != CUDA_SUCCESS) return -1;
     for (int number = 1; number <= 3; ++number) {
       if (strangers(words, static_cast<uint64_t>(number), 0) == 0) return number;
     }
@@ -140,10 +141,12 @@ int listen(const Driver& driver, int socket, bool peek) {
   if (!send_all(socket, &kGo, 1) || !receive_all(socket, &third, sizeof(third))) return 1;
   Mapping neighbour(driver, third);
   std::printf(
-      "\"neighbours_are_apart\": %lld, \"open_neighbour\": %d, \"neighbour_shows\": %d, \"second_shows_still\": %d}\n",
+      "\"neighbours_are_apart\": %lld, \"open_neighbour\": %d, \"neighbour_shows\": %d, \"second_shows_still\": %d, ",
       static_cast<long long>(third.base - second.base), neighbour.result, neighbour.shows(), new_one.shows());
-  neighbour.close();
-  new_one.close();
+  const CUresult closed_neighbour = neighbour.close();
+  const int shows_alone = new_one.shows();
+  std::printf("\"close_neighbour\": %d, \"second_shows_alone\": %d, \"close_second\": %d}\n", closed_neighbour,
+              shows_alone, new_one.close());
   return send_all(socket, &kGo, 1) ? 0 : 1;
 }
 
@@ -158,8 +161,10 @@ int main(int argc, char** argv) {
       is_double = true;
     } else if (std::strcmp(argv[i], "--peek") == 0) {
       peek = true;
+    } else if (std::strcmp(argv[i], "--large") == 0) {
+      first_bytes = size_t{4} << 20;
     } else {
-      std::fprintf(stderr, "story: unknown option %s\nusage: story [--double] [--peek]\n", argv[i]);
+      std::fprintf(stderr, "story: unknown option %s\nusage: story [--double] [--large] [--peek]\n", argv[i]);
       return 2;
     }
   }
