@@ -131,18 +131,33 @@ TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
 TEST_F(CudaIpc, managed_memory_is_not_supported) {
   CUdeviceptr managed = 0;
   ASSERT_EQ(cuCtxPushCurrent(context_->get()), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemAllocManaged(&managed, kOwn, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAllocManaged(&managed, GpuMemory::kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
   auto* const pointer = reinterpret_cast<void*>(managed);
   pinrail_gpu_range_t range{};
   range.size = sizeof(range);
   EXPECT_EQ(table().identify(table().context, pointer, &range), PINRAIL_ERR_NOT_SUPPORTED);
   Slot slot(table());
-  EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, managed, kOwn).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, managed, GpuMemory::kBytes).is(PINRAIL_ERR_NOT_SUPPORTED));
   int descriptor = -1;
   uint64_t offset = 0;
-  EXPECT_EQ(table().export_dmabuf(table().context, pointer, kOwn, &descriptor, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(table().export_dmabuf(table().context, pointer, GpuMemory::kBytes, &descriptor, &offset),
+            PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(cuMemFree(managed), CUDA_SUCCESS);
+}
+
+TEST_F(CudaIpc, a_handle_that_is_no_good_value_is_not_found_if_its_GPU_is_here) {
+  Slot slot(table());
+  pinrail_gpu_handle_t block = peer_;
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_INVALID_VALUE, 1);
+  EXPECT_TRUE(open_peer(&slot, block).is(PINRAIL_ERR_ERROR)) << "its GPU is not seen";
+  CUuuid here{};
+  EXPECT_EQ(cuDeviceGetUuid(&here, 0), CUDA_SUCCESS);
+  std::memcpy(block.device, here.bytes, sizeof(block.device));
+  EXPECT_TRUE(open_peer(&slot, block).is(PINRAIL_ERR_NOT_FOUND));
+  cuda_double_forget();
+  ASSERT_TRUE(open_peer(&slot, block).ok());
+  EXPECT_TRUE(slot.end().ok());
 }
 
 TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {

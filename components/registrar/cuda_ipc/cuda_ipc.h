@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -117,6 +118,11 @@ constexpr bool has_ended(CUresult error) {
 
 // What an error of the driver is here; says it, with what was asked of the driver, unless it is an everyday one.
 Status status_of(const Registrar& registrar, const char* call, CUresult error);
+
+// Whether a peer's memory is mapped for the GPU where it lies.
+inline bool is_where_it_lies(const Registrar& registrar, const Tail& tail) {
+  return std::memcmp(registrar.uuids[tail.device], tail.block.device, sizeof(tail.block.device)) == 0;
+}
 
 // cuda_ipc_identify.cc. NOT_FOUND: it is no GPU memory; NOT_SUPPORTED: of this kind the driver tells too little.
 Status look_up(Registrar* registrar, const void* addr, Found* found_out);

@@ -11,7 +11,7 @@ constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 // Where it lies it is accessible; for another GPU that has to be asked for.
 CUresult allow_access(const Registrar& registrar, const Tail& tail) {
-  if (std::memcmp(registrar.uuids[tail.device], tail.block.device, sizeof(tail.block.device)) == 0) return CUDA_SUCCESS;
+  if (is_where_it_lies(registrar, tail)) return CUDA_SUCCESS;
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = tail.device;

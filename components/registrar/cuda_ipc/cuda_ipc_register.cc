@@ -101,11 +101,13 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   return success();
 }
 
+// A handle whose memory is gone is no good value to drivers; nor is one of a GPU that this process does not see.
 Status open_ipc(Registrar* registrar, Tail* tail) {
   CUipcMemHandle handle;
   std::memcpy(&handle, tail->block.driver, sizeof(handle));
   const CUresult error = registrar->cuda.cuIpcOpenMemHandle(&tail->mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (error != CUDA_SUCCESS) tail->mapped = 0;
+  if (error == CUDA_ERROR_INVALID_VALUE && is_where_it_lies(*registrar, *tail)) return PINRAIL_ERR_NOT_FOUND;
   return status_of(*registrar, "cuIpcOpenMemHandle", error);
 }
 
