@@ -415,9 +415,8 @@ test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_
 	test/conform/registrar_subject.cc test/support/skip_main.cc
 test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
-check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu/soak test/gpu/story \
-	test/gpu/figures test/gpu/kinds test/gpu/hit_cost
-TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm test/gpu_soak_test.sh
+check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm
+TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/base/descriptors_test
@@ -475,6 +474,10 @@ test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.
 test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_house.h
 test_conform_gpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+endif
+# They need no GoogleTest: a machine with a GPU may lack it.
+check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
+TESTS += test/gpu_soak_test.sh
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
 	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/house.h
 test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
@@ -497,5 +500,4 @@ test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
-endif
 endif
