@@ -73,17 +73,22 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         register_remote,
                                         ft_event};
 
-// May be done again: a child of the child may find it half done.
+// release: nothing that was written before may be missing where this stands. Pairs with the fork that a child's child
+// comes from: it has the memory as it was at some time.
+template <typename T>
+void store_release(T* at, T value) {
+  __atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+
+// May be done again: a child of the child may find it half done. So what was is noted, then marked, and only then gone.
 void make_inert(pinrail_mpool* pool) {
   if (!is_inherited(pool)) {
     pool->former_module = pool->module;
-    std::atomic_thread_fence(std::memory_order_release);  // for that child: what was is noted, then marked, then gone
-    pool->former_ops = pool->ops;
-    std::atomic_thread_fence(std::memory_order_release);
+    store_release(&pool->former_ops, pool->ops);
   }
-  pool->shortcut = {};
-  pool->ops = &kInert;
-  pool->module = pool;
+  pool->shortcut = {};  // nothing is to be kept of it: it may be gone at any time
+  store_release(&pool->ops, &kInert);
+  store_release<void*>(&pool->module, pool);
 }
 
 Mutex forking{LockRank::fork};            // held while components come or go, and while a process is copied

@@ -50,6 +50,7 @@ Context* make_context() {
   return context;
 }
 
+#if PINRAIL_CAN_PATCH
 // Whether this is the first open in a forked child. True once for each fork that inherited a context.
 bool is_first_in_child() {
   bool is_first = false;
@@ -58,6 +59,7 @@ bool is_first_in_child() {
   }
   return is_first;
 }
+#endif
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 #if PINRAIL_CAN_PATCH
