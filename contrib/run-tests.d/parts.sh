@@ -31,8 +31,9 @@ part_bare() {
 
 part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
-  build tsan --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
-  mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/conform/grdma' 'test/integrity/*')
+  build tsan --enable-werror --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
+  mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/conform/grdma' 'test/conform/gpu_events' \
+    'test/conform/gpu_locks' 'test/conform/gpu_restart' 'test/integrity/*')
   check tsan "${tests[@]}"
 }
 
