@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Order between the streams of two processes: the owner of GPU memory records, its peer waits and then reads. Over the
 // driver double, whose streams work for as long as a test says.
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -90,74 +87,24 @@ class Reader {
   pinrail_handle_t handle_{};
 };
 
-int serve_peer(int socket) {
+using Fellow = Peer<Order, Answer>;
+
+int live_as_reader(int socket) {
   {
     const House house(without_threads());
     Reader reader;
-    Order order;
-    while (recv(socket, &order, sizeof(order), MSG_WAITALL) == ssize_t{sizeof(order)}) {
-      const Answer answer = reader.obey(order);
-      if (send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) != ssize_t{sizeof(answer)}) return 1;
-    }
+    if (!Fellow::serve(socket, [&](const Order& order) { return reader.obey(order); })) return 1;
   }
   const bool clean = cuda_double_open_handles() + cuda_double_open_events() == 0;
   return clean && !testing::Test::HasFailure() ? 0 : 1;
 }
+const Fellow& peer = Fellow::for_all_tests(live_as_reader);
 
-// Forked before anything else, for the driver does not survive a fork; one for all tests.
-class Peer : public ::testing::Environment {
- public:
-  void SetUp() override {
-    int ends[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    child_ = fork();
-    ASSERT_GE(child_, 0);
-    if (child_ == 0) {
-      ::close(ends[0]);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      _exit(serve_peer(ends[1]));
-    }
-    ::close(ends[1]);
-    socket_ = ends[0];
-  }
-  void TearDown() override {
-    ::close(socket_);
-    int how = -1;
-    EXPECT_EQ(waitpid(child_, &how, 0), child_);
-    EXPECT_EQ(how, 0) << "of the peer";
-  }
-  void begin(Task task, const pinrail_gpu_handle_t& block, uint32_t nth = 0) const {
-    const Order order{task, nth, block};
-    EXPECT_EQ(send(socket_, &order, sizeof(order), MSG_NOSIGNAL), ssize_t{sizeof(order)});
-  }
-  Answer end() const {
-    Answer answer{};
-    answer.status = PINRAIL_ERR_ERROR;
-    EXPECT_EQ(recv(socket_, &answer, sizeof(answer), MSG_WAITALL), ssize_t{sizeof(answer)});
-    return answer;
-  }
-  Answer done(Task task, const pinrail_gpu_handle_t& block = {}, uint32_t nth = 0) const {
-    begin(task, block, nth);
-    return end();
-  }
-  // Looks for a while. That it has not is true however long one looks.
-  bool has_answered() const {
-    pollfd ready{socket_, POLLIN, 0};
-    return poll(&ready, 1, 30) != 0;
-  }
-
- private:
-  pid_t child_ = -1;
-  int socket_ = -1;
-};
-const Peer& peer() {
-  static Peer* const only = new Peer;
-  return *only;
+Answer done(Task task, const pinrail_gpu_handle_t& block = {}, uint32_t nth = 0) {
+  return peer.done({task, nth, block});
 }
-const auto* const added = ::testing::AddGlobalTestEnvironment(const_cast<Peer*>(&peer()));
-
 void expect_done(Task task, const pinrail_gpu_handle_t& block = {}) {
-  EXPECT_EQ(peer().done(task, block).status, PINRAIL_SUCCESS) << static_cast<int>(task);
+  EXPECT_EQ(done(task, block).status, PINRAIL_SUCCESS) << static_cast<int>(task);
 }
 
 Settings with_events(const char* value) {
@@ -218,13 +165,13 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
     cuda_double_begin_work(stream_);
     record(handle);
     expect_done(Task::wait);
-    peer().begin(Task::read, {});
-    EXPECT_FALSE(peer().has_answered());
+    peer.begin({Task::read, 0, {}});
+    EXPECT_FALSE(peer.has_answered());
     put(memory, word);
     cuda_double_end_work(stream_);
-    EXPECT_EQ(peer().end().word, word);
+    EXPECT_EQ(peer.end().word, word);
   }
-  EXPECT_EQ(peer().done(Task::close).events, 0u);
+  EXPECT_EQ(done(Task::close).events, 0u);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
@@ -236,7 +183,7 @@ TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
   cuda_double_begin_work(stream_);
   expect_done(Task::open, block_of(pool, memory));
   expect_done(Task::wait);
-  EXPECT_EQ(peer().done(Task::read).word, 5u);
+  EXPECT_EQ(done(Task::read).word, 5u);
   cuda_double_end_work(stream_);
   expect_done(Task::close);
 }
@@ -260,11 +207,11 @@ TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its
   EXPECT_EQ(pinrail_mpool_record(next, nullptr), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_deregister(next), PINRAIL_SUCCESS);
   expect_done(Task::wait);
-  peer().begin(Task::read, {});
-  EXPECT_FALSE(peer().has_answered());
+  peer.begin({Task::read, 0, {}});
+  EXPECT_FALSE(peer.has_answered());
   put(memory, 2);
   cuda_double_end_work(stream_);
-  EXPECT_EQ(peer().end().word, 2u);
+  EXPECT_EQ(peer.end().word, 2u);
   EXPECT_TRUE(same_event(block_of(pool, third), block));
   expect_done(Task::wait);
   EXPECT_EQ(events(), 2u);
@@ -296,9 +243,9 @@ TEST_P(GpuEvents, each_side_has_its_own_call) {
   const pinrail_handle_t handle = hold(pool, memory);
   EXPECT_EQ(pinrail_mpool_wait(handle, nullptr), PINRAIL_ERR_NOT_SUPPORTED);
   expect_done(Task::open, block_of(pool, memory));
-  EXPECT_EQ(peer().done(Task::record).status, PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(done(Task::record).status, PINRAIL_ERR_NOT_SUPPORTED);
   expect_done(Task::close);
-  EXPECT_EQ(peer().done(Task::wait).status, PINRAIL_ERR_BAD_PARAM) << "spent";
+  EXPECT_EQ(done(Task::wait).status, PINRAIL_ERR_BAD_PARAM) << "spent";
   EXPECT_EQ(pinrail_mpool_record({}, nullptr), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
@@ -313,8 +260,8 @@ TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
   EXPECT_EQ(pinrail_mpool_record(handle, nullptr), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(cuda_double_calls("cuEventCreate"), 0u);
   expect_done(Task::open, block);
-  EXPECT_EQ(peer().done(Task::wait).status, PINRAIL_ERR_NOT_SUPPORTED);
-  EXPECT_EQ(peer().done(Task::close).opened, 0u);
+  EXPECT_EQ(done(Task::wait).status, PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(done(Task::close).opened, 0u);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
@@ -334,13 +281,13 @@ TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   expect_done(Task::open, block_of(pool, memory));
-  const Answer raced = peer().done(Task::race);
+  const Answer raced = done(Task::race);
   EXPECT_EQ(raced.status, PINRAIL_SUCCESS);
   EXPECT_EQ(raced.opened, 2u);
   EXPECT_EQ(raced.destroyed, 1u);
   EXPECT_EQ(raced.events, 1u);
-  EXPECT_EQ(peer().done(Task::wait).opened, 0u) << "it is kept";
-  EXPECT_EQ(peer().done(Task::close).events, 0u);
+  EXPECT_EQ(done(Task::wait).opened, 0u) << "it is kept";
+  EXPECT_EQ(done(Task::close).events, 0u);
 }
 
 TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {
@@ -375,7 +322,7 @@ TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
   put(memory, 8);
   uint64_t calls = 1, succeeded = 0;
   for (uint32_t n = 1; n <= calls + 1; ++n) {
-    const Answer answer = peer().done(Task::fail, block, n);
+    const Answer answer = done(Task::fail, block, n);
     calls = std::max(calls, answer.calls);
     EXPECT_EQ(answer.events + answer.handles, 0u) << n;
     if (answer.status != PINRAIL_SUCCESS) continue;

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpu_house.h - an initialised library over the driver double, and memory of peers that are made up.
+// gpu_house.h - an initialised library over the driver double, memory of peers that are made up, and peers that are
+// processes of their own.
 #ifndef PINRAIL_TEST_CONFORM_GPU_HOUSE_H
 #define PINRAIL_TEST_CONFORM_GPU_HOUSE_H
 
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <type_traits>
 
 #include "base/slots/segment.h"
 #include "base/slots/slots.h"
@@ -78,6 +83,22 @@ inline bool is_alive(const pinrail_gpu_handle_t& block) {
   return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
          slots::is_alive(importer.word(block.slot), block.slot_word);
 }
+// The memory's block with a slot of that process's exporter.
+inline pinrail_gpu_handle_t with_slot(const PeerMemory& memory, const slots::Process& of, slots::Exporter* exporter) {
+  pinrail_gpu_handle_t block = memory.block;
+  block.start = of.start;
+  block.segment = exporter->segment();
+  EXPECT_TRUE(exporter->take(&block.slot, &block.slot_word).ok());
+  seal_block(&block);
+  return block;
+}
+// How often this process has that file mapped.
+inline size_t times_mapped(const std::string& path) {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(path) != std::string::npos ? 1 : 0;
+  return count;
+}
 inline bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
 // A process that lives and does nothing, so that blocks can be of it.
@@ -114,6 +135,77 @@ class Bystander {
 
  private:
   pid_t child_ = -1;
+};
+
+// A process that does what it is told, one order after the other, and answers each. It is forked before anything else
+// is done, for the driver does not survive a fork; one for all tests of the program. An answer that did not come has
+// the status ERROR.
+template <typename Order, typename Answer>
+class Peer : public ::testing::Environment {
+ public:
+  // live(socket) is its life; what that returns is its exit status, which shall be 0.
+  static const Peer& for_all_tests(int (*live)(int socket)) {
+    auto* const peer = new Peer(live);
+    ::testing::AddGlobalTestEnvironment(peer);
+    return *peer;
+  }
+  // The peer's part: obey(order) is its answer. False if nobody wanted that.
+  template <typename Obey>
+  static bool serve(int socket, Obey&& obey) {
+    Order order;
+    while (recv(socket, &order, sizeof(order), MSG_WAITALL) == ssize_t{sizeof(order)}) {
+      const Answer answer = obey(order);
+      if (send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) != ssize_t{sizeof(answer)}) return false;
+    }
+    return true;
+  }
+
+  void begin(const Order& order) const {
+    EXPECT_EQ(send(socket_, &order, sizeof(order), MSG_NOSIGNAL), ssize_t{sizeof(order)});
+  }
+  Answer end() const {
+    Answer answer{};
+    answer.status = PINRAIL_ERR_ERROR;
+    EXPECT_EQ(recv(socket_, &answer, sizeof(answer), MSG_WAITALL), ssize_t{sizeof(answer)});
+    return answer;
+  }
+  Answer done(const Order& order) const {
+    begin(order);
+    return end();
+  }
+  // Looks for a while. That it has not is true however long one looks.
+  bool has_answered() const {
+    pollfd ready{socket_, POLLIN, 0};
+    return poll(&ready, 1, 30) != 0;
+  }
+
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      ::close(ends[0]);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nobody behind
+      _exit(live_(ends[1]));
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+  }
+  void TearDown() override {
+    ::close(socket_);
+    int how = -1;
+    EXPECT_EQ(waitpid(child_, &how, 0), child_);
+    EXPECT_EQ(how, 0) << "of the peer";
+  }
+
+ private:
+  static_assert(std::is_trivially_copyable_v<Order> && std::is_trivially_copyable_v<Answer>, "they go as bytes");
+  explicit Peer(int (*live)(int socket)) : live_(live) {}
+
+  int (*const live_)(int socket);
+  pid_t child_ = -1;
+  int socket_ = -1;
 };
 
 // Of GPU memory. Nothing may be referenced at the end.

@@ -5,7 +5,6 @@
 // Tests pretend to be another process by laying a getpid() over the C library's: pools are made as a bystander, and
 // then this process becomes what it really is, so that its peer can reach it.
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <atomic>
@@ -46,58 +45,19 @@ Seen look_at(const GpuPool& pool, const pinrail_gpu_handle_t& block) {
   return seen;
 }
 
-int serve_peer(int socket) {
+using Fellow = Peer<pinrail_gpu_handle_t, Seen>;
+
+int live_as_reader(int socket) {
   Settings settings = without_threads();
   settings.emplace_back("registrar_cuda_ipc_fds", "socket");
   {
     const House house(settings);
     const GpuPool pool("rgpusm");
-    pinrail_gpu_handle_t block;
-    while (recv(socket, &block, sizeof(block), MSG_WAITALL) == ssize_t{sizeof(block)}) {
-      const Seen seen = look_at(pool, block);
-      if (send(socket, &seen, sizeof(seen), MSG_NOSIGNAL) != ssize_t{sizeof(seen)}) return 1;
-    }
+    if (!Fellow::serve(socket, [&](const pinrail_gpu_handle_t& block) { return look_at(pool, block); })) return 1;
   }
   return cuda_double_open_handles() == 0 && !testing::Test::HasFailure() ? 0 : 1;
 }
-
-// Forked before anything else, for the driver does not survive a fork; one for all tests.
-class Peer : public ::testing::Environment {
- public:
-  void SetUp() override {
-    int ends[2];
-    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    child_ = fork();
-    ASSERT_GE(child_, 0);
-    if (child_ == 0) {
-      ::close(ends[0]);
-      _exit(serve_peer(ends[1]));
-    }
-    ::close(ends[1]);
-    socket_ = ends[0];
-  }
-  void TearDown() override {
-    ::close(socket_);
-    int how = -1;
-    EXPECT_EQ(waitpid(child_, &how, 0), child_);
-    EXPECT_EQ(how, 0) << "of the peer";
-  }
-  Seen look(const pinrail_gpu_handle_t& block) const {
-    Seen seen{PINRAIL_ERR_ERROR, 0};
-    EXPECT_EQ(send(socket_, &block, sizeof(block), MSG_NOSIGNAL), ssize_t{sizeof(block)});
-    EXPECT_EQ(recv(socket_, &seen, sizeof(seen), MSG_WAITALL), ssize_t{sizeof(seen)});
-    return seen;
-  }
-
- private:
-  pid_t child_ = -1;
-  int socket_ = -1;
-};
-const Peer& peer() {
-  static Peer* const only = new Peer;
-  return *only;
-}
-const auto* const added = ::testing::AddGlobalTestEnvironment(const_cast<Peer*>(&peer()));
+const Fellow& peer = Fellow::for_all_tests(live_as_reader);
 
 // Is another process until it ends.
 class Pretence {
@@ -130,12 +90,12 @@ class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     EXPECT_EQ(cuMemcpyHtoD(memory.at(), &word, sizeof(word)), CUDA_SUCCESS);
   }
   static void expect_seen(const pinrail_gpu_handle_t& block, uint32_t word) {
-    const Seen seen = peer().look(block);
+    const Seen seen = peer.done(block);
     EXPECT_EQ(seen.status, PINRAIL_SUCCESS);
     EXPECT_EQ(seen.word, word);
   }
   static void expect_stale(const pinrail_gpu_handle_t& block) {
-    EXPECT_EQ(peer().look(block).status, PINRAIL_ERR_NOT_FOUND);
+    EXPECT_EQ(peer.done(block).status, PINRAIL_ERR_NOT_FOUND);
   }
 
   const CurrentContext context_;
@@ -318,15 +278,6 @@ TEST(GpuRestartDirect, dmabufs_are_made_whatever_the_process_is_now) {
 // The peer's side.
 class GpuRestartPeer : public ::testing::Test {
  protected:
-  // Memory of that process with a slot of the exporter's.
-  static pinrail_gpu_handle_t with_slot(const PeerMemory& memory, const slots::Process& of, slots::Exporter* exporter) {
-    pinrail_gpu_handle_t block = memory.block;
-    block.start = of.start;
-    block.segment = exporter->segment();
-    EXPECT_TRUE(exporter->take(&block.slot, &block.slot_word).ok());
-    seal_block(&block);
-    return block;
-  }
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
 
   const House house_{without_threads()};

@@ -2,7 +2,6 @@
 // mpool/rgpusm and validity slots: one load decides a hit, what died is closed within a bound, and crashes hold
 // nothing.
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -21,12 +20,7 @@ class RgpusmSlots : public ::testing::Test {
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
   // The memory's block with a slot of the exporter's.
   pinrail_gpu_handle_t with_slot(const PeerMemory& memory) {
-    pinrail_gpu_handle_t block = memory.block;
-    block.start = bystander_.process.start;
-    block.segment = exporter_->segment();
-    EXPECT_TRUE(exporter_->take(&block.slot, &block.slot_word).ok());
-    block.checksum = checksum_of(block);
-    return block;
+    return test::with_slot(memory, bystander_.process, exporter_.get());
   }
   template <typename Is>
   static bool within(std::chrono::milliseconds time, Is&& is) {
@@ -126,13 +120,6 @@ TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_
     EXPECT_EQ(exporter_->importers_hook(of_late.slot), 0u);
   }
   cuda_double_forget();
-}
-
-size_t times_mapped(const std::string& path) {
-  std::ifstream maps("/proc/self/maps");
-  size_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find(path) != std::string::npos ? 1 : 0;
-  return count;
 }
 
 TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_used_again) {
