@@ -6,7 +6,7 @@ libpinrail_internal_la_SOURCES += \
 	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
 	base/core/references.h base/core/recent.h base/core/hit_counts.h base/core/starts.h base/core/start_line.h \
 	base/core/epoch.h base/core/lru_list.h base/core/lru_queue.h base/core/guarded.h \
-	base/core/allocations.h base/core/dates.h base/core/figure.h base/core/lives.h \
+	base/core/allocations.h base/core/better.h base/core/dates.h base/core/figure.h base/core/lives.h \
 	base/core/page_counts.h base/core/errno_text.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
 	base/core/hook_scope.h base/core/hook_scope.cc
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c

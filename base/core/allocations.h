@@ -26,12 +26,12 @@
 #ifndef PINRAIL_BASE_CORE_ALLOCATIONS_H
 #define PINRAIL_BASE_CORE_ALLOCATIONS_H
 
+#include "base/core/better.h"
 #include "base/core/dates.h"
 #include "base/core/figure.h"
 #include "base/core/lives.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
-#include "base/core/sanitizer.h"
 
 namespace pinrail::allocations {
 
@@ -97,18 +97,6 @@ inline Entry* home(Entry* entries, uint64_t mask, uint64_t hash) {
   return reinterpret_cast<Entry*>(reinterpret_cast<char*>(entries) + (hash & mask));
 }
 
-// The other one, if it has the key; else entry.
-__attribute__((always_inline)) inline Entry* better(Entry* entry, Entry* other, uint64_t key) {
-#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
-  // The very two instructions: compilers load what is atomic on its own first, or branch. An aligned read is whole, and
-  // reads stay in order here.
-  asm("cmpq %1, %2\n\tcmove %3, %0" : "+r"(entry) : "m"(other->key), "r"(key), "r"(other) : "cc");
-  return entry;
-#else
-  return load(&other->key) == key ? other : entry;
-#endif
-}
-
 // The entry of that key; if there is none, any. Which one it is cannot be predicted, and a wrong guess would cost as
 // much as all the rest: so both lines are fetched, at the same time, and nothing branches.
 __attribute__((always_inline)) inline Entry* find(const pinrail_allocations_t& table, uint64_t key) {
@@ -117,8 +105,12 @@ __attribute__((always_inline)) inline Entry* find(const pinrail_allocations_t& t
   const Hash hash = hash_of(key);
   Entry* const first = home(entries, mask, hash.first);
   Entry* const second = home(entries, mask, hash.second);
-  Entry* const entry = better(better(first, first + 1, key), second, key);
-  return better(entry, second + 1, key);
+  Entry* entry = first;
+  const auto look = [&](Entry* other) { entry = better(entry, other, &other->key, key); };
+  look(first + 1);
+  look(second);
+  look(second + 1);
+  return entry;
 }
 
 // By what the entries of a table are known.

@@ -16,10 +16,10 @@
 #ifndef PINRAIL_BASE_CORE_STARTS_H
 #define PINRAIL_BASE_CORE_STARTS_H
 
+#include "base/core/better.h"
 #include "base/core/lives.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
-#include "base/core/sanitizer.h"
 #include "base/core/start_line.h"
 
 namespace pinrail::starts {
@@ -79,23 +79,11 @@ inline Size size_of(const pinrail_starts_t& table) {
           __atomic_load_n(&table.grown, __ATOMIC_RELAXED)};
 }
 
-// The other one, if it is of the page; else entry.
-__attribute__((always_inline)) inline const Entry* better(const Entry* entry, const Entry* other, Entry page) {
-#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
-  // The very two instructions: compilers load what is atomic on its own first, or branch. An aligned read is whole, and
-  // reads stay in order here.
-  asm("cmpl %1, %2\n\tcmove %3, %0" : "+r"(entry) : "m"(*other), "r"(page), "r"(other) : "cc");
-  return entry;
-#else
-  return load(other) == page ? other : entry;
-#endif
-}
-
 // The entry of two lines that is of the page; if none is, any. Which one it is cannot be predicted, and a wrong guess
 // would cost as much as all the rest: so both lines are fetched, at the same time, and nothing branches.
 __attribute__((always_inline)) inline const Entry* entry_in(const Line* first, const Line* second, Entry page) {
   const Entry* entry = &first->pages[0];
-  const auto look = [&](const Entry* other) { entry = better(entry, other, page); };
+  const auto look = [&](const Entry* other) { entry = better(entry, other, other, page); };
   look(&first->pages[1]);
   look(&first->pages[2]);
   look(&second->pages[0]);
