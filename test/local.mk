@@ -35,7 +35,8 @@ test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recen
 	test/conform/grdma_ft_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(fake_registrar_sources)
+nth_allocation_sources = test/support/nth_allocation.h test/support/nth_allocation.cc
+test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
 test_stress_grdma_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -462,6 +463,12 @@ TESTS += test/conform/gpu_reset
 test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_house.h
 test_conform_gpu_reset_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/fault/gpu_fault
+TESTS += test/fault/gpu_fault
+test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
+	test/conform/gpu_house.h
+test_fault_gpu_fault_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/exact_allocations_test
 TESTS += test/unit/mpool/exact_allocations_test
 test_unit_mpool_exact_allocations_test_SOURCES = test/unit/mpool/exact_allocations_test.cc

@@ -314,14 +314,20 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   return success();
 }
 
-// A request that could never fit: named once, with the limit and where that came from.
+// A request that could never fit: named once, with the limit and where that came from. Without memory for that it goes
+// unsaid: others wait for what is under way here, so nothing may be thrown.
 void Pool::say_limit(const pinrail_registration_t* reg) {
-  const std::string parameter = settings_.prefix + "size_limit";
-  const std::string source = settings_.explicit_bytes ? "the pool's creator" : source_of(host_, parameter);
-  const std::string bytes = std::to_string(reg->length), limit = std::to_string(cache_->limits.bytes);
-  const pinrail_help_arg_t args[] = {
-      {"bytes", bytes.c_str()}, {"limit", limit.c_str()}, {"parameter", parameter.c_str()}, {"source", source.c_str()}};
-  host_->help(host_, "never fits", args, 4);
+  guarded([&] {
+    const std::string parameter = settings_.prefix + "size_limit";
+    const std::string source = settings_.explicit_bytes ? "the pool's creator" : source_of(host_, parameter);
+    const std::string bytes = std::to_string(reg->length), limit = std::to_string(cache_->limits.bytes);
+    const pinrail_help_arg_t args[] = {{"bytes", bytes.c_str()},
+                                       {"limit", limit.c_str()},
+                                       {"parameter", parameter.c_str()},
+                                       {"source", source.c_str()}};
+    host_->help(host_, "never fits", args, 4);
+    return success();
+  });
 }
 
 }  // namespace pinrail::exact

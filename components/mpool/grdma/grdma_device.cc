@@ -148,19 +148,23 @@ Status Pool::nothing_idle(const pinrail_registration_t* own) {
   return cache_->anything_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// A request that could never fit: named once, with the limit and where that came from.
+// A request that could never fit: named once, with the limit and where that came from. Without memory for that it goes
+// unsaid: others wait for what is under way here, so nothing may be thrown.
 void Pool::say_limit(const pinrail_registration_t* reg) {
   const Limits& limits = cache_->limits();
   const bool by_bytes = reg->length > limits.bytes;
   if (!by_bytes && limits.count != 0) return;
-  const char* name = by_bytes ? "mpool_grdma_size_limit" : "mpool_grdma_count_limit";
-  const std::string limit = std::to_string(by_bytes ? limits.bytes : limits.count);
-  const std::string bytes = std::to_string(reg->length);
-  const bool by_creator = by_bytes ? settings_.explicit_bytes : settings_.explicit_count;
-  const std::string source = by_creator ? "the pool's creator" : source_of(host_, name);
-  const pinrail_help_arg_t args[] = {
-      {"bytes", bytes.c_str()}, {"limit", limit.c_str()}, {"parameter", name}, {"source", source.c_str()}};
-  host_->help(host_, "never fits", args, 4);
+  guarded([&] {
+    const char* name = by_bytes ? "mpool_grdma_size_limit" : "mpool_grdma_count_limit";
+    const std::string limit = std::to_string(by_bytes ? limits.bytes : limits.count);
+    const std::string bytes = std::to_string(reg->length);
+    const bool by_creator = by_bytes ? settings_.explicit_bytes : settings_.explicit_count;
+    const std::string source = by_creator ? "the pool's creator" : source_of(host_, name);
+    const pinrail_help_arg_t args[] = {
+        {"bytes", bytes.c_str()}, {"limit", limit.c_str()}, {"parameter", name}, {"source", source.c_str()}};
+    host_->help(host_, "never fits", args, 4);
+    return success();
+  });
 }
 
 // The device forgets it, and then we do.

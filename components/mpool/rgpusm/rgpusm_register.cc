@@ -2,6 +2,7 @@
 // The way in: is the block what it says, is its memory known, and if not, open it.
 #include <unistd.h>
 
+#include <memory>
 #include <string>
 
 #include "components/mpool/rgpusm/rgpusm.h"
@@ -120,15 +121,15 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t
   exact::Peer* peer = nullptr;
   status = take_peer(copy, &peer);
   if (!status.ok()) return status;
+  const auto release = [this](exact::Peer* used) { release_peer(used); };
+  const std::unique_ptr<exact::Peer, decltype(release)> in_use(peer, release);
   request.key.peer = peer;
   request.block = &copy;
   if (peer->slots != nullptr) {
     status = copy.slot < peer->slots->count() ? success() : Status(PINRAIL_ERR_BAD_PARAM);
     if (status.ok()) request.key.slot = peer->slots->word(copy.slot);
   }
-  if (status.ok()) status = acquire(thread, request, reg_out);
-  release_peer(peer);
-  return status;
+  return status.ok() ? acquire(thread, request, reg_out) : status;
 }
 
 // Counted in before the driver is asked: who waits for us to close sees that we are there.
