@@ -9,9 +9,15 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <fstream>
+#include <mutex>
+#include <string>
 #include <thread>
 
+#include "base/core/futex_lock.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
 
@@ -459,6 +465,58 @@ TEST(Patcher, results_and_errno_are_the_calls) {
     EXPECT_EQ(one.call(), one.result) << one.what;
     EXPECT_EQ(errno, one.error) << one.what;
   }
+}
+
+// What locks wait with is a system call by the function of that name, which is patched.
+struct Waiter {
+  static void hook(void* self, uintptr_t base, size_t length) { static_cast<Waiter*>(self)->wait_hook(base, length); }
+  void wait_hook(uintptr_t at_base, size_t at_length) {
+    if (at_base != base || at_length != kPage) return;
+    thread = static_cast<pid_t>(syscall(SYS_gettid));
+    const std::lock_guard<FutexLock> guard(lock);
+    is_in = true;
+  }
+
+  uintptr_t base = 0;
+  FutexLock lock;
+  std::atomic<pid_t> thread{0};  // that is in the hook
+  std::atomic<bool> is_in{false};
+};
+
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return state == "S";
+}
+
+TEST(Patcher, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
+  constexpr int kUntouched = 12345;
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  Waiter waiter;
+  waiter.base = marked_pages(1);
+  void* subscription = nullptr;
+  ASSERT_TRUE(monitor::subscribe(Waiter::hook, &waiter, &subscription).ok());
+  patcher.recorder.clear();
+  int result = -1, error = 0;
+  waiter.lock.lock();
+  std::thread unmapper([&] {
+    errno = kUntouched;
+    result = munmap(at(waiter.base), kPage);
+    error = errno;
+  });
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while ((waiter.thread == 0 || !sleeps(waiter.thread)) && std::chrono::steady_clock::now() < until) sched_yield();
+  EXPECT_TRUE(sleeps(waiter.thread)) << "it is busy all the time";
+  EXPECT_FALSE(waiter.is_in);
+  waiter.lock.unlock();
+  unmapper.join();
+  EXPECT_TRUE(waiter.is_in);
+  EXPECT_EQ(result, 0);
+  EXPECT_EQ(error, kUntouched);
+  EXPECT_TRUE(came_first(patcher, waiter.base, kPage));
+  monitor::unsubscribe(subscription);
 }
 
 TEST(Patcher, events_of_other_threads) {
