@@ -4,7 +4,9 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <initializer_list>
 
+#include "base/core/guarded.h"
 #include "base/core/hook_scope.h"
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
@@ -46,9 +48,16 @@ class Turn {
 
 bool is_known(pinrail_status_t status) { return status <= PINRAIL_SUCCESS && status >= PINRAIL_ERR_VERSION; }
 
+// Without memory for it it goes unsaid: pools call from the middle of what they do, so nothing may be thrown.
+void tell(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
+  guarded([&] {
+    report::help("registrar", kHelp, topic, args.begin(), args.size());
+    return success();
+  });
+}
+
 Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
-  const pinrail_help_arg_t args[] = {{"name", bound->name.c_str()}, {"what", what}};
-  report::help("registrar", kHelp, "bad answer", args, 2);
+  tell("bad answer", {{"name", bound->name.c_str()}, {"what", what}});
   return PINRAIL_ERR_ERROR;
 }
 
@@ -151,9 +160,8 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
   char base[32], length[32];
   std::snprintf(base, sizeof(base), "%p", reg->base);
   std::snprintf(length, sizeof(length), "%zu", reg->length);
-  const pinrail_help_arg_t args[] = {
-      {"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}};
-  report::help("registrar", kHelp, "device keeps it", args, 4);
+  tell("device keeps it",
+       {{"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}});
   return status.code();
 }
 

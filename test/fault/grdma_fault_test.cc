@@ -171,6 +171,42 @@ TEST(NthAllocation, of_a_request_that_could_never_fit_fails_and_the_range_is_fre
   EXPECT_GT(n, 2) << "the message needs memory";
 }
 
+// A registrar that answers whatever it shall, and needs no memory for that.
+pinrail_status_t answer = PINRAIL_SUCCESS;
+pinrail_registrar_t obedient(const fake::FakeRegistrar& fake) {
+  pinrail_registrar_t table = *fake.table();
+  table.register_mem = [](void*, const pinrail_register_request_t*, pinrail_registration_t*) { return answer; };
+  table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return answer; };
+  return table;
+}
+
+// Likewise what is told of a registrar.
+TEST(NthAllocation, of_what_is_told_of_a_registrar_fails_and_nothing_is_lost) {
+  constexpr auto kNoStatus = static_cast<pinrail_status_t>(7);
+  const House house;
+  const fake::FakeRegistrar fake;
+  const pinrail_registrar_t table = obedient(fake);
+  long n = 0;
+  for (bool reached = true; reached;) {
+    SCOPED_TRACE("the " + std::to_string(++n) + "th allocation fails");
+    const Pool pool(table);
+    pinrail_handle_t handle{};
+    pinrail_status_t status = PINRAIL_SUCCESS;
+    answer = kNoStatus;
+    reached = with_nth_allocation_failing(n, [&] { status = pool.reg(kBase, kPage, &handle); });
+    EXPECT_TRUE(status == PINRAIL_ERR_ERROR || status == PINRAIL_ERR_OUT_OF_RESOURCE) << status;
+    answer = PINRAIL_SUCCESS;
+    pool.use(kBase, kPage);  // would wait for one that is pending
+    answer = PINRAIL_ERR_ERROR;
+    reached |= with_nth_allocation_failing(n, [&] { status = pinrail_mpool_evict(pool.get()); });
+    EXPECT_EQ(status, PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.stats().registered_count, 0u);
+    EXPECT_TRUE(pool.invariants_hold());
+    answer = PINRAIL_SUCCESS;
+  }
+  EXPECT_GT(n, 2);
+}
+
 // The same for init itself: it fails with a status, and a later one works.
 TEST(NthAllocation, of_init_fails_and_the_next_init_works) {
   int failures = 0;

@@ -45,11 +45,12 @@ class House {
   pinrail_status_t status;
 };
 
-inline pinrail_registrar_choice_t lend(const fake::FakeRegistrar& registrar) {
+inline pinrail_registrar_choice_t lend(const pinrail_registrar_t& table) {
   pinrail_registrar_choice_t choice{};
-  choice.table = registrar.table();
+  choice.table = &table;
   return choice;
 }
+inline pinrail_registrar_choice_t lend(const fake::FakeRegistrar& registrar) { return lend(*registrar.table()); }
 
 struct PoolOptions {
   int64_t leave_pinned = 1;
@@ -100,9 +101,11 @@ class AnyPool {
 // One of host memory, that is destroyed at the end with whatever is still referenced.
 class Pool : public AnyPool {
  public:
-  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {}) {
-    make("grdma", lend(registrar), wanted);
+  explicit Pool(const pinrail_registrar_t& table, const PoolOptions& wanted = {}) {
+    make("grdma", lend(table), wanted);
   }
+  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {})
+      : Pool(*registrar.table(), wanted) {}
   ~Pool() { close(PINRAIL_DESTROY_FORCE); }
 
   pinrail_status_t reg(uintptr_t base, size_t length, pinrail_handle_t* handle_out, uint32_t access = 1,
