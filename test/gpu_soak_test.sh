@@ -43,6 +43,9 @@ expect story "$story" '"open_second_while_first_is_open": 208, "the_old_mapping_
 expect story "$story" '"neighbour_shows": 3, "second_shows_still": 2, "close_neighbour": 0, "second_shows_alone": 2,'
 large=$(timeout 120 test/gpu/story --double --large)
 expect "story --large" "$large" '"neighbours_are_apart": 8388608,'
+reset=$(timeout 120 test/gpu/story --double --reset)
+expect "story --reset" "$reset" '"reset": 0, "alloc_after_it": 709, "retain_after_it": 0, "the_same_context": true,'
+expect "story --reset" "$reset" '"id_where_it_was": 0, "open_after_reset": 0, "at_the_same_address": true,'
 kinds=$(timeout 120 test/gpu/kinds --double)
 expect kinds "$kinds" '{"ipc": {"bytes": 32768, "attributes": 0, "legacy": 1, "handle_types": 0,'
 expect kinds "$kinds" '"pool": {"bytes": 32768, "attributes": 0, "legacy": 0, "handle_types": 1, "has_pool": true,'

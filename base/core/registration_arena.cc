@@ -95,8 +95,9 @@ bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.m
     size_class.chunk = slab;
     size_class.slab_end = slab + kSlab;
   }
-  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
+  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // there is one: no chunk has 0 bytes
   const size_t lines = needs.cell / kTailAlignment;
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
   head->cells_per_line = ((uint64_t{1} << 32) + lines - 1) / lines;
   head->area_bytes = static_cast<uint32_t>(needs.area);
   head->count = chunk_count(needs);
@@ -182,6 +183,7 @@ void leave_parents_life() {
   for (auto& of_counting : classes) {
     for (SizeClass& each : of_counting) {
       const void* const bytes = &each;
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): untouched pages are what is looked for
       if (std::memcmp(bytes, &untouched, sizeof(each)) != 0) new (&each) SizeClass;
     }
   }

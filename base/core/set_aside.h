@@ -20,9 +20,10 @@ inline Remains* remains = nullptr;
 
 template <typename T, typename... Arguments>
 void make_anew(T* object, Arguments&&... arguments) {
-  if (void* memory = ::operator new(sizeof(Remains) + sizeof(T), std::nothrow)) {
+  constexpr size_t kHead = sizeof(Remains);  // NOLINT(bugprone-sizeof-expression): of the struct, which is one pointer
+  if (void* memory = ::operator new(kHead + sizeof(T), std::nothrow)) {
     remains = new (memory) Remains{remains};
-    std::memcpy(remains + 1, static_cast<const void*>(object), sizeof(T));
+    std::memcpy(static_cast<char*>(memory) + kHead, static_cast<const void*>(object), sizeof(T));
   }
   new (object) T(std::forward<Arguments>(arguments)...);
 }

@@ -37,6 +37,8 @@ bool Driver::load(bool is_double, const char** why_out) {
                PINRAIL_LOOK_UP(record, cuEventRecord) && PINRAIL_LOOK_UP(wait_for, cuStreamWaitEvent) &&
                PINRAIL_LOOK_UP(get_event_handle, cuIpcGetEventHandle) &&
                PINRAIL_LOOK_UP(open_event, cuIpcOpenEventHandle);
+  has_reset = PINRAIL_LOOK_UP(reset, cuDevicePrimaryCtxReset) && PINRAIL_LOOK_UP(current, cuCtxGetCurrent) &&
+              attributes != nullptr;
   open_handles = reinterpret_cast<size_t (*)()>(dlsym(library, "cuda_double_open_handles"));
   if (!all) *why_out = "the driver lacks a function";
   return all;

@@ -49,7 +49,10 @@ struct Driver {
   decltype(&::cuStreamWaitEvent) wait_for = nullptr;
   decltype(&::cuIpcGetEventHandle) get_event_handle = nullptr;
   decltype(&::cuIpcOpenEventHandle) open_event = nullptr;
-  bool has_events = false;             // all six
+  bool has_events = false;  // all six
+  decltype(&::cuDevicePrimaryCtxReset) reset = nullptr;
+  decltype(&::cuCtxGetCurrent) current = nullptr;
+  bool has_reset = false;              // both, and attributes()
   size_t (*open_handles)() = nullptr;  // the double's alone
 
   // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver. why_out:

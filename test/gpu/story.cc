@@ -3,10 +3,11 @@
 // 64 KiB allocated, the old mapping still open; when two allocations are open at a time, and when one of them is
 // closed; and whether an event of one process can be waited for in the other. Two processes; prints one JSON object.
 // Errors are the driver's numbers, 0: none.
-//   story [--double] [--large] [--peek]
+//   story [--double] [--large] [--peek] [--reset]
 //   --double  the driver double      --large  4 MiB and 8 MiB: the driver takes what is small from a larger block
 //   --peek    also reads through the mapping of what was freed, which CUDA leaves undefined: what comes after that may
 //             be spoilt
+//   --reset   also what the reset of the importer's device leaves of a mapping
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,7 +114,36 @@ struct Mapping {
 
 const char* text_of(bool is) { return is ? "true" : "false"; }
 
-int listen(const Driver& driver, int socket, bool peek) {
+// Of what is mapped there; 0: there is nothing, or the driver does not say.
+unsigned long long id_at(const Driver& driver, CUdeviceptr at) {
+  unsigned long long id = 0;
+  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+  void* value = &id;
+  return driver.attributes(1, &name, &value, at) == CUDA_SUCCESS ? id : 0;
+}
+
+// What the reset of the device leaves of a mapping and of the context that is current; the object's part of it.
+void try_reset(const Driver& driver, const Told& told) {
+  if (!driver.has_reset) return;
+  CUcontext before = nullptr, after = nullptr;
+  CUdeviceptr own = 0;
+  Mapping old_one(driver, told);
+  driver.current(&before);
+  std::printf("\"id_of_a_mapping\": %llu, \"id_of_it_again\": %llu, ", id_at(driver, old_one.at),
+              id_at(driver, old_one.at));
+  const CUresult done = driver.reset(0), refused = driver.alloc(&own, first_bytes), retained = driver.retain(&after, 0);
+  old_one.gone = done == CUDA_SUCCESS;
+  std::printf("\"reset\": %d, \"alloc_after_it\": %d, \"retain_after_it\": %d, \"the_same_context\": %s, ", done,
+              refused, retained, text_of(before == after));
+  std::printf("\"id_where_it_was\": %llu, ", id_at(driver, old_one.at));
+  Mapping new_one(driver, told);
+  std::printf(
+      "\"open_after_reset\": %d, \"at_the_same_address\": %s, \"id_of_that\": %llu, \"shows_after_reset\": %d, ",
+      new_one.result, text_of(new_one.at == old_one.at), id_at(driver, new_one.at), new_one.shows());
+  std::printf("\"close_after_reset\": %d, ", new_one.close());
+}
+
+int listen(const Driver& driver, int socket, bool peek, bool with_reset) {
   const char* why = "";
   Told first{}, second{}, third{};
   if (!driver.start(&why)) return 77;
@@ -145,8 +175,10 @@ int listen(const Driver& driver, int socket, bool peek) {
       static_cast<long long>(third.base - second.base), neighbour.result, neighbour.shows(), new_one.shows());
   const CUresult closed_neighbour = neighbour.close();
   const int shows_alone = new_one.shows();
-  std::printf("\"close_neighbour\": %d, \"second_shows_alone\": %d, \"close_second\": %d}\n", closed_neighbour,
+  std::printf("\"close_neighbour\": %d, \"second_shows_alone\": %d, \"close_second\": %d, ", closed_neighbour,
               shows_alone, new_one.close());
+  if (with_reset) try_reset(driver, third);
+  std::printf("\"done\": true}\n");
   return send_all(socket, &kGo, 1) ? 0 : 1;
 }
 
@@ -155,16 +187,18 @@ int listen(const Driver& driver, int socket, bool peek) {
 int main(int argc, char** argv) {
   Driver driver;
   const char* why = "";
-  bool is_double = false, peek = false;
+  bool is_double = false, peek = false, with_reset = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--double") == 0) {
       is_double = true;
     } else if (std::strcmp(argv[i], "--peek") == 0) {
       peek = true;
+    } else if (std::strcmp(argv[i], "--reset") == 0) {
+      with_reset = true;
     } else if (std::strcmp(argv[i], "--large") == 0) {
       first_bytes = size_t{4} << 20;
     } else {
-      std::fprintf(stderr, "story: unknown option %s\nusage: story [--double] [--large] [--peek]\n", argv[i]);
+      std::fprintf(stderr, "story: unknown option %s\nusage: story [--double] [--large] [--peek] [--reset]\n", argv[i]);
       return 2;
     }
   }
@@ -173,6 +207,6 @@ int main(int argc, char** argv) {
     return 77;
   }
   const TwoProcesses both([&](int socket) { return tell(driver, socket); });  // before the driver is started
-  const int code = listen(driver, both.socket(), peek);
+  const int code = listen(driver, both.socket(), peek, with_reset);
   return both.end(code);
 }
