@@ -223,7 +223,7 @@ check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/p
 	test/conform/patcher_pool test/stress/patcher_stress
 TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain test/conform/patcher_pool \
 	test/stress/patcher_stress
-test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/patcher_host.h \
+test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/patcher_host.h test/support/tasks.h \
 	test/support/house.h \
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
@@ -234,7 +234,7 @@ test_unit_patch_patch_test_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_VICTIMS='"$(abs_top_builddir)/test/unit/patch/.libs/victims.so"'
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
 EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
-test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/skip_main.cc \
+test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)

@@ -29,6 +29,7 @@
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
 #include "test/support/component_under_test.h"
+#include "test/support/tasks.h"
 
 // There if the program's own malloc leads to libc's.
 extern "C" __attribute__((weak)) const bool pinrail_debug_wall_leads_to_libc;
@@ -213,6 +214,12 @@ inline std::vector<uint8_t> far_jump(uintptr_t target) {  // movabs $target, %r1
   std::vector<uint8_t> code = {0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0xe3};
   std::memcpy(code.data() + 2, &target, sizeof(target));
   return code;
+}
+
+// Until the monitor's thread has looked for the first time and waits for an alarm: of what is patched afterwards it
+// hears by that alone. False: it does not come to that.
+inline bool await_sleeping_monitor() {
+  return comes_true([] { return sleeps(thread_called("pinrail-monitor")); });
 }
 
 // As Open MPI does: 13 bytes.

@@ -148,16 +148,17 @@ TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
         const Pool pool(fake);
         const uintptr_t base = map_pages(2);
         pool.use(base, kPage);
+        const bool asleep = await_sleeping_monitor();
         patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
         const int64_t before = pool.has(base, kPage) ? 1 : 0;
         usleep(1000);  // not every miss looks, if the last one did
         pool.use(base + kPage, kPage);
         const int64_t given_up = pool.has(base, kPage) ? 0 : 1;
         munmap(at(base + kPage), kPage);
-        return ChildAnswer{house.status, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
+        return ChildAnswer{house.status, asleep ? 1 : 0, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
       },
       &answer));
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 1}));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 1, 1}));
 }
 
 TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_and_keeps_nothing_new) {

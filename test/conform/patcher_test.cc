@@ -10,9 +10,7 @@
 #include <sys/uio.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -483,13 +481,6 @@ struct Waiter {
   std::atomic<bool> is_in{false};
 };
 
-bool sleeps(pid_t thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string number, name, state;
-  file >> number >> name >> state;
-  return state == "S";
-}
-
 TEST(Patcher, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
   constexpr int kUntouched = 12345;
   Patcher patcher;
@@ -506,9 +497,8 @@ TEST(Patcher, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
     result = munmap(at(waiter.base), kPage);
     error = errno;
   });
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while ((waiter.thread == 0 || !sleeps(waiter.thread)) && std::chrono::steady_clock::now() < until) sched_yield();
-  EXPECT_TRUE(sleeps(waiter.thread)) << "it is busy all the time";
+  EXPECT_TRUE(comes_true([&] { return waiter.thread != 0 && sleeps(std::to_string(waiter.thread)); }))
+      << "it is busy all the time";
   EXPECT_FALSE(waiter.is_in);
   waiter.lock.unlock();
   unmapper.join();
@@ -650,16 +640,18 @@ TEST(Patcher, who_makes_patched_code_writable_is_looked_at_at_once) {
   ASSERT_TRUE(in_child(
       [] {
         Patcher patcher("3600000");
+        const bool asleep = await_sleeping_monitor();
         const long page = static_cast<long>(libc_function("madvise") & ~(kPage - 1));
         // As others do: writable, a patch, and back. They call libc's mprotect.
         mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC);
         patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(+[](void*, size_t, int) { return 0; }));
         mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_EXEC);
         for (int i = 0; i < 4000 && patcher.said().empty(); ++i) usleep(5000);
-        return ChildAnswer{patcher.status, !patcher.said().empty() && patcher.said()[0] == "patched over: madvise"};
+        return ChildAnswer{patcher.status, asleep ? 1 : 0,
+                           !patcher.said().empty() && patcher.said()[0] == "patched over: madvise"};
       },
       &answer));
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1}));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1}));
 }
 
 }  // namespace

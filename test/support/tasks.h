@@ -14,24 +14,34 @@
 
 namespace pinrail::test {
 
-// The signals that the thread of that name blocks, as a mask; -1: there is no such thread, and 0 may be an answer.
-inline int64_t blocked_signals_of(const std::string& name) {
+// What the kernel says of this thread under that name in its status; empty if there is no such thread.
+inline std::string status_of(const std::string& thread, const std::string& name) {
+  std::ifstream status("/proc/self/task/" + thread + "/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind(name + ":\t", 0) == 0) return line.substr(name.size() + 2);
+  }
+  return {};
+}
+// The number of the thread of that name; empty: there is none.
+inline std::string thread_called(const std::string& name) {
   DIR* const tasks = opendir("/proc/self/task");
-  int64_t found = -1;
+  std::string found;
   while (const dirent* task = tasks == nullptr ? nullptr : readdir(tasks)) {
-    const std::string folder = std::string("/proc/self/task/") + task->d_name;
-    std::string line;
-    std::ifstream comm(folder + "/comm");
-    if (!std::getline(comm, line) || line != name) continue;
-    std::ifstream status(folder + "/status");
-    while (std::getline(status, line)) {
-      if (line.rfind("SigBlk:", 0) == 0) found = std::strtoll(line.c_str() + 7, nullptr, 16);
-    }
+    if (status_of(task->d_name, "Name") == name) found = task->d_name;
   }
   if (tasks != nullptr) closedir(tasks);
   return found;
 }
-inline bool has_thread(const std::string& name) { return blocked_signals_of(name) >= 0; }
+inline bool has_thread(const std::string& name) { return !thread_called(name).empty(); }
+
+// The signals that the thread of that name blocks, as a mask; -1: there is no such thread, and 0 may be an answer.
+inline int64_t blocked_signals_of(const std::string& name) {
+  const std::string mask = status_of(thread_called(name), "SigBlk");
+  return mask.empty() ? -1 : std::strtoll(mask.c_str(), nullptr, 16);
+}
+
+inline bool sleeps(const std::string& thread) { return status_of(thread, "State").rfind('S', 0) == 0; }
 
 // Looks until it is so; false after half a minute.
 template <typename Condition>
