@@ -207,13 +207,12 @@ size_t cuda_double_used(void) {
   return state().used;
 }
 
-// As in the driver, what this gives may be another function than the symbol of that name.
+// As in the driver, what this gives may be another function than the symbol of that name, and cuInit need not come
+// first.
 #undef cuGetProcAddress
 CUresult CUDAAPI cuGetProcAddress(const char* name, void** function_out, int, cuuint64_t) {
-  return call("cuGetProcAddress", [&](State&) {
-    *function_out = std::strcmp(name, "cuMemFree") == 0 ? reinterpret_cast<void*>(&cuda_double_free_by_table) : nullptr;
-    return *function_out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
-  });
+  *function_out = std::strcmp(name, "cuMemFree") == 0 ? reinterpret_cast<void*>(&cuda_double_free_by_table) : nullptr;
+  return *function_out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 }  // extern "C"

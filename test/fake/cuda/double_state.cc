@@ -247,8 +247,8 @@ void wait_at_gate(State* in) {
 
 // Those about devices, contexts and pointers do not look at what is current.
 static bool uses_context(const char* function) {
-  for (const char* free : {"cuInit", "cuDevice", "cuCtxPush", "cuCtxPop", "cuCtxSet", "cuCtxGet", "cuCtxDestroy",
-                           "cuPointer", "cuGetProcAddress"}) {
+  for (const char* free :
+       {"cuInit", "cuDevice", "cuCtxPush", "cuCtxPop", "cuCtxSet", "cuCtxGet", "cuCtxDestroy", "cuPointer"}) {
     if (std::strncmp(function, free, std::strlen(free)) == 0) return false;
   }
   return true;
