@@ -20,10 +20,11 @@ inline Remains* remains = nullptr;
 
 template <typename T, typename... Arguments>
 void make_anew(T* object, Arguments&&... arguments) {
-  constexpr size_t kHead = sizeof(Remains);  // NOLINT(bugprone-sizeof-expression): of the struct, which is one pointer
-  if (void* memory = ::operator new(kHead + sizeof(T), std::nothrow)) {
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): of structs, which may hold one pointer
+  constexpr size_t kHead = sizeof(Remains), kObject = sizeof(T);
+  if (void* memory = ::operator new(kHead + kObject, std::nothrow)) {
     remains = new (memory) Remains{remains};
-    std::memcpy(static_cast<char*>(memory) + kHead, static_cast<const void*>(object), sizeof(T));
+    std::memcpy(static_cast<char*>(memory) + kHead, static_cast<const void*>(object), kObject);
   }
   new (object) T(std::forward<Arguments>(arguments)...);
 }
