@@ -3,6 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
+#include <cstring>
+
 namespace pinrail::gpu_test {
 namespace {
 
@@ -12,7 +15,14 @@ namespace {
 
 }  // namespace
 
-bool Driver::load(bool is_double, const char** why_out) {
+bool Driver::load(const char* program, bool is_double) {
+  const char* why = "";
+  const bool loaded = look_up_all(is_double, &why);
+  if (!loaded) std::fprintf(stderr, "%s: no CUDA driver here: %s\n", program, why);
+  return loaded;
+}
+
+bool Driver::look_up_all(bool is_double, const char** why_out) {
   void* library = dlopen(is_double ? PINRAIL_TEST_DOUBLE : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     *why_out = dlerror();
@@ -53,6 +63,13 @@ bool Driver::start(const char** why_out) const {
 // The driver's copy from pageable memory returns when the bytes are staged, and the GPU may not have them yet.
 bool Driver::put(CUdeviceptr at, const void* bytes, size_t length) const {
   return write(at, bytes, length) == CUDA_SUCCESS && synchronise() == CUDA_SUCCESS;
+}
+
+bool read_double(int argc, char** argv, const char* program, bool* is_double_out) {
+  *is_double_out = argc == 2 && std::strcmp(argv[1], "--double") == 0;
+  if (argc == 1 || *is_double_out) return true;
+  std::fprintf(stderr, "usage: %s [--double]\n", program);
+  return false;
 }
 
 }  // namespace pinrail::gpu_test

@@ -55,14 +55,20 @@ struct Driver {
   bool has_reset = false;              // both, and attributes()
   size_t (*open_handles)() = nullptr;  // the double's alone
 
-  // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver. why_out:
-  // words.
-  bool load(bool is_double, const char** why_out);
+  // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver, which it has
+  // said in the program's name.
+  bool load(const char* program, bool is_double);
   // In this process: started, with the first GPU's context current.
   bool start(const char** why_out) const;
   // Writes, and waits until the bytes are where another process may read them.
   bool put(CUdeviceptr at, const void* bytes, size_t length) const;
+
+ private:
+  bool look_up_all(bool is_double, const char** why_out);
 };
+
+// The command line of a program that takes --double and nothing else. False: it has said how it is used.
+bool read_double(int argc, char** argv, const char* program, bool* is_double_out);
 
 }  // namespace pinrail::gpu_test
 

@@ -136,16 +136,9 @@ bool import_it(const Driver& driver, int socket, bool is_double) {
 
 int main(int argc, char** argv) {
   Driver driver;
-  const char* why = "";
-  const bool is_double = argc == 2 && std::strcmp(argv[1], "--double") == 0;
-  if (argc > 1 && !is_double) {
-    std::fprintf(stderr, "usage: figures [--double]\n");
-    return 2;
-  }
-  if (!driver.load(is_double, &why)) {
-    std::fprintf(stderr, "figures: no CUDA driver here: %s\n", why);
-    return 77;
-  }
+  bool is_double = false;
+  if (!read_double(argc, argv, "figures", &is_double)) return 2;
+  if (!driver.load("figures", is_double)) return 77;
   const TwoProcesses both([&](int socket) { return export_it(driver, socket); });  // before the driver is started
   return both.end(import_it(driver, both.socket(), is_double) ? 0 : 1);
 }

@@ -228,16 +228,9 @@ int import_all(const Driver& driver, int socket) {
 
 int main(int argc, char** argv) {
   Driver driver;
-  const char* why = "";
-  const bool is_double = argc == 2 && std::strcmp(argv[1], "--double") == 0;
-  if (argc > 1 && !is_double) {
-    std::fprintf(stderr, "usage: kinds [--double]\n");
-    return 2;
-  }
-  if (!driver.load(is_double, &why)) {
-    std::fprintf(stderr, "kinds: no CUDA driver here: %s\n", why);
-    return 77;
-  }
+  bool is_double = false;
+  if (!read_double(argc, argv, "kinds", &is_double)) return 2;
+  if (!driver.load("kinds", is_double)) return 77;
   const TwoProcesses both([&](int socket) { return show_all(driver, socket); });  // before the driver is started
   return both.end(import_all(driver, both.socket()));
 }

@@ -205,12 +205,8 @@ int main(int argc, char** argv) {
   SoakOptions options;
   Driver driver;
   int code = 0;
-  const char* why = "";
   if (!read_options(argc, argv, &options, &code)) return code;
-  if (!driver.load(options.is_double, &why)) {
-    std::fprintf(stderr, "soak: no CUDA driver here: %s\n", why);
-    return 77;
-  }
+  if (!driver.load("soak", options.is_double)) return 77;
   // Before the driver is started: it does not survive a fork.
   const TwoProcesses both([&](int socket) {
     return Exporter{driver, options, socket, Memory(driver, options.kind), nullptr, 0, {}}.run();

@@ -186,7 +186,6 @@ int listen(const Driver& driver, int socket, bool peek, bool with_reset) {
 
 int main(int argc, char** argv) {
   Driver driver;
-  const char* why = "";
   bool is_double = false, peek = false, with_reset = false;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--double") == 0) {
@@ -202,10 +201,7 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  if (!driver.load(is_double, &why)) {
-    std::fprintf(stderr, "story: no CUDA driver here: %s\n", why);
-    return 77;
-  }
+  if (!driver.load("story", is_double)) return 77;
   const TwoProcesses both([&](int socket) { return tell(driver, socket); });  // before the driver is started
   const int code = listen(driver, both.socket(), peek, with_reset);
   return both.end(code);

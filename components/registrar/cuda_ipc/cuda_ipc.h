@@ -2,8 +2,7 @@
 // cuda_ipc.h - one registrar of GPU memory: handles of one's own allocations, mappings of peers' allocations.
 //
 // Owns     a reference on each primary context that it used, the mappings behind its registrations, and the file
-// descriptors and
-//          events behind its blocks.
+//          descriptors and events behind its blocks.
 // Threads  all functions may run together; create and destroy exclude the rest.
 //
 // I1  Around each call of the driver that needs one, the primary context of the device is current, and what was current
@@ -118,6 +117,14 @@ constexpr bool has_ended(CUresult error) {
 
 // What an error of the driver is here; says it, with what was asked of the driver, unless it is an everyday one.
 Status status_of(const Registrar& registrar, const char* call, CUresult error);
+
+// What must not fail is tried once more; then it is said.
+template <typename Call>
+void give_back_surely(const Registrar& registrar, const char* name, Call&& call) {
+  CUresult error = call();
+  if (error != CUDA_SUCCESS) error = call();
+  if (error != CUDA_SUCCESS) status_of(registrar, name, error).ignore();
+}
 
 // Whether a peer's memory is mapped for the GPU where it lies.
 inline bool is_where_it_lies(const Registrar& registrar, const Tail& tail) {

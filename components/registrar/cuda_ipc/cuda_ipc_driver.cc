@@ -38,20 +38,17 @@ Current::Current(Registrar* registrar, int device) : registrar_(registrar), devi
   if (result_ != CUDA_SUCCESS) release();
 }
 
-// What fails is tried once more: the caller's context must be current again, and ours must not be kept.
+// The caller's context must be current again, and ours must not be kept.
 Current::~Current() {
   if (result_ != CUDA_SUCCESS) return;
-  CUresult error = registrar_->cuda.cuCtxPopCurrent(nullptr);
-  if (error != CUDA_SUCCESS) error = registrar_->cuda.cuCtxPopCurrent(nullptr);
-  if (error != CUDA_SUCCESS) status_of(*registrar_, "cuCtxPopCurrent", error).ignore();
+  give_back_surely(*registrar_, "cuCtxPopCurrent", [&] { return registrar_->cuda.cuCtxPopCurrent(nullptr); });
   release();
 }
 
 void Current::release() {
   if (!is_spare_) return;
-  CUresult error = registrar_->cuda.cuDevicePrimaryCtxRelease(device_);
-  if (error != CUDA_SUCCESS) error = registrar_->cuda.cuDevicePrimaryCtxRelease(device_);
-  if (error != CUDA_SUCCESS) status_of(*registrar_, "cuDevicePrimaryCtxRelease", error).ignore();
+  give_back_surely(*registrar_, "cuDevicePrimaryCtxRelease",
+                   [&] { return registrar_->cuda.cuDevicePrimaryCtxRelease(device_); });
 }
 
 Status status_of(const Registrar& registrar, const char* call, CUresult error) {

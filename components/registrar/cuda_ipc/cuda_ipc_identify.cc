@@ -84,30 +84,31 @@ Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Foun
   return ask_mapping(registrar, pointer, plain);
 }
 
+// What the driver says of a pointer, in the type that it wants for that. False: it does not say.
+template <typename Value>
+bool ask_one(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribute name, Value* value_out) {
+  void* value = value_out;
+  return registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out) {
   unsigned long long id = 0;
-  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_BUFFER_ID;
-  void* value = &id;
-  if (registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) != CUDA_SUCCESS) return false;
+  if (!ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_BUFFER_ID, &id)) return false;
   *id_out = id;
   return true;
 }
 
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
   int device = 0;
-  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-  void* value = &device;
-  const CUresult error = registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer);
-  return error == CUDA_SUCCESS && device >= 0 && device < registrar.device_count ? device : 0;
+  const bool is_told = ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &device);
+  return is_told && device >= 0 && device < registrar.device_count ? device : 0;
 }
 
 bool is_managed(const Registrar& registrar, CUdeviceptr pointer) {
   unsigned managed = 0;
-  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_IS_MANAGED;
-  void* value = &managed;
-  return registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) == CUDA_SUCCESS && managed != 0;
+  return ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, &managed) && managed != 0;
 }
 
 Status look_up(Registrar* registrar, const void* addr, Found* found_out) {

@@ -110,9 +110,7 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_handle_t
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // unmapped since
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error);
   const Status status = export_physical(*registrar, found, physical, block, descriptor_out);
-  error = cuda.cuMemRelease(physical);
-  if (error != CUDA_SUCCESS) error = cuda.cuMemRelease(physical);
-  if (error != CUDA_SUCCESS) status_of(*registrar, "cuMemRelease", error).ignore();  // it is said
+  give_back_surely(*registrar, "cuMemRelease", [&] { return cuda.cuMemRelease(physical); });
   return status;
 }
 
