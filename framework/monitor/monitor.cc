@@ -33,6 +33,7 @@ struct Started {
   void* context;
   const pinrail_host_t* host;
   std::atomic<bool> sees{true};
+  std::atomic<uint32_t> events{0};  // that it sees wherever they happen
 };
 std::deque<Started> started;    // grows at start-up, is emptied at shut-down
 std::atomic<size_t> seeing{0};  // how many of them still do
@@ -81,6 +82,11 @@ void take_out(Mutex* mutex_of_list, Subscriptions* list, void* subscription_poin
   delete subscription;
 }
 
+// What the monitor says that it sees now.
+uint32_t ask_events(const Started& monitor) {
+  return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
+}
+
 void add_reason(const char* name, Status status) {
   reason += (reason.empty() ? "" : ", ") + std::string(name) + ": " + status_name(status.code());
 }
@@ -90,7 +96,7 @@ uint32_t ask(const pinrail_mapping_t& mapping) {
   uint32_t seen = 0;
   for (const Started& monitor : started) {
     if (!monitor.sees.load()) continue;
-    seen |= monitor.ops->sees;
+    seen |= monitor.events.load();
     if (monitor.ops->cover != nullptr) seen |= monitor.ops->cover(monitor.context, &mapping);
   }
   return seen;
@@ -108,7 +114,7 @@ void start_coverage(const Policy& policy) {
   bool is_all = true;
   for (const Started& monitor : started) {
     if (!monitor.sees.load()) continue;
-    everywhere |= monitor.ops->sees;
+    everywhere |= monitor.events.load();
     is_all = is_all && monitor.ops->cover == nullptr;
   }
   coverage.start(policy, everywhere, is_all);
@@ -130,6 +136,16 @@ Status read_policy(const param::Registry& params) {
   policy = {events_of_kernel() & ~never, params.value("monitor_strict").i != 0};
   verbosity = params.watch("monitor_base_verbose");
   return success();
+}
+
+// It sees nothing any more.
+void stop_believing(Started* monitor, const char* why) REQUIRES(mutex) {
+  monitor->sees.store(false);
+  if (seeing.load() == 1) {
+    blind_reason = why;
+    was_blind.store(true);
+  }
+  seeing.fetch_sub(1);
 }
 
 void forget() {
@@ -186,7 +202,8 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
     if (status.ok()) {
       if (!is_for_host) continue;  // it says nothing about host memory (E5)
       started.emplace_back(ops_of(opened), opened.context, opened.host);
-      seen |= ops_of(opened)->sees;
+      started.back().events.store(ask_events(started.back()));
+      seen |= started.back().events.load();
       seeing.fetch_add(1);
       continue;
     }
@@ -224,12 +241,8 @@ void blind(const pinrail_host_t* host, const char* why) {
     Started* blinded = nullptr;
     for (Started& monitor : started) blinded = monitor.host == host && monitor.sees.load() ? &monitor : blinded;
     if (blinded == nullptr) return;
-    blinded->sees.store(false);
-    if (seeing.load() == 1) {
-      blind_reason = why;
-      was_blind.store(true);
-    }
-    seeing.fetch_sub(1);
+    blinded->events.store(ask_events(*blinded));
+    if (blinded->events.load() == 0) stop_believing(blinded, why);
     start_coverage(policy);
   }
   report_hook(0, UINTPTR_MAX);  // E5

@@ -49,9 +49,9 @@ bool works(const char** why_out);
 // Whether registrations of the range may be kept (coverage.h); makes monitors watch it. No lock may be held.
 bool covers(uintptr_t base, size_t length);
 
-// One that was started sees nothing any more; the last one's reason is kept. Everything cached dies: what the others do
-// not cover must, and the rest is soon there again. host: the monitor's own. check() asks all that were started to
-// look.
+// One that was started sees less than before, or nothing any more: it is asked which events are left; the reason of
+// the last one that sees nothing is kept. Everything cached dies: what is not covered now must, and the rest is soon
+// there again. host: the monitor's own. check() asks all that were started to look.
 void blind(const pinrail_host_t* host, const char* why);
 Status check();
 // The same for each miss: looks if nobody did so in the last 40 us (elsewhere than on x86-64: 1 ms).

@@ -196,7 +196,7 @@ void stop(void* context_pointer) {
 }
 
 constexpr pinrail_monitor_ops_t kOps = {
-    sizeof(pinrail_monitor_ops_t), start, stop, nullptr, 0, nullptr, PINRAIL_KIND_GPU};
+    sizeof(pinrail_monitor_ops_t), start, stop, nullptr, nullptr, nullptr, PINRAIL_KIND_GPU};
 
 }  // namespace
 }  // namespace pinrail::cuda_monitor

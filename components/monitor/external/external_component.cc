@@ -12,9 +12,9 @@ pinrail_status_t open(const pinrail_host_t*, void** context_out) {
 void close(void*) {}
 pinrail_status_t start(void*) { return PINRAIL_SUCCESS; }
 void stop(void*) {}
+uint32_t sees(void*) { return PINRAIL_EVENTS_ALL; }
 
-constexpr pinrail_monitor_ops_t kOps = {
-    sizeof(pinrail_monitor_ops_t), start, stop, nullptr, PINRAIL_EVENTS_ALL, nullptr};
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, nullptr, sees, nullptr};
 
 }  // namespace
 

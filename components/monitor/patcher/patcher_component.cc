@@ -253,7 +253,9 @@ pinrail_status_t check(void*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 #endif
 
 // What leave_out names counts as seen: it is there to show what is then missed.
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, PINRAIL_EVENTS_ALL, nullptr};
+uint32_t sees(void*) { return PINRAIL_EVENTS_ALL; }
+
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, sees, nullptr};
 
 }  // namespace
 }  // namespace pinrail::patcher

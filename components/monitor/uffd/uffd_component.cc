@@ -101,7 +101,7 @@ uint32_t cover_entry(void* context, const pinrail_mapping_t* mapping) {
   return cover(static_cast<Context*>(context), *mapping);
 }
 
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, 0, cover_entry};
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, nullptr, cover_entry};
 
 }  // namespace
 }  // namespace pinrail::uffd

@@ -365,11 +365,14 @@ typedef struct pinrail_monitor_ops {
   void (*stop)(void *component);
   /**
    * Looks whether it still sees everything, and mends what can be mended; between start and stop, API context.
-   * ERROR: it is blind, and has said so to host->monitor_blind. NULL: nothing can blind it.
+   * ERROR: it sees nothing any more, and has said so to host->monitor_blind. NULL: nothing can blind it.
    */
   pinrail_status_t (*check)(void *component);
-  /** PINRAIL_EVENT_*: what it sees wherever it happens. */
-  uint32_t sees;
+  /**
+   * PINRAIL_EVENT_*: what it sees wherever it happens, as its start found out; asked after a start that succeeded, and
+   * again after it called host->monitor_blind. NULL: nothing.
+   */
+  uint32_t (*sees)(void *component);
   /**
    * What it sees besides of what happens to this mapping, which it begins to watch if it must; what it says holds until
    * an event touches the mapping. Called when a registration of it is about to be made that may be kept; any number of
@@ -473,7 +476,10 @@ struct pinrail_host {
 
   /** For monitors: deliver an event to all subscribers. Hook context. */
   void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);
-  /** For monitors: it does not see everything any more, until it is started again; why, for people. Not in hooks. */
+  /**
+   * For monitors: it sees less than before, until it is started again. Its sees() is asked which events are left; 0 or
+   * no sees(): it sees nothing any more. why: for people. Not in hooks.
+   */
   void (*monitor_blind)(const pinrail_host_t *host, const char *why);
   /**
    * For monitors that learn of an event only when the memory may be gone already: held before an event is taken from
