@@ -59,6 +59,8 @@ listing first.c >"$work/first.c"
 # shellcheck disable=SC2086
 if check "the program compiles" ${CC:-cc} $flags $cflags "$work/first.c" -o "$work/first" $libs; then
   check "the program runs, and its second registration is a hit" says "again: hit" "$work/first"
+  check "without leave_pinned its second registration is a miss" \
+    says "again: miss" env PINRAIL_MCA_mpool_grdma_leave_pinned=0 "$work/first"
 fi
 
 listing registrar_nothing.c >"$work/registrar_nothing.c"
