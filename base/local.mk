@@ -8,7 +8,8 @@ libpinrail_internal_la_SOURCES += \
 	base/core/epoch.h base/core/lru_list.h base/core/lru_queue.h base/core/guarded.h \
 	base/core/allocations.h base/core/better.h base/core/dates.h base/core/figure.h base/core/lives.h \
 	base/core/page_counts.h base/core/errno_text.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
-	base/core/hook_scope.h base/core/hook_scope.cc
+	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h
+libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c
 CLEANFILES += base/loader/static_components.c
@@ -36,6 +37,7 @@ EXTRA_DIST += base/report/base_help.txt
 
 # Patching of code: for the components that do, who take it in, for they have no symbols of the library.
 noinst_LTLIBRARIES += base/libpatch.la
+base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
 	base/patch/system_call.h base/patch/decode.h base/patch/decode.cc base/patch/maps_hook.h \
 	base/patch/maps_hook.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
@@ -48,6 +50,7 @@ endif
 
 # Validity of memory that other processes have open: for the components of GPU memory, who take it in.
 noinst_LTLIBRARIES += base/libslots.la
+base_libslots_la_CXXFLAGS = $(room_cxxflags)
 base_libslots_la_SOURCES = \
 	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc base/slots/process_hook.cc \
 	base/slots/exporter.cc base/slots/exporter_hook.cc base/slots/importer.cc
@@ -57,6 +60,7 @@ endif
 
 # Descriptors that go to other processes: for the registrar of GPU memory, who takes it in, with base/libslots.la.
 noinst_LTLIBRARIES += base/libdescriptors.la
+base_libdescriptors_la_CXXFLAGS = $(room_cxxflags)
 base_libdescriptors_la_SOURCES = \
 	base/descriptors/descriptors.h base/descriptors/wire.h base/descriptors/serve.h base/descriptors/server.cc \
 	base/descriptors/serve.cc base/descriptors/fetch.cc

@@ -15,6 +15,7 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_cache.h
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
+components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
@@ -24,11 +25,13 @@ components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_starts.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
+components_rcache_vma_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_external.la
 components_monitor_external_la_SOURCES = components/monitor/external/external_component.cc
 components_monitor_external_la_LDFLAGS = $(component_ldflags)
 components_monitor_external_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_external)
+components_monitor_external_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_patcher.la
 components_monitor_patcher_la_SOURCES = \
@@ -41,6 +44,7 @@ components_monitor_patcher_la_SOURCES = \
 components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
 components_monitor_patcher_la_LIBADD = $(component_patch_libs)
 components_monitor_patcher_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_patcher)
+components_monitor_patcher_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_uffd.la
 components_monitor_uffd_la_SOURCES = \
@@ -50,6 +54,7 @@ components_monitor_uffd_la_SOURCES = \
 	components/monitor/uffd/uffd.h
 components_monitor_uffd_la_LDFLAGS = $(component_ldflags)
 components_monitor_uffd_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_uffd)
+components_monitor_uffd_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/registrar_mlock.la
 components_registrar_mlock_la_SOURCES = \
@@ -57,6 +62,7 @@ components_registrar_mlock_la_SOURCES = \
 	components/registrar/mlock/mlock.h
 components_registrar_mlock_la_LDFLAGS = $(component_ldflags)
 components_registrar_mlock_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_mlock)
+components_registrar_mlock_la_CXXFLAGS = $(room_cxxflags)
 
 if HAVE_URING
 component_libraries += components/registrar_iouring.la
@@ -67,6 +73,7 @@ components_registrar_iouring_la_SOURCES = \
 components_registrar_iouring_la_LDFLAGS = $(component_ldflags)
 components_registrar_iouring_la_LIBADD = $(URING_LIBS)
 components_registrar_iouring_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_iouring)
+components_registrar_iouring_la_CXXFLAGS = $(room_cxxflags)
 endif
 
 if HAVE_VERBS
@@ -78,6 +85,7 @@ components_registrar_verbs_la_SOURCES = \
 	components/registrar/verbs/verbs.h components/registrar/verbs/verbs_library.h
 components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
+components_registrar_verbs_la_CXXFLAGS = $(room_cxxflags)
 endif
 
 # The pools of GPU memory need no CUDA themselves: a registrar may be lent.
@@ -88,6 +96,7 @@ components_mpool_gpusm_la_SOURCES = \
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_exact_libs)
 components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)
+components_mpool_gpusm_la_CXXFLAGS = $(room_cxxflags)
 components_mpool_rgpusm_la_SOURCES = \
 	components/mpool/rgpusm/rgpusm_component.cc components/mpool/rgpusm/rgpusm_register.cc \
 	components/mpool/rgpusm/rgpusm_peers.cc components/mpool/rgpusm/rgpusm_invalidate_hook.cc \
@@ -95,6 +104,7 @@ components_mpool_rgpusm_la_SOURCES = \
 components_mpool_rgpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_rgpusm_la_LIBADD = $(component_exact_libs)
 components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rgpusm)
+components_mpool_rgpusm_la_CXXFLAGS = $(room_cxxflags)
 
 if HAVE_CUDA
 component_libraries += components/monitor_cuda.la
@@ -103,6 +113,7 @@ components_monitor_cuda_la_SOURCES = components/monitor/cuda/cuda_component.cc \
 components_monitor_cuda_la_LDFLAGS = $(component_ldflags)
 components_monitor_cuda_la_LIBADD = $(component_patch_libs)
 components_monitor_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_cuda)
+components_monitor_cuda_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
@@ -114,6 +125,7 @@ components_registrar_cuda_ipc_la_SOURCES = \
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_LIBADD = $(component_descriptor_libs)
 components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)
+components_registrar_cuda_ipc_la_CXXFLAGS = $(room_cxxflags)
 endif
 
 EXTRA_DIST += components/monitor/cuda/README components/monitor/cuda/cuda_help.txt

@@ -34,6 +34,7 @@ libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc
 
 # The cache of whole allocations: for the pools of GPU memory, who take it in.
 noinst_LTLIBRARIES += framework/libexact.la
+framework_libexact_la_CXXFLAGS = $(room_cxxflags)
 framework_libexact_la_SOURCES = \
 	framework/mpool/block.h framework/mpool/exact_table.h framework/mpool/exact_cache.h \
 	framework/mpool/exact_pool.h framework/mpool/exact_match.h framework/mpool/exact_allocations.h \

@@ -22,3 +22,10 @@ for component in components/.libs/*.so; do
   names=$(nm -D --defined-only "$component" | awk '{print $3}')
   [ "$names" = pinrail_component ] || { echo "headers_test: $component exports: $names" >&2; exit 1; }
 done
+
+# No object with static storage duration has a destructor (R10): then nobody asks for code to be run at exit.
+for object in "$library" components/.libs/*.so; do
+  [ -e "$object" ] || continue
+  ! nm -D --undefined-only "$object" | grep -qE ' (__cxa_atexit|atexit|on_exit)(@|$)' ||
+    { echo "headers_test: $object has a destructor of an object with static storage duration" >&2; exit 1; }
+done

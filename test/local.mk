@@ -508,3 +508,9 @@ EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
 endif
+
+# Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
+check_PROGRAMS += test/stress/exit_stress
+TESTS += test/stress/exit_stress
+test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc
+test_stress_exit_stress_LDADD = libpinrail.la

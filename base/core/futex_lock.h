@@ -18,8 +18,17 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <ctime>
 
 namespace pinrail {
+
+// The system call; no cancellation point, and errno stays as it was. Wakes and sleeps as the kernel likes: whoever
+// comes back looks again. time: how long to sleep at most; NULL: until woken.
+inline void futex_call(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* time) {
+  const int kept = errno;
+  syscall(SYS_futex, word, operation, value, time, nullptr, 0);
+  errno = kept;
+}
 
 class FutexLock {
  public:
@@ -43,18 +52,12 @@ class FutexLock {
   static constexpr uint32_t kFree = 0, kHeld = 1, kAwaited = 2;
 
   __attribute__((noinline, cold)) void wait() {
-    const int kept = errno;
     // An exchange that finds it free has taken it. acquire: as try_lock().
-    while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) futex(FUTEX_WAIT_PRIVATE, kAwaited);
-    errno = kept;
+    while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
+      futex_call(&word_, FUTEX_WAIT_PRIVATE, kAwaited, nullptr);
+    }
   }
-  __attribute__((noinline, cold)) void wake_one() {
-    const int kept = errno;
-    futex(FUTEX_WAKE_PRIVATE, 1);
-    errno = kept;
-  }
-  // Wakes and sleeps as the kernel likes: whoever comes back looks again.
-  void futex(int operation, uint32_t value) { syscall(SYS_futex, &word_, operation, value, nullptr, nullptr, 0); }
+  __attribute__((noinline, cold)) void wake_one() { futex_call(&word_, FUTEX_WAKE_PRIVATE, 1, nullptr); }
 
   std::atomic<uint32_t> word_{kFree};
 };

@@ -7,7 +7,6 @@
 #define PINRAIL_BASE_CORE_LOCK_H
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -84,16 +83,37 @@ class SCOPED_CAPABILITY Guard {
   Mutex& mutex_;
 };
 
-// Waits with a Mutex held; the rank is given back while it sleeps.
+// Waits with a Mutex held; the rank is given back while it sleeps. Not std::condition_variable_any: that has a
+// destructor, and its waits are cancellation points (R10). May wake without a reason: whoever waits looks again.
 class Condition {
  public:
-  void wait(Mutex& mutex) REQUIRES(mutex) { condition_.wait(mutex); }
+  constexpr Condition() = default;
+  Condition(const Condition&) = delete;
+  Condition& operator=(const Condition&) = delete;
+
+  void wait(Mutex& mutex) REQUIRES(mutex) { sleep(mutex, nullptr); }
   // Returns also when the time is over.
-  void wait_for(Mutex& mutex, std::chrono::microseconds time) REQUIRES(mutex) { condition_.wait_for(mutex, time); }
-  void notify_all() { condition_.notify_all(); }
+  void wait_for(Mutex& mutex, std::chrono::microseconds time) REQUIRES(mutex) {
+    const timespec most = {static_cast<time_t>(time.count() / 1000000),
+                           static_cast<long>(time.count() % 1000000) * 1000};
+    sleep(mutex, &most);
+  }
+  // relaxed: what is waited for is changed and read under the mutex.
+  void notify_all() {
+    word_.fetch_add(1, std::memory_order_relaxed);
+    futex_call(&word_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr);
+  }
 
  private:
-  std::condition_variable_any condition_;
+  // A notification between the two unlocked calls has changed the word, and then the kernel does not let it sleep.
+  void sleep(Mutex& mutex, const timespec* most) REQUIRES(mutex) {
+    const uint32_t seen = word_.load(std::memory_order_relaxed);
+    mutex.unlock();
+    futex_call(&word_, FUTEX_WAIT_PRIVATE, seen, most);
+    mutex.lock();
+  }
+
+  std::atomic<uint32_t> word_{0};
 };
 
 }  // namespace pinrail

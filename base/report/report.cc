@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <set>
 
+#include "base/core/forever.h"
 #include "base/core/hook_scope.h"
 #include "base/core/lock.h"
 #include "base/core/set_aside.h"
@@ -21,12 +22,10 @@ const char kBaseHelp[] =
 constexpr size_t kRememberedTexts = 1024;
 
 Mutex mutex{LockRank::report};
-// Made when it is needed and never destroyed: people may be told something by the last destructor of the process.
-std::set<std::string>* said GUARDED_BY(mutex) = nullptr;
+Forever<std::set<std::string>> said GUARDED_BY(mutex);
 
 bool first_time(const std::string& text) {
   Guard guard(mutex);
-  if (said == nullptr) said = new std::set<std::string>;
   if (said->size() >= kRememberedTexts) said->clear();
   return said->insert(text).second;
 }
@@ -97,12 +96,12 @@ std::string_view base_catalogue() { return kBaseHelp; }
 
 void forget() {
   Guard guard(mutex);
-  if (said != nullptr) said->clear();
+  said->clear();
 }
 
 void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::report);
-  make_anew(&said, nullptr);
+  make_anew(&said);
 }
 
 }  // namespace pinrail::report

@@ -11,6 +11,12 @@ AC_DEFUN([PINRAIL_COMPILER_FLAGS], [
   CXXFLAGS="$CXXFLAGS -Werror -Wthread-safety"
   AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])],
     [AC_MSG_RESULT([yes]); pinrail_warnings="$pinrail_warnings -Wthread-safety"], [AC_MSG_RESULT([no])])
+  AC_MSG_CHECKING([whether $CXX knows -Wexit-time-destructors and -Wglobal-constructors])
+  PINRAIL_NO_STATIC_CODE="-Werror=exit-time-destructors -Werror=global-constructors"
+  CXXFLAGS="$pinrail_save -Werror $PINRAIL_NO_STATIC_CODE"
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([], [])],
+    [AC_MSG_RESULT([yes])], [AC_MSG_RESULT([no]); PINRAIL_NO_STATIC_CODE=])
+  AC_SUBST([PINRAIL_NO_STATIC_CODE])
   CXXFLAGS="$pinrail_save"
   AC_SUBST([PINRAIL_WARNINGS], [$pinrail_warnings])
 ])

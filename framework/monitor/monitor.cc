@@ -7,6 +7,7 @@
 #include <deque>
 #include <new>
 
+#include "base/core/forever.h"
 #include "base/core/lock.h"
 #include "base/core/set_aside.h"
 #include "base/report/report.h"
@@ -23,8 +24,8 @@ constexpr char kHelp[] =
 
 Mutex mutex{LockRank::subscribe};          // who changes the list of ours
 Mutex foreign_mutex{LockRank::strangers};  // who changes that of strangers
-std::string reason;                        // start-up and shut-down only: why there is no monitor that works
-std::string blind_reason;                  // written once per life, before the count falls: why there is none any more
+Forever<std::string> reason;               // start-up and shut-down only: why there is no monitor that works
+Forever<std::string> blind_reason;         // written once per life, before the count falls: why there is none any more
 
 struct Started {
   Started(const pinrail_monitor_ops_t* its_ops, void* its_context, const pinrail_host_t* its_host)
@@ -35,8 +36,8 @@ struct Started {
   std::atomic<bool> sees{true};
   std::atomic<uint32_t> events{0};  // that it sees wherever they happen
 };
-std::deque<Started> started;    // grows at start-up, is emptied at shut-down
-std::atomic<size_t> seeing{0};  // how many of them still do
+Forever<std::deque<Started>> started;  // grows at start-up, is emptied at shut-down
+std::atomic<size_t> seeing{0};         // how many of them still do
 std::atomic<bool> was_blind{false};
 const std::atomic<int64_t>* verbosity = nullptr;  // start-up and shut-down only
 
@@ -88,13 +89,13 @@ uint32_t ask_events(const Started& monitor) {
 }
 
 void add_reason(const char* name, Status status) {
-  reason += (reason.empty() ? "" : ", ") + std::string(name) + ": " + status_name(status.code());
+  *reason += (reason->empty() ? "" : ", ") + std::string(name) + ": " + status_name(status.code());
 }
 
 // Everything that is asked while monitors come or go.
 uint32_t ask(const pinrail_mapping_t& mapping) {
   uint32_t seen = 0;
-  for (const Started& monitor : started) {
+  for (const Started& monitor : *started) {
     if (!monitor.sees.load()) continue;
     seen |= monitor.events.load();
     if (monitor.ops->cover != nullptr) seen |= monitor.ops->cover(monitor.context, &mapping);
@@ -112,7 +113,7 @@ void say(const std::string& line) {
 void start_coverage(const Policy& policy) {
   uint32_t everywhere = 0;
   bool is_all = true;
-  for (const Started& monitor : started) {
+  for (const Started& monitor : *started) {
     if (!monitor.sees.load()) continue;
     everywhere |= monitor.events.load();
     is_all = is_all && monitor.ops->cover == nullptr;
@@ -142,18 +143,18 @@ Status read_policy(const param::Registry& params) {
 void stop_believing(Started* monitor, const char* why) REQUIRES(mutex) {
   monitor->sees.store(false);
   if (seeing.load() == 1) {
-    blind_reason = why;
+    *blind_reason = why;
     was_blind.store(true);
   }
   seeing.fetch_sub(1);
 }
 
 void forget() {
-  started.clear();
+  started->clear();
   seeing.store(0);
   was_blind.store(false);
-  reason.clear();
-  blind_reason.clear();
+  reason->clear();
+  blind_reason->clear();
 }
 
 }  // namespace
@@ -197,13 +198,13 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
     const uint32_t kinds = ops_of(opened)->kinds;
     const bool is_for_host = kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0;
     // What adds nothing but its price is there for who asks for it.
-    if (is_for_host && !opened.named && !started.empty() && (policy.possible & ~seen) == 0) continue;
+    if (is_for_host && !opened.named && !started->empty() && (policy.possible & ~seen) == 0) continue;
     const Status status = ops_of(opened)->start(opened.context);
     if (status.ok()) {
       if (!is_for_host) continue;  // it says nothing about host memory (E5)
-      started.emplace_back(ops_of(opened), opened.context, opened.host);
-      started.back().events.store(ask_events(started.back()));
-      seen |= started.back().events.load();
+      started->emplace_back(ops_of(opened), opened.context, opened.host);
+      started->back().events.store(ask_events(started->back()));
+      seen |= started->back().events.load();
       seeing.fetch_add(1);
       continue;
     }
@@ -213,21 +214,21 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
     report::help("monitor", kHelp, "monitor failed", args, 2);
     return status;
   }
-  if (reason.empty()) reason = "none is selected";
+  if (reason->empty()) *reason = "none is selected";
   start_coverage(policy);
   return success();
 }
 
 void stop(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) ops_of(opened)->stop(opened.context);
-  started.clear();
+  started->clear();
   seeing.store(0);
   verbosity = nullptr;
 }
 
 bool works(const char** why_out) {
   const bool sees = seeing.load() != 0;
-  if (why_out != nullptr) *why_out = !sees && was_blind.load() ? blind_reason.c_str() : reason.c_str();
+  if (why_out != nullptr) *why_out = !sees && was_blind.load() ? blind_reason->c_str() : reason->c_str();
   return sees;
 }
 
@@ -239,7 +240,7 @@ void blind(const pinrail_host_t* host, const char* why) {
   {
     Guard guard(mutex);
     Started* blinded = nullptr;
-    for (Started& monitor : started) blinded = monitor.host == host && monitor.sees.load() ? &monitor : blinded;
+    for (Started& monitor : *started) blinded = monitor.host == host && monitor.sees.load() ? &monitor : blinded;
     if (blinded == nullptr) return;
     blinded->events.store(ask_events(*blinded));
     if (blinded->events.load() == 0) stop_believing(blinded, why);
@@ -277,7 +278,7 @@ void check_on_miss() {
 
 Status check() {
   Status result = success();
-  for (const Started& monitor : started) {
+  for (const Started& monitor : *started) {
     const Status status = monitor.ops->check != nullptr ? Status(monitor.ops->check(monitor.context)) : success();
     if (result.ok()) result = status;
   }

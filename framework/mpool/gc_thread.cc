@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/core/forever.h"
 #include "base/core/lock.h"
 #include "base/core/set_aside.h"
 #include "base/core/thread.h"
@@ -33,7 +34,7 @@ struct Member {
 
 Mutex mutex{LockRank::gc};
 Condition drained;
-std::vector<Member*> members GUARDED_BY(mutex);
+Forever<std::vector<Member*>> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
 unsigned pauses GUARDED_BY(mutex) = 0;
 bool running GUARDED_BY(mutex) = false;
@@ -49,7 +50,7 @@ int64_t now_ms() {
 Member* begin_next(uint64_t round) {
   Guard guard(mutex);
   if (pauses != 0) return nullptr;
-  for (Member* member : members) {
+  for (Member* member : *members) {
     if (member->round == round) continue;
     member->round = round;
     under_way = member;
@@ -80,7 +81,7 @@ bool drain_all(uint64_t round) {
 int64_t shortest_interval() {
   Guard guard(mutex);
   int64_t shortest = kForEver;
-  for (const Member* member : members) {
+  for (const Member* member : *members) {
     if (member->every_ms == 0) continue;
     shortest = shortest == kForEver ? member->every_ms : std::min(shortest, int64_t{member->every_ms});
   }
@@ -143,9 +144,9 @@ void Word::sleep(uint32_t seen, int64_t milliseconds) {
 Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out) {
   auto member = std::make_unique<Member>(Member{drain, arg, every_ms, 0});
   Guard guard(mutex);
-  members.reserve(members.size() + 1);
+  members->reserve(members->size() + 1);
   if (!start()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  members.push_back(member.get());
+  members->push_back(member.get());
   *member_out = member.release();
   if (every_ms != 0) wake_hook(PINRAIL_GC_NOW);  // it may be asleep for longer
   return success();
@@ -155,7 +156,7 @@ void leave(void* member_pointer) {
   auto* member = static_cast<Member*>(member_pointer);
   {
     Guard guard(mutex);
-    members.erase(std::remove(members.begin(), members.end(), member), members.end());
+    members->erase(std::remove(members->begin(), members->end(), member), members->end());
     while (under_way == member) drained.wait(mutex);
   }
   delete member;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <new>
 
+#include "base/core/forever.h"
 #include "base/core/lock.h"
 #include "base/core/page_counts.h"
 #include "base/core/set_aside.h"
@@ -30,7 +31,7 @@ constexpr pinrail_param_t kParams[] = {
 bool is_needed = false;  // written at start-up
 
 Mutex mutex{LockRank::marks};
-PageCounts counts GUARDED_BY(mutex);
+Forever<PageCounts> counts GUARDED_BY(mutex);
 
 // Pages of hugetlbfs take no advice for a part of one: their whole is named then.
 template <typename Try>
@@ -52,20 +53,20 @@ bool advise(Span span, int advice) {
 
 bool is_unheld(Span span) REQUIRES(mutex) {
   size_t free = 0;
-  counts.for_each_unheld(span, [&](Span piece) { free += piece.length(); });
+  counts->for_each_unheld(span, [&](Span piece) { free += piece.length(); });
   return free == span.length();
 }
 
 // What is still held around a piece keeps a large page marked; the last one to go takes the mark with it.
 void unmark_unheld_locked(Span span) REQUIRES(mutex) {
-  counts.for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // called at once, under the mutex
+  counts->for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // called at once, under the mutex
     with_whole_pages(
         piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS { return !is_unheld(whole) || advise(whole, MADV_DOFORK); });
   });
 }
 
 Status mark_locked(Span span) REQUIRES(mutex) {
-  if (with_whole_pages(span, [](Span whole) { return advise(whole, MADV_DONTFORK); })) return counts.add(span);
+  if (with_whole_pages(span, [](Span whole) { return advise(whole, MADV_DONTFORK); })) return counts->add(span);
   return errno == EAGAIN ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_BAD_PARAM;
 }
 
@@ -92,7 +93,7 @@ Status mark(Span span) {
 
 void unmark(Span span, bool is_gone) {
   Guard guard(mutex);
-  if (counts.remove(span, [](Span) {}).ok() && !is_gone) unmark_unheld_locked(span);
+  if (counts->remove(span, [](Span) {}).ok() && !is_gone) unmark_unheld_locked(span);
 }
 
 void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {

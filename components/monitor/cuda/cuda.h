@@ -50,7 +50,7 @@ constexpr size_t kPage = 4096;
 
 // Of the process, as the patches are: pages of their own, which the kernel wipes in a forked child (K3).
 struct alignas(kPage) Shared {
-  Listener listeners[kListeners];
+  Listener listeners[kListeners] = {};
   std::atomic<uint64_t> in_flight{0};
   std::atomic<uint64_t> probes{0};  // frees of nothing, by which start() tries whether it sees
 };

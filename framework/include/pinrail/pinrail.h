@@ -7,6 +7,7 @@
  *          NOT_AVAILABLE; deregister, destroy and finalize succeed and reach no device. pinrail_init() there gives pools
  *          that work.
  *          The calls must not be made in a child of vfork() before it execs, for that shares the parent's memory.
+ * Exit     A process may exit at any time, on any thread, whatever other threads do in here.
  * Errors   Are values. A call that fails changes nothing and has said why on stderr, once.
  */
 #ifndef PINRAIL_PINRAIL_H
