@@ -123,13 +123,16 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
     AS_CASE([$with_openmpi],
       [yes|check], [pinrail_openmpi_dir=/usr/lib/`$CXX -print-multiarch 2>/dev/null`/openmpi/include],
       [pinrail_openmpi_dir=$with_openmpi])
-    AS_IF([test -r "$pinrail_openmpi_dir/openmpi/opal/mca/rcache/base/base.h"], [
-      AC_CHECK_LIB([open-pal], [opal_init], [
-        pinrail_have_openmpi=yes
-        OPENMPI_LIBS=-lopen-pal
-        OPENMPI_CPPFLAGS="-isystem $pinrail_openmpi_dir -isystem $pinrail_openmpi_dir/openmpi"])])
+    OPENMPI_CPPFLAGS="-isystem $pinrail_openmpi_dir -isystem $pinrail_openmpi_dir/openmpi"
+    pinrail_saved_CPPFLAGS=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS $OPENMPI_CPPFLAGS"
+    # Compiled, and not only looked for: the headers of Debian 13 (Open MPI 5.0.7) include one that is not installed.
+    AC_CHECK_HEADER([opal/mca/rcache/base/base.h],
+      [AC_CHECK_LIB([open-pal], [opal_init], [pinrail_have_openmpi=yes; OPENMPI_LIBS=-lopen-pal])],
+      [], [[#include <opal_config.h>]])
+    CPPFLAGS=$pinrail_saved_CPPFLAGS
     AS_IF([test "x$with_openmpi" != xcheck && test "x$pinrail_have_openmpi" = xno],
-      [AC_MSG_ERROR([--with-openmpi was asked for, but $pinrail_openmpi_dir has no developer headers, or libopen-pal is missing])])
+      [AC_MSG_ERROR([--with-openmpi was asked for, but $pinrail_openmpi_dir has no developer headers that compile, or libopen-pal is missing])])
   ])
   AC_SUBST([OPENMPI_CPPFLAGS])
   AC_SUBST([OPENMPI_LIBS])

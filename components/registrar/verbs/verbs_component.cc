@@ -70,11 +70,10 @@ bool any_device() {
 
 Status read_settings(const pinrail_host_t* host, Settings* settings_out) {
   pinrail_param_value_t device{}, port{}, gid_index{};
-  for (const auto& wanted :
-       {std::make_pair("device", &device), std::make_pair("port", &port), std::make_pair("gid_index", &gid_index)}) {
-    const Status status = host->param(host, wanted.first, wanted.second);
-    if (!status.ok()) return status;
-  }
+  Status status = host->param(host, "device", &device);
+  if (status.ok()) status = host->param(host, "port", &port);
+  if (status.ok()) status = host->param(host, "gid_index", &gid_index);
+  if (!status.ok()) return status;
   *settings_out = {device.s, static_cast<uint8_t>(port.u), static_cast<int>(gid_index.i)};
   return success();
 }
