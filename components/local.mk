@@ -88,7 +88,7 @@ components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_regis
 components_registrar_verbs_la_CXXFLAGS = $(room_cxxflags)
 endif
 
-# The pools of GPU memory need no CUDA themselves: a registrar may be lent.
+# The pools of GPU memory need no driver themselves: a registrar may be lent.
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
 components_mpool_gpusm_la_SOURCES = \
 	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
@@ -106,7 +106,6 @@ components_mpool_rgpusm_la_LIBADD = $(component_exact_libs)
 components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rgpusm)
 components_mpool_rgpusm_la_CXXFLAGS = $(room_cxxflags)
 
-if HAVE_CUDA
 component_libraries += components/monitor_cuda.la
 components_monitor_cuda_la_SOURCES = components/monitor/cuda/cuda_component.cc \
 	components/monitor/cuda/cuda_free_hook.cc components/monitor/cuda/cuda.h
@@ -114,6 +113,7 @@ components_monitor_cuda_la_LDFLAGS = $(component_ldflags)
 components_monitor_cuda_la_LIBADD = $(component_patch_libs)
 components_monitor_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_cuda)
 components_monitor_cuda_la_CXXFLAGS = $(room_cxxflags)
+
 component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
@@ -124,9 +124,8 @@ components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_LIBADD = $(component_descriptor_libs)
-components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)
+components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)
 components_registrar_cuda_ipc_la_CXXFLAGS = $(room_cxxflags)
-endif
 
 EXTRA_DIST += components/monitor/cuda/README components/monitor/cuda/cuda_help.txt
 EXTRA_DIST += components/mpool/gpusm/README components/mpool/gpusm/gpusm_help.txt \

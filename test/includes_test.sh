@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Who may include whom: each room looks down only, components never at each other, and the hook wall stands.
-#   include < base/core < base/{report,patch,slots} < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor}
+#   include < base/{core,cuda} < base/{report,patch,slots} < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor}
 #           < framework/mpool < components | framework/front < contrib/tools (public headers only)
 set -eu
 cd "${srcdir:-$(dirname "$0")/..}"
@@ -15,7 +15,7 @@ complain() {
 height() {
   case $1 in
     framework/include/*) echo 0 ;;
-    base/core/*) echo 1 ;;
+    base/core/* | base/cuda/*) echo 1 ;;
     base/report/* | base/patch/* | base/slots/*) echo 2 ;;
     base/param/* | base/descriptors/*) echo 3 ;;
     base/loader/*) echo 4 ;;
@@ -46,6 +46,7 @@ for file in $files; do
     case $file:$included in
       components/*:components/*) complain "$file looks into another component: $included" ;;
       components/*:framework/include/* | components/*:base/core/*) ;;
+      components/registrar/*:base/cuda/* | components/monitor/*:base/cuda/*) ;;
       components/mpool/*:framework/mpool/* | components/mpool/*:framework/rcache/*) ;;
       components/mpool/*:framework/registrar/* | components/mpool/*:framework/monitor/*) ;;
       components/mpool/*:base/slots/* | components/registrar/*:base/slots/* | components/registrar/*:base/descriptors/*) ;;

@@ -392,29 +392,33 @@ test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.
-if HAVE_CUDA
 check_LTLIBRARIES += test/fake/libcuda.la
 test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/double_state.h \
 	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
 	test/fake/cuda/double_device.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
 	test/fake/cuda/double_event.cc \
 	test/fake/cuda/cuda_context.h test/fake/cuda/patchable.h
-test_fake_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
 if HAVE_GTEST
+check_PROGRAMS += test/unit/cuda/cuda_driver_test
+TESTS += test/unit/cuda/cuda_driver_test
+test_unit_cuda_cuda_driver_test_SOURCES = test/unit/cuda/cuda_driver_test.cc test/unit/cuda/facts.h \
+	test/unit/cuda/facts_telling.h test/unit/cuda/facts.inc test/unit/cuda/facts_of_ours.cc \
+	test/unit/cuda/facts_of_toolkit.cc
+test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAGS) \
+	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"'
+test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/fake/cuda_double_test
 TESTS += test/unit/fake/cuda_double_test
 test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc \
 	test/unit/fake/cuda_double_events_test.cc
-test_unit_fake_cuda_double_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/cuda_ipc
 TESTS += test/conform/cuda_ipc
 test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_ipc_kinds_test.cc \
 	test/conform/gpu_slot.h test/conform/gpu_memory.h test/conform/registrar_conformance.h \
 	test/conform/registrar_subject.cc test/support/skip_main.cc
-test_conform_cuda_ipc_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
 check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm
 TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm
@@ -428,46 +432,38 @@ test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescript
 check_PROGRAMS += test/conform/grdma_gpu
 TESTS += test/conform/grdma_gpu
 test_conform_grdma_gpu_SOURCES = $(fake_registrar_sources) test/conform/grdma_gpu_test.cc test/conform/gpu_memory.h
-test_conform_grdma_gpu_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_modes_test.cc \
 	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
-test_conform_rgpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_locks
 TESTS += test/conform/gpu_locks
 test_conform_gpu_locks_SOURCES = $(fake_registrar_sources) test/conform/gpu_locks_test.cc test/conform/gpu_house.h \
 	test/conform/gpu_memory.h
-test_conform_gpu_locks_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_ft
 TESTS += test/conform/gpu_ft
 test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_house.h
-test_conform_gpu_ft_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_events
 TESTS += test/conform/gpu_events
 test_conform_gpu_events_SOURCES = $(fake_registrar_sources) test/conform/gpu_events_test.cc test/conform/gpu_house.h \
 	test/conform/gpu_memory.h
-test_conform_gpu_events_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_restart
 TESTS += test/conform/gpu_restart
 test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_restart_test.cc \
 	test/conform/gpu_house.h test/conform/gpu_memory.h
-test_conform_gpu_restart_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_reset
 TESTS += test/conform/gpu_reset
 test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_house.h
-test_conform_gpu_reset_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/fault/gpu_fault
 TESTS += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
 	test/conform/gpu_house.h
-test_fault_gpu_fault_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/exact_allocations_test
 TESTS += test/unit/mpool/exact_allocations_test
@@ -476,10 +472,8 @@ test_unit_mpool_exact_allocations_test_LDADD = libpinrail_internal.la -lgtest_ma
 check_PROGRAMS += test/stress/gpu_stress
 TESTS += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_house.h
-test_stress_gpu_stress_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_house.h
-test_conform_gpusm_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # They need no GoogleTest: a machine with a GPU may lack it.
@@ -487,7 +481,7 @@ check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds t
 TESTS += test/gpu_soak_test.sh
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
 	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/house.h
-test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
+test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la
 test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/block.h
@@ -507,7 +501,6 @@ test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
-endif
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
 check_PROGRAMS += test/stress/exit_stress

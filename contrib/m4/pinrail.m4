@@ -84,22 +84,21 @@ AC_DEFUN([PINRAIL_WITH_GTEST], [
   AC_SUBST([GTEST_LIBS])
 ])
 
-# The driver library is opened at run time: cuda.h is all that is needed to build.
+# The driver library is opened at run time, and base/cuda/cuda_driver.h declares what is used of it. cuda.h is read by
+# one test alone, which compares the two.
 AC_DEFUN([PINRAIL_WITH_CUDA], [
-  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR], [CUDA toolkit in DIR, for the GPU components])],
-    [], [with_cuda=check])
-  pinrail_have_cuda=no
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR],
+    [CUDA toolkit in DIR: a test compares the declarations of the driver with its cuda.h])], [], [with_cuda=check])
+  pinrail_have_cuda_h=no
   AS_IF([test "x$with_cuda" != xno], [
     AS_CASE([$with_cuda], [yes|check], [pinrail_cuda_dir=/usr/local/cuda], [pinrail_cuda_dir=$with_cuda])
     AS_IF([test -r "$pinrail_cuda_dir/include/cuda.h"],
-      [pinrail_have_cuda=yes; CUDA_CPPFLAGS="-isystem $pinrail_cuda_dir/include"],
-      [AC_CHECK_HEADER([cuda.h], [pinrail_have_cuda=yes])])
-    AS_IF([test "x$with_cuda" != xcheck && test "x$pinrail_have_cuda" = xno],
+      [pinrail_have_cuda_h=yes; CUDA_TOOLKIT_CPPFLAGS="-isystem $pinrail_cuda_dir/include -DPINRAIL_HAVE_CUDA_H=1"],
+      [AC_CHECK_HEADER([cuda.h], [pinrail_have_cuda_h=yes; CUDA_TOOLKIT_CPPFLAGS="-DPINRAIL_HAVE_CUDA_H=1"])])
+    AS_IF([test "x$with_cuda" != xcheck && test "x$pinrail_have_cuda_h" = xno],
       [AC_MSG_ERROR([--with-cuda was asked for, but there is no cuda.h in $pinrail_cuda_dir/include])])
   ])
-  AC_SUBST([CUDA_CPPFLAGS])
-  AS_IF([test "x$pinrail_have_cuda" = xyes], [AC_DEFINE([HAVE_CUDA], [1], [cuda.h is there])])
-  AM_CONDITIONAL([HAVE_CUDA], [test "x$pinrail_have_cuda" = xyes])
+  AC_SUBST([CUDA_TOOLKIT_CPPFLAGS])
 ])
 
 # The benchmarks and the two peers that they measure beside Pinrail. Only test/bench uses them.
@@ -148,9 +147,9 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
 AC_DEFUN([PINRAIL_COMPONENTS], [
   pinrail_components="mpool_grdma mpool_gpusm mpool_rgpusm rcache_vma registrar_mlock"
   pinrail_components="$pinrail_components monitor_external monitor_patcher monitor_uffd"
+  pinrail_components="$pinrail_components registrar_cuda_ipc monitor_cuda"
   AS_IF([test "x$pinrail_have_uring" = xyes], [pinrail_components="$pinrail_components registrar_iouring"])
   AS_IF([test "x$pinrail_have_verbs" = xyes], [pinrail_components="$pinrail_components registrar_verbs"])
-  AS_IF([test "x$pinrail_have_cuda" = xyes], [pinrail_components="$pinrail_components registrar_cuda_ipc monitor_cuda"])
   pinrail_component_kind=DSO
   PINRAIL_STATIC_LIST=""
   AS_IF([test "x$enable_static_components" = xyes], [

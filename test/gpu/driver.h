@@ -5,7 +5,7 @@
 #ifndef PINRAIL_TEST_GPU_DRIVER_H
 #define PINRAIL_TEST_GPU_DRIVER_H
 
-#include <cuda.h>
+#include "base/cuda/cuda_driver.h"
 
 #include <cstddef>
 

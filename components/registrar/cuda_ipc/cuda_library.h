@@ -5,12 +5,12 @@
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_LIBRARY_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_LIBRARY_H
 
-#include <cuda.h>
+#include "base/cuda/cuda_driver.h"
 
 #include "base/core/status.h"
 
-// Functions that must be there. cuda.h turns some of these names into those of a later version, here as where they are
-// called.
+// Functions that must be there. cuda_driver.h turns some of these names into those of a later version, here as where
+// they are called.
 #define PINRAIL_CUDA_FUNCTIONS(X) \
   X(cuInit)                       \
   X(cuDeviceGetCount)             \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * cuda_double.h - a libcuda.so.1 for machines without a GPU: what tests may ask and order of it beyond cuda.h.
+ * cuda_double.h - a libcuda.so.1 for machines without a GPU: what tests may ask and order of it beyond the driver API.
  *
  * "Device memory" is shared memory (memfd), so that two real processes exchange real bytes through cuIpc calls. What it
  * does about stale mappings is what the project's story of the driver says; test/gpu/run records what a real one does.
@@ -11,7 +11,7 @@
  * own handle: INVALID_CONTEXT; one whose memory is gone: INVALID_HANDLE. Memory that was freed lives on in whoever has
  *               it open (FACTS: it stays with the importer until he closes)
  *   VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is the
- *               reservation, and cuMemGetAddressRange tells the mapping, as cuda.h says. Fabric handles: NOT_PERMITTED,
+ *               reservation, and cuMemGetAddressRange tells the mapping, as documented. Fabric handles: NOT_PERMITTED,
  *               as without an IMEX channel
  *   pools       the attributes tell a range around the allocation, cuMemGetAddressRange the allocation. One that
  *               refused a handle of a type that it was not made with aborts when it is destroyed, as CUDA 13.0 crashes
@@ -38,9 +38,9 @@
 #ifndef PINRAIL_TEST_FAKE_CUDA_CUDA_DOUBLE_H
 #define PINRAIL_TEST_FAKE_CUDA_CUDA_DOUBLE_H
 
-#include <cuda.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/cuda/cuda_driver.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -29,13 +29,15 @@ void read_order(State* in) {
                                         static_cast<CUresult>(std::atoi(order.c_str() + second + 1)), false};
 }
 
+constexpr int kVersion = 13000;  // 13.0
+
 bool is_device(CUdevice device) { return device >= 0 && device < state().devices; }
 
 }  // namespace
 
 extern "C" {
 
-CUresult CUDAAPI cuInit(unsigned flags) {
+CUresult cuInit(unsigned flags) {
   State& in = state();
   Lock lock(in.mutex);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -53,24 +55,24 @@ CUresult CUDAAPI cuInit(unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDriverGetVersion(int* version) {
-  *version = CUDA_VERSION;
+CUresult cuDriverGetVersion(int* version) {
+  *version = kVersion;
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {
+CUresult cuGetErrorName(CUresult error, const char** name) {
   *name = error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuDeviceGetCount(int* count) {
+CUresult cuDeviceGetCount(int* count) {
   return call("cuDeviceGetCount", [&](State& in) {
     *count = in.devices;
     return CUDA_SUCCESS;
   });
 }
 
-CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return call("cuDeviceGet", [&](State&) {
     if (!is_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
@@ -78,7 +80,7 @@ CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
   });
 }
 
-CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   return call("cuDeviceGetUuid", [&](State&) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     std::memset(uuid->bytes, 0x40 + device, sizeof(uuid->bytes));
@@ -86,7 +88,7 @@ CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   });
 }
 
-CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   return call("cuDeviceGetAttribute", [&](State& in) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     switch (attribute) {
@@ -103,7 +105,7 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
   });
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return call("cuDevicePrimaryCtxRetain", [&](State& in) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     ++in.primary[device].references;
@@ -113,7 +115,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   });
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   return call("cuDevicePrimaryCtxRelease", [&](State& in) {
     if (!is_device(device) || in.primary[device].references == 0) return CUDA_ERROR_INVALID_CONTEXT;
     if (--in.primary[device].references == 0) in.end_context(device);
@@ -121,7 +123,7 @@ CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device) {
   });
 }
 
-CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   return call("cuDevicePrimaryCtxGetState", [&](State& in) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     *flags = 0;
@@ -144,7 +146,7 @@ HIDDEN CUresult cuda_double_ctx_destroy(CUcontext) {
   return call("cuCtxDestroy", [](State&) { return CUDA_ERROR_INVALID_CONTEXT; });
 }
 
-CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
+CUresult cuCtxPushCurrent(CUcontext context) {
   return call("cuCtxPushCurrent", [&](State&) {
     if (context == nullptr || context->references == 0) return CUDA_ERROR_INVALID_CONTEXT;
     contexts().push_back(context);
@@ -152,7 +154,7 @@ CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
   });
 }
 
-CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
+CUresult cuCtxPopCurrent(CUcontext* context) {
   return call("cuCtxPopCurrent", [&](State&) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     if (context != nullptr) *context = contexts().back();
@@ -161,7 +163,7 @@ CUresult CUDAAPI cuCtxPopCurrent(CUcontext* context) {
   });
 }
 
-CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
+CUresult cuCtxSetCurrent(CUcontext context) {
   return call("cuCtxSetCurrent", [&](State&) {
     if (!no_context()) contexts().pop_back();
     if (context != nullptr) contexts().push_back(context);
@@ -169,14 +171,14 @@ CUresult CUDAAPI cuCtxSetCurrent(CUcontext context) {
   });
 }
 
-CUresult CUDAAPI cuCtxGetCurrent(CUcontext* context) {
+CUresult cuCtxGetCurrent(CUcontext* context) {
   return call("cuCtxGetCurrent", [&](State&) {
     *context = no_context() ? nullptr : contexts().back();
     return CUDA_SUCCESS;
   });
 }
 
-CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) {
+CUresult cuCtxGetDevice(CUdevice* device) {
   return call("cuCtxGetDevice", [&](State&) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     *device = contexts().back()->device;
@@ -209,8 +211,7 @@ size_t cuda_double_used(void) {
 
 // As in the driver, what this gives may be another function than the symbol of that name, and cuInit need not come
 // first.
-#undef cuGetProcAddress
-CUresult CUDAAPI cuGetProcAddress(const char* name, void** function_out, int, cuuint64_t) {
+CUresult cuGetProcAddress(const char* name, void** function_out, int, uint64_t) {
   *function_out = std::strcmp(name, "cuMemFree") == 0 ? reinterpret_cast<void*>(&cuda_double_free_by_table) : nullptr;
   return *function_out != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

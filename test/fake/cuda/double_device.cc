@@ -73,7 +73,7 @@ size_t memory_in_use() {
 
 using namespace pinrail::cuda_double;
 
-extern "C" CUresult CUDAAPI cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+extern "C" CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return call("cuMemGetInfo", [&](State&) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     *total_bytes = kArenaBytes;

@@ -103,11 +103,11 @@ void await(State* in, CUstream stream) {
 
 extern "C" {
 
-CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned flags) {
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
   return call("cuEventCreate", [&](State& in) { return create(&in, event, flags); });
 }
 
-CUresult CUDAAPI cuEventDestroy(CUevent event) {
+CUresult cuEventDestroy(CUevent event) {
   return call("cuEventDestroy", [&](State& in) {
     const auto found = in.events.find(event);
     if (found == in.events.end()) return CUDA_ERROR_INVALID_HANDLE;
@@ -116,7 +116,7 @@ CUresult CUDAAPI cuEventDestroy(CUevent event) {
   });
 }
 
-CUresult CUDAAPI cuEventQuery(CUevent event) {
+CUresult cuEventQuery(CUevent event) {
   return call("cuEventQuery", [&](State& in) {
     const CUresult checked = check_event(in, event);
     if (checked != CUDA_SUCCESS) return checked;
@@ -124,7 +124,7 @@ CUresult CUDAAPI cuEventQuery(CUevent event) {
   });
 }
 
-CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
+CUresult cuEventRecord(CUevent event, CUstream stream) {
   return call("cuEventRecord", [&](State& in) {
     const CUresult checked = check_event(in, event);
     if (checked != CUDA_SUCCESS) return checked;
@@ -141,7 +141,7 @@ CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
   });
 }
 
-CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   return call("cuStreamWaitEvent", [&](State& in) {
     const CUresult checked = check_event(in, event);
     if (checked != CUDA_SUCCESS) return checked;
@@ -151,7 +151,7 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flag
   });
 }
 
-CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
+CUresult cuStreamSynchronize(CUstream stream) {
   return call("cuStreamSynchronize", [&](State& in) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     await(&in, stream);
@@ -159,7 +159,7 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
   });
 }
 
-CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
+CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   return call("cuIpcGetEventHandle", [&](State& in) {
     if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
     const bool shareable = is_event(in, event) && event->flags == kShareable && event->descriptor >= 0;
@@ -172,7 +172,7 @@ CUresult CUDAAPI cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
   });
 }
 
-CUresult CUDAAPI cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
+CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   return call("cuIpcOpenEventHandle", [&](State& in) {
     if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
     Wire wire;

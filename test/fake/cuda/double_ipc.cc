@@ -49,7 +49,7 @@ CUresult open_handle(State* in, const Wire& wire, CUdeviceptr* address_out) {
 
 extern "C" {
 
-CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
+CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   State& in = state();
   Lock lock(in.mutex);
   const CUresult entered = enter("cuIpcGetMemHandle");
@@ -64,7 +64,7 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) 
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
+CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
   State& in = state();
   Lock lock(in.mutex);
   const CUresult entered = enter("cuIpcOpenMemHandle");
@@ -77,7 +77,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle,
   return open_handle(&in, wire, address);
 }
 
-CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
   State& in = state();
   Lock lock(in.mutex);
   const CUresult entered = enter("cuIpcCloseMemHandle");

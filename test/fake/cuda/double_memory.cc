@@ -34,7 +34,7 @@ bool is_legacy(const State& in, const Range& range) {
   return in.has_ipc && range.physical == nullptr && !is_pooled(range) && !is_managed(range);
 }
 
-// What cuda.h calls the mappable range: of pools' memory, more than the allocation.
+// What the documentation calls the mappable range: of pools' memory, more than the allocation.
 uintptr_t mappable_from(const Range& range) { return is_pooled(range) ? range.base & ~(kGranularity - 1) : range.base; }
 size_t mappable_bytes(const Range& range) {
   const uintptr_t end = range.base + range.bytes;
@@ -103,7 +103,7 @@ CUresult free_memory(const char* function, CUdeviceptr address) {
 
 extern "C" {
 
-CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, size_t bytes) {
+CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuMemAlloc");
   if (entered != CUDA_SUCCESS) return entered;
@@ -111,7 +111,7 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr* address, size_t bytes) {
   return state().allocate(address, bytes, contexts().back()->device, nullptr);
 }
 
-CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuMemAllocManaged");
   if (entered != CUDA_SUCCESS) return entered;
@@ -128,11 +128,11 @@ HIDDEN CUresult cuda_double_mem_free_async(CUdeviceptr address, CUstream) {
   return free_memory("cuMemFreeAsync", address);
 }
 
-CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuMemGetAddressRange");
   if (entered != CUDA_SUCCESS) return entered;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;  // one of those that cuda.h says it may return
+  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;  // one of those that it may return by the documentation
   Range range;
   if (!state().find_range(address, &range)) return CUDA_ERROR_NOT_FOUND;
   const bool mapped = range.mapping != nullptr;  // of a reservation: what is mapped there
@@ -141,7 +141,7 @@ CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdevice
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuPointerGetAttribute");
   if (entered != CUDA_SUCCESS) return entered;
@@ -151,8 +151,7 @@ CUresult CUDAAPI cuPointerGetAttribute(void* data, CUpointer_attribute attribute
 }
 
 // As the driver: for a pointer that it does not know the answers are zero, and the call succeeds.
-CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data,
-                                        CUdeviceptr address) {
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuPointerGetAttributes");
   if (entered != CUDA_SUCCESS) return entered;
@@ -168,7 +167,7 @@ CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute* att
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
   Lock lock(state().mutex);
   const CUresult entered = enter("cuPointerSetAttribute");
   if (entered != CUDA_SUCCESS) return entered;
@@ -186,27 +185,27 @@ int cuda_double_copies_wait(CUdeviceptr address) {
   return found != state().allocations.end() && found->second.sync_memops ? 1 : 0;
 }
 
-CUresult CUDAAPI cuMemcpyDtoH(void* into, CUdeviceptr from, size_t bytes) {
+CUresult cuMemcpyDtoH(void* into, CUdeviceptr from, size_t bytes) {
   return copy("cuMemcpyDtoH", nullptr, from, bytes, into, bytes_at(from));
 }
 
-CUresult CUDAAPI cuMemcpyDtoHAsync(void* into, CUdeviceptr from, size_t bytes, CUstream stream) {
+CUresult cuMemcpyDtoHAsync(void* into, CUdeviceptr from, size_t bytes, CUstream stream) {
   return copy("cuMemcpyDtoHAsync", stream, from, bytes, into, bytes_at(from));
 }
 
-CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr into, const void* from, size_t bytes) {
+CUresult cuMemcpyHtoD(CUdeviceptr into, const void* from, size_t bytes) {
   return copy("cuMemcpyHtoD", nullptr, into, bytes, bytes_at(into), from);
 }
 
-CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t bytes) {
+CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
   Lock lock(state().mutex);
   if (!reaches(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   std::memset(bytes_at(address), value, bytes);
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes,
-                                               CUmemRangeHandleType type, unsigned long long flags) {
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+                                       unsigned long long flags) {
   State& in = state();
   Lock lock(in.mutex);
   const CUresult entered = enter("cuMemGetHandleForAddressRange");
@@ -230,7 +229,7 @@ CUresult CUDAAPI cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuCtxSynchronize(void) {
+CUresult cuCtxSynchronize(void) {
   return call("cuCtxSynchronize", [](State&) { return no_context() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; });
 }
 

@@ -58,14 +58,14 @@ CUresult allocate(State* in, CUdeviceptr* address, size_t bytes, CUmemoryPool po
 
 extern "C" {
 
-CUresult CUDAAPI cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
   return call("cuDeviceGetDefaultMemPool", [&](State& in) {
     if (device < 0 || device >= in.devices) return CUDA_ERROR_INVALID_DEVICE;
     return default_pool(&in, device, pool);
   });
 }
 
-CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* wanted) {
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* wanted) {
   return call("cuMemPoolCreate", [&](State& in) {
     const CUresult checked = check_properties(in, wanted);
     return checked != CUDA_SUCCESS ? checked : make_pool(&in, *wanted, pool);
@@ -73,7 +73,7 @@ CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* wante
 }
 
 // What was allocated from it lives on; of an imported one, too.
-CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool) {
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   return call("cuMemPoolDestroy", [&](State& in) {
     if (in.pools.erase(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
     if (pool->is_spoilt) std::abort();  // CUDA 13.0 crashes here, too
@@ -86,13 +86,13 @@ CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool) {
   });
 }
 
-CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* wanted, size_t count) {
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* wanted, size_t count) {
   return call("cuMemPoolSetAccess", [&](State& in) {
     return is_pool(in, pool) && wanted != nullptr && count != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   });
 }
 
-CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream) {
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream) {
   return call("cuMemAllocAsync", [&](State& in) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     CUmemoryPool pool = nullptr;
@@ -101,14 +101,14 @@ CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream) {
   });
 }
 
-CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream) {
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream) {
   return call("cuMemAllocFromPoolAsync", [&](State& in) {
     return no_context() ? CUDA_ERROR_INVALID_CONTEXT : allocate(&in, address, bytes, pool);
   });
 }
 
-CUresult CUDAAPI cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmemAllocationHandleType type,
-                                                  unsigned long long flags) {
+CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
   return call("cuMemPoolExportToShareableHandle", [&](State& in) {
     const bool sane = is_pool(in, pool) && !pool->imported && flags == 0 &&
                       type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && pool->properties.handleTypes == type;
@@ -123,8 +123,8 @@ CUresult CUDAAPI cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool poo
   });
 }
 
-CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* from, CUmemAllocationHandleType type,
-                                                    unsigned long long flags) {
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* from, CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
   return call("cuMemPoolImportFromShareableHandle", [&](State& in) {
     uint64_t id = 0;
     size_t bytes = 0;
@@ -145,7 +145,7 @@ CUresult CUDAAPI cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* fr
 }
 
 // base carries which pool it is of.
-CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
   return call("cuMemPoolExportPointer", [&](State& in) {
     const auto found = in.holding(address);
     if (found == in.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -161,7 +161,7 @@ CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdevicept
   });
 }
 
-CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
+CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
   return call("cuMemPoolImportPointer", [&](State& in) {
     Wire wire;
     std::memcpy(&wire, data, sizeof(wire));

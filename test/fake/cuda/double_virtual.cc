@@ -100,8 +100,8 @@ CUresult import_fabric(State* in, const void* from, Handle* handle_out) {
 
 extern "C" {
 
-CUresult CUDAAPI cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* wanted,
-                                               CUmemAllocationGranularity_flags) {
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* wanted,
+                                       CUmemAllocationGranularity_flags) {
   return call("cuMemGetAllocationGranularity", [&](State& in) {
     const CUresult checked = check_properties(in, wanted);
     if (checked == CUDA_SUCCESS) *granularity = in.granularity;
@@ -109,8 +109,7 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t* granularity, const CUmemA
   });
 }
 
-CUresult CUDAAPI cuMemCreate(Handle* handle, size_t bytes, const CUmemAllocationProp* wanted,
-                             unsigned long long flags) {
+CUresult cuMemCreate(Handle* handle, size_t bytes, const CUmemAllocationProp* wanted, unsigned long long flags) {
   return call("cuMemCreate", [&](State& in) {
     if (flags != 0 || !is_multiple(in, bytes)) return CUDA_ERROR_INVALID_VALUE;
     const CUresult checked = check_properties(in, wanted);
@@ -129,7 +128,7 @@ CUresult CUDAAPI cuMemCreate(Handle* handle, size_t bytes, const CUmemAllocation
   });
 }
 
-CUresult CUDAAPI cuMemRelease(Handle handle) {
+CUresult cuMemRelease(Handle handle) {
   return call("cuMemRelease", [&](State& in) {
     const auto found = in.physical.find(handle);
     if (found == in.physical.end() || found->second.references == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -139,7 +138,7 @@ CUresult CUDAAPI cuMemRelease(Handle handle) {
   });
 }
 
-CUresult CUDAAPI cuMemRetainAllocationHandle(Handle* handle, void* address) {
+CUresult cuMemRetainAllocationHandle(Handle* handle, void* address) {
   return call("cuMemRetainAllocationHandle", [&](State& in) {
     Range range;
     if (!in.find_range(reinterpret_cast<uintptr_t>(address), &range) || range.mapping == nullptr) {
@@ -151,7 +150,7 @@ CUresult CUDAAPI cuMemRetainAllocationHandle(Handle* handle, void* address) {
   });
 }
 
-CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties, Handle handle) {
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties, Handle handle) {
   return call("cuMemGetAllocationPropertiesFromHandle", [&](State& in) {
     const auto found = in.physical.find(handle);
     if (found == in.physical.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -160,8 +159,8 @@ CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* pro
   });
 }
 
-CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
-                                     unsigned long long flags) {
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
+                             unsigned long long flags) {
   return call("cuMemAddressReserve", [&](State& in) {
     const bool sane = flags == 0 && is_multiple(in, bytes) && (alignment & (alignment - 1)) == 0;
     if (!sane) return CUDA_ERROR_INVALID_VALUE;
@@ -173,7 +172,7 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t 
   });
 }
 
-CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   return call("cuMemAddressFree", [&](State& in) {
     const auto found = in.reservations.find(address);
     if (found == in.reservations.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
@@ -184,7 +183,7 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes) {
   });
 }
 
-CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, Handle handle, unsigned long long flags) {
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, Handle handle, unsigned long long flags) {
   return call("cuMemMap", [&](State& in) {
     const auto found = in.physical.find(handle);
     const bool sane = flags == 0 && offset == 0 && is_multiple(in, bytes) && found != in.physical.end() &&
@@ -197,7 +196,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, Hand
   });
 }
 
-CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted, size_t count) {
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* wanted, size_t count) {
   return call("cuMemSetAccess", [&](State& in) {
     if (wanted == nullptr || count == 0 || !is_made_up(in, address, bytes)) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
@@ -226,8 +225,8 @@ HIDDEN CUresult cuda_double_mem_unmap(CUdeviceptr address, size_t bytes) {
   });
 }
 
-CUresult CUDAAPI cuMemExportToShareableHandle(void* shareable, Handle handle, CUmemAllocationHandleType type,
-                                              unsigned long long flags) {
+CUresult cuMemExportToShareableHandle(void* shareable, Handle handle, CUmemAllocationHandleType type,
+                                      unsigned long long flags) {
   return call("cuMemExportToShareableHandle", [&](State& in) {
     const auto found = in.physical.find(handle);
     if (found == in.physical.end() || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -247,7 +246,7 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void* shareable, Handle handle, CU
   });
 }
 
-CUresult CUDAAPI cuMemImportFromShareableHandle(Handle* handle, void* from, CUmemAllocationHandleType type) {
+CUresult cuMemImportFromShareableHandle(Handle* handle, void* from, CUmemAllocationHandleType type) {
   return call("cuMemImportFromShareableHandle", [&](State& in) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) return import_fabric(&in, from, handle);

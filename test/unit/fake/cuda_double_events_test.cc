@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The driver double's events: what cuda.h says of them, and streams that work for as long as a test says.
+// The driver double's events: what the documentation says of them, and streams that work for as long as a test says.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

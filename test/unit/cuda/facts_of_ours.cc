@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/cuda/cuda_driver.h"
+#include "test/unit/cuda/facts_telling.h"
+
+namespace pinrail::test {
+
+Facts facts_of_ours() {
+  Facts facts;
+#include "test/unit/cuda/facts.inc"
+  facts["cuGetProcAddress"] = words_of<decltype(cuGetProcAddress)>();
+  return facts;
+}
+
+}  // namespace pinrail::test
