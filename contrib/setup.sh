@@ -37,21 +37,40 @@ apt() {
   as_root apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$log" 2>&1
 }
 
-# install_packages LOG PACKAGE...: those that are missing, and says which.
+# choose_packages PACKAGE|OTHER_NAME...: of those that are missing, the first name that this Debian has a package of.
+# What it has under no name goes to standard error.
+choose_packages() {
+  local names name known
+  for names in "$@"; do
+    known=
+    for name in ${names//|/ }; do
+      if is_installed "$name"; then continue 2; fi
+      if [[ -z $known && -n $(apt-cache show --no-all-versions "$name" 2>/dev/null) ]]; then known=$name; fi
+    done
+    if [[ -n $known ]]; then echo "$known"; else echo "$names" >&2; fi
+  done
+}
+
+# install_packages LOG PACKAGE|OTHER_NAME...: those that are missing, and says which.
 install_packages() {
-  local log=$1 package missing=()
+  local log=$1 unknown missing
   shift
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     fail "no apt-get" "this is no Debian: there is no apt-get or dpkg-query." \
       "install what corresponds to: $*; then add --no-install."
   fi
-  for package in "$@"; do is_installed "$package" || missing+=("$package"); done
+  unknown=$(choose_packages "$@" 2>&1 >/dev/null)
+  # The lists of packages may be missing here.
+  if [[ -n $unknown ]] && can_install; then apt "$log" update || true; fi
+  mapfile -t missing < <(choose_packages "$@" 2>"$log.unknown")
+  unknown=$(tr '\n' ' ' <"$log.unknown") && rm -f -- "$log.unknown"
+  [[ -z $unknown ]] || tell "packages: left out, for this Debian has none: $unknown"
   if ((${#missing[@]} == 0)); then
-    tell "packages: all $# are installed"
+    tell "packages: all${unknown:+ others} of $# are installed"
     return
   fi
   tell "packages: installing ${missing[*]}"
-  if ((EUID != 0)) && ! command -v sudo >/dev/null; then
+  if ! can_install; then
     fail "not root" "packages are missing, you are not root, and there is no sudo." \
       "as root: apt-get install --no-install-recommends ${missing[*]}"
   fi
@@ -64,3 +83,5 @@ install_packages() {
     fi
   fi
 }
+
+can_install() { ((EUID == 0)) || command -v sudo >/dev/null; }

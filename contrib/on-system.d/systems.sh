@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # its users read suite, extra_suite and extra
+# systems.sh - the systems of contrib/on-system, one a line: name, Debian suite, suite of extra packages, extra packages.
+# Sourced by on-system and make-root.
+
+list_systems() {
+  cat <<'END'
+debian-11            bullseye  -             -
+debian-12            bookworm  -             -
+debian-13            trixie    -             -
+debian-testing       testing   -             -
+debian-experimental  testing   experimental  libc6 libc6-dev libc-bin libc-dev-bin
+musl                 trixie    trixie        musl-tools musl-dev
+END
+}
+
+# read_system NAME - sets suite, extra_suite and extra, or is false.
+read_system() {
+  local name
+  while read -r name suite extra_suite extra; do
+    [[ $name != "$1" ]] || return 0
+  done < <(list_systems)
+  return 1
+}
