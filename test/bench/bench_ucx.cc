@@ -44,7 +44,46 @@ void deregister_mem(void*, ucs_rcache_t*, ucs_rcache_region_t*) {}
 void dump_region(void*, ucs_rcache_t*, ucs_rcache_region_t*, char* text, size_t size) {
   if (size != 0) *text = 0;
 }
-constexpr ucs_rcache_ops_t kZeroCost = {register_mem, deregister_mem, dump_region};
+
+// UCX 1.13 has the alignment among the parameters, 1.18 among the arguments of each call, beside an operation "merge".
+// Its headers do not tell which of them they have; the types do.
+template <class Ops>
+auto set_merge(Ops* ops, int) -> decltype(void(ops->merge)) {
+  ops->merge = [](void*, ucs_rcache_t*, void*, ucs_rcache_region_t*) {};
+}
+template <class Ops>
+void set_merge(Ops*, ...) {}
+
+template <class Params>
+auto set_alignment(Params* params, int) -> decltype(void(params->max_alignment)) {
+  params->alignment = UCS_RCACHE_MIN_ALIGNMENT;
+  params->max_alignment = kPage;
+}
+template <class Params>
+void set_alignment(Params*, ...) {}
+
+using Get = ucs_status_t (*)(ucs_rcache_t*, void*, size_t, int, void*, ucs_rcache_region_t**);
+using AlignedGet = ucs_status_t (*)(ucs_rcache_t*, void*, size_t, size_t, int, void*, ucs_rcache_region_t**);
+[[maybe_unused]] ucs_status_t get_region(Get get, ucs_rcache_t* cache, void* address, size_t length,
+                                         ucs_rcache_region_t** out) {
+  return get(cache, address, length, PROT_READ | PROT_WRITE, nullptr, out);
+}
+[[maybe_unused]] ucs_status_t get_region(AlignedGet get, ucs_rcache_t* cache, void* address, size_t length,
+                                         ucs_rcache_region_t** out) {
+  return get(cache, address, length, UCS_RCACHE_MIN_ALIGNMENT, PROT_READ | PROT_WRITE, nullptr, out);
+}
+
+const ucs_rcache_ops_t& zero_cost() {
+  static const ucs_rcache_ops_t operations = [] {
+    ucs_rcache_ops_t ops{};
+    ops.mem_reg = register_mem;
+    ops.mem_dereg = deregister_mem;
+    ops.dump_region = dump_region;
+    set_merge(&ops, 0);
+    return ops;
+  }();
+  return operations;
+}
 
 class UcxCache {
  public:
@@ -54,11 +93,10 @@ class UcxCache {
   UcxCache(const Options& options, int*, char***) {
     ucs_rcache_params_t params{};
     params.region_struct_size = sizeof(ucs_rcache_region_t);
-    params.alignment = UCS_RCACHE_MIN_ALIGNMENT;
-    params.max_alignment = kPage;
+    set_alignment(&params, 0);
     params.ucm_events = UCM_EVENT_VM_UNMAPPED;
     params.ucm_event_priority = 1000;
-    params.ops = &kZeroCost;
+    params.ops = &zero_cost();
     params.max_regions = options.limit != 0 ? options.limit : std::numeric_limits<unsigned long>::max();
     params.max_size = SIZE_MAX;
     params.max_unreleased = SIZE_MAX;
@@ -68,7 +106,7 @@ class UcxCache {
 
   Ref register_range(void* address, size_t length) {
     Ref region;
-    const ucs_status_t status = ucs_rcache_get(cache_, address, length, PROT_READ | PROT_WRITE, nullptr, &region);
+    const ucs_status_t status = get_region(ucs_rcache_get, cache_, address, length, &region);
     if (status != UCS_OK) fail("ucs_rcache_get");
     return region;
   }
