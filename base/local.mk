@@ -39,7 +39,9 @@ EXTRA_DIST += base/report/base_help.txt
 noinst_LTLIBRARIES += base/libpatch.la
 base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
-	base/patch/system_call.h base/patch/decode.h base/patch/decode.cc base/patch/maps_hook.h \
+	base/patch/system_call.h base/patch/instruction.h base/patch/disassemble.h base/patch/disassemble.cc \
+	base/patch/disassemble_known.cc base/patch/frame.h base/patch/frame.cc \
+	base/patch/decode.h base/patch/decode.cc base/patch/maps_hook.h \
 	base/patch/maps_hook.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
 	base/patch/enter_hook.cc base/patch/patch.h base/patch/patch.cc
 if STATIC_COMPONENTS

@@ -228,7 +228,19 @@ test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/confo
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+check_PROGRAMS += test/conform/patcher_race
+TESTS += test/conform/patcher_race
+test_conform_patcher_race_SOURCES = test/conform/patcher_race_test.cc test/support/house.h test/support/skip_main.cc \
+	$(fake_registrar_sources) $(hook_wall_sources)
+test_conform_patcher_race_LDFLAGS = $(hook_wall_ldflags)
+test_conform_patcher_race_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)
+test_conform_patcher_race_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+EXTRA_test_conform_patcher_race_DEPENDENCIES = test/unit/patch/victims.la
+race-soak: test/conform/patcher_race
+	PINRAIL_TEST_RACES=100000 $(builddir)/test/conform/patcher_race
+.PHONY: race-soak
 test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/patch/patch_test.cc \
+	test/unit/patch/libc_functions_test.cc test/unit/patch/libc_functions.h \
 	test/support/skip_main.cc
 test_unit_patch_patch_test_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_VICTIMS='"$(abs_top_builddir)/test/unit/patch/.libs/victims.so"'

@@ -124,16 +124,16 @@ void write_enter(Writer* writer, const Entry& entry, uintptr_t record) {
 // What stands before the jump once more, then either the other patch or what the jump displaced and the rest.
 void write_original(Writer* writer, uintptr_t function, const uint8_t* code, const Entry& entry) {
   writer->code(kEndbr64);
-  writer->bytes(code, entry.offset);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): where the writer is
+  auto* const copy = reinterpret_cast<uint8_t*>(writer->here());
+  writer->bytes(code, entry.foreign != 0 ? entry.offset : entry.offset + entry.length);
+  for (size_t i = 0; i < entry.moved_count; ++i) {
+    writer->move_relative(copy + entry.moved_at[i], reinterpret_cast<intptr_t>(copy) - static_cast<intptr_t>(function));
+  }
   if (entry.foreign != 0) {
     writer->jump_far(entry.foreign);
     return;
   }
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): where the writer is
-  auto* const displaced = reinterpret_cast<uint8_t*>(writer->here());
-  const auto moved_by = static_cast<intptr_t>(writer->here() - (function + entry.offset));
-  writer->bytes(code + entry.offset, entry.length);
-  if (entry.relative_at != 0) writer->move_relative(displaced + entry.relative_at, moved_by);
   writer->jump_to(function + entry.offset + entry.length);
 }
 

@@ -130,11 +130,16 @@ Snapshot Snapshot::of(uintptr_t function) {
   return snapshot;
 }
 
-Status prepare(uintptr_t function, Hook hook, void* arg, Patch* patch_out) {
+Status prepare(uintptr_t function, const Signature& signature, const Disassembler& disassembler, Hook hook, void* arg,
+               Patch* patch_out) {
   Patch patch;
   patch.function = function;
-  patch.seen = Snapshot::of(function);
-  Status status = decode(patch.seen.bytes, function, &patch.entry);
+  // One copy: what is decoded is what activate() compares with.
+  uint8_t code[kMostSeen];
+  const size_t length = std::max(kMostDecoded, std::min(kMostSeen, kPage - function % kPage));
+  std::memcpy(code, code_at(function), length);
+  std::memcpy(patch.seen.bytes, code, sizeof(patch.seen.bytes));
+  Status status = decode(code, length, function, signature, disassembler, &patch.entry);
   if (!status.ok()) return status;
   const bool wide = !fits_block(function + patch.entry.offset, 8);
   if (!may_synchronise() || (wide && !has_wide_exchange())) return PINRAIL_ERR_NOT_AVAILABLE;
@@ -167,7 +172,9 @@ void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 namespace pinrail::patch {
 
 Snapshot Snapshot::of(uintptr_t) { return Snapshot(); }
-Status prepare(uintptr_t, Hook, void*, Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+Status prepare(uintptr_t, const Signature&, const Disassembler&, Hook, void*, Patch*) {
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
 Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void leave_parents_life() {}
 bool stands(const Patch&) { return false; }

@@ -42,7 +42,8 @@ struct Patch {
 // Finds the place and builds the island; nothing is changed yet. NOT_SUPPORTED: the start of the function is not known,
 // or this is no machine for it; NOT_AVAILABLE: the kernel or the processor lacks what makes it safe; else as
 // build_island().
-Status prepare(uintptr_t function, Hook hook, void* arg, Patch* patch_out);
+Status prepare(uintptr_t function, const Signature& signature, const Disassembler& disassembler, Hook hook, void* arg,
+               Patch* patch_out);
 
 // Lays the jump. BUSY: somebody else changed the function since prepare(): begin again. PERM: the system does not let
 // code be written. Only after BUSY and PERM nothing has changed.

@@ -78,6 +78,11 @@ AC_DEFUN([PINRAIL_WITH_HWLOC], [
 AC_DEFUN([PINRAIL_WITH_LZMA], [
   PINRAIL_THIRD_PARTY([lzma], [lzma], [lzma.h], [lzma], [lzma_stream_decoder], [compressed traces by liblzma])])
 
+# Loaded at run time, only while monitors patch functions, so that its headers are enough. 4.0 has the calls that are used.
+AC_DEFUN([PINRAIL_WITH_ZYDIS], [
+  PINRAIL_THIRD_PARTY([zydis], [zydis], [Zydis/Zydis.h], [Zydis], [ZydisDecoderDecodeFull],
+    [reading code by Zydis before it is patched])])
+
 AC_DEFUN([PINRAIL_WITH_GTEST], [
   PINRAIL_THIRD_PARTY([gtest], [gtest], [gtest/gtest.h], [], [], [tests by GoogleTest])
   GTEST_LIBS="-lgtest -lgmock -lpthread"

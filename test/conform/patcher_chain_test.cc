@@ -283,15 +283,41 @@ ChildAnswer refused(const std::string& message) {
   return {patcher.status, as_expected, works};
 }
 
-TEST(PatcherRefusal, code_that_is_not_known) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        write_code(libc_function("truncate"), {0x0f, 0x1f, 0x44, 0x00, 0x00});  // a nop that no libc begins with
-        return refused("unknown code: truncate");
-      },
-      &answer));
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_NOT_SUPPORTED, 1, 1}));
+// What is not seen when this function cannot be patched, whether that is said and nothing else, and whether it works.
+ChildAnswer one_refused(const char* name, int number) {
+  make_unpatchable(name, number);
+  Patcher patcher;
+  const uintptr_t base = marked_pages(2);
+  patcher.recorder.clear();
+  const bool works = munmap(at(base), kPageBytes) == 0;
+  const bool sees_unmap = !patcher.recorder.touching(base, kPageBytes).empty();
+  madvise(at(base + kPageBytes), kPageBytes, MADV_DONTNEED);
+  const bool sees_madvise = !patcher.recorder.touching(base + kPageBytes, kPageBytes).empty();
+  const std::vector<std::string> said = patcher.said();
+  const bool as_expected =
+      said.size() == 1 && said[0] == std::string("unknown code: ") + name && patcher.missing_topics().empty();
+  return {patcher.status, PINRAIL_EVENTS_ALL & ~patcher.sees(), as_expected, works, sees_unmap, sees_madvise};
+}
+
+TEST(PatcherRefusal, a_function_that_cannot_be_patched_is_one_event_that_is_not_seen) {
+  const struct {
+    const char* name;
+    int number;
+    int64_t unseen;
+    bool sees_unmap, sees_madvise;
+  } functions[] = {{"munmap", SYS_munmap, PINRAIL_EVENT_UNMAP, false, true},
+                   {"fallocate", SYS_fallocate, PINRAIL_EVENT_PUNCH_HOLE, true, true},
+                   {"truncate", SYS_truncate, PINRAIL_EVENT_TRUNCATE, true, true},
+                   {"shmdt", SYS_shmdt, PINRAIL_EVENT_SHMDT, true, true},
+                   {"mprotect", SYS_mprotect, 0, true, true},
+                   {"madvise", SYS_madvise, PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL,
+                    true, false}};
+  for (const auto& function : functions) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child([&] { return one_refused(function.name, function.number); }, &answer)) << function.name;
+    EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, function.unseen, 1, 1, function.sees_unmap, function.sees_madvise}))
+        << function.name;
+  }
 }
 
 TEST(PatcherRefusal, code_that_may_not_be_written) {
@@ -324,10 +350,14 @@ TEST(PatcherRefusal, an_event_that_does_not_arrive) {
       [] {
         // Without memory files nothing can show that a cut file is seen.
         if (!refuse_system_call(SYS_memfd_create, ENOSYS)) return ChildAnswer{77};
-        return refused("not seen: fallocate");
+        Patcher patcher;
+        const bool as_expected =
+            patcher.said() ==
+            std::vector<std::string>{"not seen: fallocate", "not seen: ftruncate", "not seen: truncate"};
+        return ChildAnswer{patcher.status, as_expected, PINRAIL_EVENTS_ALL & ~patcher.sees()};
       },
       &answer));
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_NOT_SUPPORTED, 1, 1}));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, PINRAIL_EVENT_PUNCH_HOLE | PINRAIL_EVENT_TRUNCATE}));
 }
 
 #else

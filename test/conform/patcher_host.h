@@ -153,6 +153,7 @@ class Patcher {
     status = PINRAIL_ERR_NOT_AVAILABLE;
   }
   pinrail_status_t check() { return ops()->check(context_); }
+  uint32_t sees() const { return ops()->sees(context_); }
   // Topics of help that were asked for, in order, with the function that they name.
   std::vector<std::string> said() const {
     std::vector<std::string> topics;
@@ -220,6 +221,13 @@ inline std::vector<uint8_t> far_jump(uintptr_t target) {  // movabs $target, %r1
 // hears by that alone. False: it does not come to that.
 inline bool await_sleeping_monitor() {
   return comes_true([] { return sleeps(thread_called("pinrail-monitor")); });
+}
+
+// Code that does what the function does, but for errno, and that nobody can patch: it begins with a short jump.
+inline void make_unpatchable(const char* name, int number) {
+  std::vector<uint8_t> code = {0xeb, 0x00, 0x49, 0x89, 0xca, 0xb8, 0, 0, 0, 0, 0x0f, 0x05, 0xc3};
+  std::memcpy(code.data() + 6, &number, sizeof(number));
+  write_code(libc_function(name), code);
 }
 
 // As Open MPI does: 13 bytes.

@@ -181,6 +181,50 @@ TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0}));
 }
+// Which kinds of memory a pool keeps registered: private memory, heap, shared memory, a file.
+ChildAnswer kinds_kept() {
+  const House house(Settings{{"monitor", "patcher"}});
+  fake::FakeRegistrar fake;
+  const Pool pool(fake, {PINRAIL_UNSET});
+  const auto keeps = [&](uintptr_t base) -> int64_t {
+    pool.use(base, kPage);
+    return pool.has(base, kPage) ? 1 : 0;
+  };
+  const int file = static_cast<int>(syscall(SYS_memfd_create, "kinds", 0));
+  if (ftruncate(file, kPage) != 0) return {77};
+  const auto map = [](int flags, int fd) {
+    return reinterpret_cast<uintptr_t>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, flags, fd, 0));
+  };
+  const auto heap = (reinterpret_cast<uintptr_t>(sbrk(2 * kPage)) + kPage - 1) / kPage * kPage;
+  return {house.status,
+          keeps(map_pages(1)),
+          keeps(heap),
+          keeps(map(MAP_SHARED | MAP_ANONYMOUS, -1)),
+          keeps(map(MAP_SHARED, file)),
+          keeps(map(MAP_PRIVATE, file))};
+}
+
+TEST(PatcherPool, with_a_function_that_nobody_can_patch_only_what_it_can_hit_is_not_kept) {
+  const struct {
+    const char* name;
+    int number;
+    ChildAnswer kept;
+  } functions[] = {{"truncate", -1, {PINRAIL_SUCCESS, 1, 1, 1, 1, 1}},  // as it is
+                   {"munmap", SYS_munmap, {PINRAIL_SUCCESS, 0, 0, 0, 0, 0}},
+                   {"fallocate", SYS_fallocate, {PINRAIL_SUCCESS, 1, 1, 1, 0, 0}},
+                   {"brk", SYS_brk, {PINRAIL_SUCCESS, 1, 0, 1, 1, 1}}};
+  for (const auto& function : functions) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child(
+        [&] {
+          if (function.number >= 0) make_unpatchable(function.name, function.number);
+          return kinds_kept();
+        },
+        &answer))
+        << function.name;
+    EXPECT_EQ(answer, function.kept) << function.name;
+  }
+}
 #endif
 
 TEST(PatcherPool, a_wrong_value_stops_the_program) {

@@ -83,7 +83,7 @@ Status patch_site(const Context& context, Site* site) REQUIRES(mutex) {
   if (site->stands && patch::stands(site->patch)) return success();
   if (site->stands) return say_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
   patch::Patch made;
-  Status status = patch::prepare(site->address, free_hook, site, &made);
+  Status status = patch::prepare(site->address, {}, patch::Disassembler::open(), free_hook, site, &made);
   if (!status.ok()) return say_refused(context, *site, status);
   site->original.store(made.island.original, std::memory_order_release);  // release: pairs with free_hook()
   status = patch::activate(&made);

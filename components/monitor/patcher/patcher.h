@@ -5,8 +5,9 @@
 //          open after a close takes a closed one again, with its patches.
 // Threads  hooks: any number together, and with everything else. start, stop, check: one at a time (Context::mutex).
 //
-// H1  A hook reports before the kernel acts, and makes the system call itself; what a call returns is reported too,
-//     before the caller sees it: pages behind an address that went away unseen are new ones by then.
+// H1  A hook reports a range before the kernel acts and again after, for another thread may have registered it in
+//     between; it makes the system call itself. What a call returns is reported too, before the caller sees it: pages
+//     behind an address that went away unseen are new ones by then.
 // H2  Results and errno are those of the call.
 // H3  While no library is started, or in a forked child, a hook loads a word or two and makes the call.
 // H4  stop() returns when no hook is inside the library any more.
@@ -53,6 +54,9 @@ struct Function {
   bool may_lack;   // not every libc has it
   patch::Hook hook;
   void (*probe)(uintptr_t function, Scratch* scratch);  // calls it so that its hook must report a part of the scratch
+  patch::Signature signature;
+  uint32_t events;          // PINRAIL_EVENT_*: not seen if it cannot be patched
+  const char* consequence;  // of that, for people
 };
 
 extern const Function kFunctionTable[kFunctions];
@@ -69,7 +73,8 @@ struct Site {
 // A function's first bytes as they were when it was last looked at, for looks that take no lock.
 struct Glance {
   std::atomic<uintptr_t> at{0};  // 0: not patched
-  std::atomic<uint64_t> words[2] = {};
+  std::atomic<size_t> count{0};
+  std::atomic<uint64_t> words[patch::kMostDecoded / sizeof(uint64_t)] = {};
 };
 
 struct Context {
@@ -80,6 +85,7 @@ struct Context {
   void** current_break = nullptr;                    // libc's own note
   size_t huge_page = 0;                              // bytes of the default one
   std::atomic<uint32_t> left_out{0};                 // a bit for each of kFunctionTable
+  std::atomic<uint32_t> sees{0};                     // PINRAIL_EVENT_*
   Glance glances[kFunctions];
   std::atomic<uint32_t> alarm{0};  // raised when the thread that looks shall do so at once; it sleeps on it
 
@@ -126,7 +132,7 @@ long fallocate_hook(void* layer, const long* args);
 long ftruncate_hook(void* layer, const long* args);
 long truncate_hook(void* layer, const long* args);
 long syscall_hook(void* layer, const long* args);
-void report_break_hook(const Layer& layer, uintptr_t asked, uintptr_t now);  // the break is about to fall to there
+Span below_break_hook(uintptr_t asked, uintptr_t now);  // what goes away when the break is moved to there
 
 // What is known of a file whose bytes go away.
 struct FileId {
@@ -145,7 +151,10 @@ void** find_current_break();
 bool fire(Context* context, const Function& function, uintptr_t address);
 
 // patcher_install.cc, patcher_check.cc
-Status install(Context* context, Site* site, const Function& function) REQUIRES(context->mutex);
+Status install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
+    REQUIRES(context->mutex);
+// A message of that topic, which names the function and what follows.
+void say(const Context& context, const char* topic, const Function& function);
 void note_glance(Context* context, size_t function, const patch::Snapshot& seen) REQUIRES(context->mutex);
 // Whether all functions begin as they did. Takes some 10 ns, so each miss can ask.
 bool unchanged_at_a_glance(const Context& context);

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <ctime>
@@ -35,7 +36,8 @@ Status repair(Context* context, Site* site, const Function& function) REQUIRES(c
   everything_dead(context);
   while (site->repairs < kMostRepairs) {
     ++site->repairs;
-    if (!install(context, site, function).ok()) break;
+    // The small reader: whoever holds the dynamic loader's lock may wait for this thread (Hold).
+    if (!install(context, site, function, patch::Disassembler()).ok()) break;
     if (!fire(context, function, site->address)) continue;
     everything_dead(context);  // once more: what was cached after the first time may have gone away unseen
     const pinrail_help_arg_t args[] = {{"function", function.name}};
@@ -79,6 +81,7 @@ Status check_site(Context* context, size_t index) REQUIRES(context->mutex) {
 void say_blind(Context* context, const Function& function) {
   const pinrail_help_arg_t args[] = {{"function", function.name}};
   context->services->help(context->services, "blind", args, 1);
+  context->sees.store(0);
   const std::string why = std::string("patcher: another library patched ") + function.name + " over and over";
   context->services->monitor_blind(context->services, why.c_str());
   everything_dead(context);
@@ -111,11 +114,15 @@ void* run(void* context_pointer) {
 // relaxed: numbers on their own; whoever sees some that do not go together looks again, with the lock.
 void note_glance(Context* context, size_t function, const patch::Snapshot& seen) {
   Glance& glance = context->glances[function];
-  for (size_t i = 0; i < 2; ++i) {
+  // At least 16 bytes: what others lay there may begin before ours.
+  const size_t guarded = std::max(context->sites[function].patch.guarded_length(), size_t{16});
+  const size_t count = (guarded + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+  for (size_t i = 0; i < count; ++i) {
     uint64_t word;
     std::memcpy(&word, seen.bytes + i * sizeof(word), sizeof(word));
     glance.words[i].store(word, std::memory_order_relaxed);
   }
+  glance.count.store(count, std::memory_order_relaxed);
   glance.at.store(context->sites[function].address, std::memory_order_relaxed);
 }
 
@@ -125,7 +132,8 @@ bool unchanged_at_a_glance(const Context& context) {
     const uintptr_t at = glance.at.load(std::memory_order_relaxed);  // relaxed: as in note_glance()
     if (at == 0) continue;
     const auto* code = reinterpret_cast<const uint64_t*>(at);  // NOLINT(performance-no-int-to-ptr): an address of code
-    for (size_t i = 0; i < 2; ++i) {
+    const size_t count = glance.count.load(std::memory_order_relaxed);  // relaxed: as in note_glance()
+    for (size_t i = 0; i < count; ++i) {
       const uint64_t now = __atomic_load_n(&code[i], __ATOMIC_RELAXED);  // relaxed: somebody may be writing it
       differs |= now ^ glance.words[i].load(std::memory_order_relaxed);
     }

@@ -145,20 +145,20 @@ Status read_params(Context* context, std::string* leave_out_out) {
 Status prepare_context(Context* context) {
   context->current_break = find_current_break();
   context->huge_page = default_huge_page();
-  const bool ready = context->current_break != nullptr && make_alive_word(context) && pin_own_object();
+  const bool ready = make_alive_word(context) && pin_own_object();
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
   return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
 
 Status say_missing(const Context& context, const Function& function) {
   if (function.may_lack) return success();
-  const pinrail_help_arg_t args[] = {{"function", function.name}};
-  context.services->help(context.services, "function not found", args, 1);
+  say(context, "function not found", function);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
 // Patches of an earlier life stand, or are treated as any that others changed.
-Status patch_site(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+Status patch_site(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
+    REQUIRES(context->mutex) {
   site->repairs = 0;
   if (site->address == 0) site->address = find_function(function);
   if (site->address == 0) return say_missing(*context, function);
@@ -167,33 +167,54 @@ Status patch_site(Context* context, Site* site, const Function& function) REQUIR
     patch::accept(&site->patch);
     return success();
   }
-  return install(context, site, function);
+  return install(context, site, function, disassembler);
 }
 
 // E5: a patch is worth what arrives through it.
 Status try_site(Context* context, const Site& site, const Function& function) {
   if (site.address == 0 || fire(context, function, site.address)) return success();
-  const pinrail_help_arg_t args[] = {{"function", function.name}};
-  context->services->help(context->services, "not seen", args, 1);
+  say(*context, "not seen", function);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
+// What would be refused of every function is no reason to try them all.
+bool concerns_all(Status status) { return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE); }
+
+Status patch_function(Context* context, size_t index, const patch::Disassembler& disassembler)
+    REQUIRES(context->mutex) {
+  const Function& function = kFunctionTable[index];
+  Site* const site = &context->sites[index];
+  Status status = patch_site(context, site, function, disassembler);
+  if (status.ok()) status = try_site(context, *site, function);
+  if (status.ok() && site->address != 0) note_glance(context, index, site->patch.seen);
+  return status;
+}
+
+bool leaves_out(Context* context, size_t index, const std::string& list) {
+  const Function& function = kFunctionTable[index];
+  if (!lists(list, function)) return false;
+  context->left_out.fetch_or(uint32_t{1} << index);
+  context->services->log(context->services, PINRAIL_LOG_WARN,
+                         (std::string(function.name) + " is left out: what it unmaps is not seen").c_str());
+  return true;
+}
+
+// A function that cannot be patched is an event that is not seen (E5); all others are.
 Status patch_all(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   context->left_out.store(0);
+  uint32_t seen = PINRAIL_EVENTS_ALL;  // what is left out counts as seen: it is there to show what is then missed
+  const patch::Disassembler disassembler = patch::Disassembler::open();
   for (size_t i = 0; i < kFunctions; ++i) {
-    const Function& function = kFunctionTable[i];
-    if (lists(leave_out, function)) {
-      context->left_out.fetch_or(uint32_t{1} << i);
-      context->services->log(context->services, PINRAIL_LOG_WARN,
-                             (std::string(function.name) + " is left out: what it unmaps is not seen").c_str());
-      continue;
-    }
-    Status status = patch_site(context, &context->sites[i], function);
-    if (status.ok()) status = try_site(context, context->sites[i], function);
-    if (!status.ok()) return status;
-    if (context->sites[i].address != 0) note_glance(context, i, context->sites[i].patch.seen);
+    if (leaves_out(context, i, leave_out)) continue;
+    const Status status = patch_function(context, i, disassembler);
+    if (concerns_all(status)) return status;
+    if (status.ok()) continue;
+    seen &= ~kFunctionTable[i].events;
+    context->sites[i].address = 0;
+    context->glances[i].at.store(0);
   }
-  return success();
+  context->sees.store(seen);
+  return seen != 0 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
 
 void stop(void* context_pointer) {
@@ -252,8 +273,7 @@ pinrail_status_t check(void*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 
 #endif
 
-// What leave_out names counts as seen: it is there to show what is then missed.
-uint32_t sees(void*) { return PINRAIL_EVENTS_ALL; }
+uint32_t sees(void* context_pointer) { return static_cast<Context*>(context_pointer)->sees.load(); }
 
 constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, sees, nullptr};
 

@@ -82,7 +82,9 @@ uintptr_t find_loader_munmap() {
 
 }  // namespace
 
+// Whoever moves the break must note it where libc does.
 uintptr_t find_function(const Function& function) {
+  if (function.hook == brk_hook && find_current_break() == nullptr) return 0;
   return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));
 }
 

@@ -19,13 +19,9 @@ void say_unknown(const Context& context, const Function& function, uintptr_t add
   const patch::Snapshot seen = patch::Snapshot::of(address);
   char text[3 * sizeof(seen.bytes) + 1];
   for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
-  const pinrail_help_arg_t args[] = {{"function", function.name}, {"bytes", text}};
-  context.services->help(context.services, "unknown code", args, 2);
-}
-
-void say(const Context& context, const char* topic, const Function& function) {
-  const pinrail_help_arg_t args[] = {{"function", function.name}};
-  context.services->help(context.services, topic, args, 1);
+  const pinrail_help_arg_t args[] = {
+      {"function", function.name}, {"bytes", text}, {"consequence", function.consequence}};
+  context.services->help(context.services, "unknown code", args, 3);
 }
 
 void say_why(const Context& context, const Function& function, uintptr_t address, Status status) {
@@ -35,10 +31,11 @@ void say_why(const Context& context, const Function& function, uintptr_t address
   if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say(context, "no room", function);
 }
 
-Status try_install(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+Status try_install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
+    REQUIRES(context->mutex) {
   Layer* const layer = &site->layers[site->layer_count];
   patch::Patch patch;
-  Status status = patch::prepare(site->address, enter_hook, layer, &patch);
+  Status status = patch::prepare(site->address, function.signature, disassembler, enter_hook, layer, &patch);
   if (!status.ok()) return status;
   layer->function = &function;
   layer->foreign = patch.is_chained() ? patch.island.original : 0;
@@ -52,12 +49,17 @@ Status try_install(Context* context, Site* site, const Function& function) REQUI
 
 }  // namespace
 
-Status install(Context* context, Site* site, const Function& function) {
+void say(const Context& context, const char* topic, const Function& function) {
+  const pinrail_help_arg_t args[] = {{"function", function.name}, {"consequence", function.consequence}};
+  context.services->help(context.services, topic, args, 2);
+}
+
+Status install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler) {
   if (site->layer_count == kMostLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = PINRAIL_ERR_BUSY;
   for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMostTries; ++tries) {
     if (tries != 0) usleep(1000);  // for the other one to be done
-    status = try_install(context, site, function);
+    status = try_install(context, site, function, disassembler);
   }
   say_why(*context, function, site->address, status);
   return status;

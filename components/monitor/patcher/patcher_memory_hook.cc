@@ -64,9 +64,13 @@ size_t mapped_length_hook(const Layer& layer, const long* args) {
 
 }  // namespace
 
+// Another thread may register the range between the report and the call, and what it got is stale from the call on. So
+// each call is reported before, for those that have registered, and again after. (H1)
 long munmap_hook(void* layer, const long* args) {
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  return go_on_hook(layer_of(layer), SYS_munmap, args);
+  const long result = go_on_hook(layer_of(layer), SYS_munmap, args);
+  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  return result;
 }
 
 long mmap_hook(void* layer, const long* args) {
@@ -77,36 +81,33 @@ long mmap_hook(void* layer, const long* args) {
   return result;
 }
 
-// Grown, it may move; shrunk, it loses its end; without a length of its own it is only mapped once more.
-static void report_old_hook(const Layer& layer, const long* args) {
+// What mremap takes from where it was, or may take. Grown, it may move; shrunk, it loses its end; without a length of
+// its own it is only mapped once more.
+static Span taken_hook(const long* args) {
+  const uintptr_t base = address_hook(args[0]);
   const auto old_length = static_cast<size_t>(args[1]);
   const auto length = static_cast<size_t>(args[2]);
   const bool moves = (args[3] & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
   const bool may_move = length > old_length && (args[3] & MREMAP_MAYMOVE) != 0;
-  if (moves || may_move) {
-    report_hook(layer, address_hook(args[0]), old_length);
-  } else if (length < old_length) {
-    const uintptr_t kept = round_up_hook(length, kPage);
-    if (kept < old_length) report_hook(layer, address_hook(args[0]) + kept, old_length - kept);
-  }
+  const uintptr_t kept = moves || may_move ? 0 : round_up_hook(length, kPage);
+  return kept < old_length ? Span{base + kept, base + old_length} : Span{base, base};
 }
 
 long mremap_hook(void* layer, const long* args) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // only with these a fifth argument was given
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
-  report_old_hook(layer_of(layer), given);
+  const Span taken = taken_hook(given);
+  report_hook(layer_of(layer), taken.base, taken.length());
   const auto length = static_cast<size_t>(given[2]);
   if ((given[3] & MREMAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(given[4]), length);
   const long result = go_on_hook(layer_of(layer), SYS_mremap, given);
+  report_hook(layer_of(layer), taken.base, taken.length());
   if (result == -1) return result;
   const size_t kept = result == given[0] ? round_up_hook(static_cast<size_t>(given[1]), kPage) : 0;
   if (length > kept) report_hook(layer_of(layer), address_hook(result) + kept, length - kept);
   return result;
 }
 
-// The address stays whose it is, so another thread may register it between the report and the call: what it got is
-// stale from the call on, and nothing that the kernel returns later would tell. So it is reported twice, as by all that
-// follow which drop pages in place.
 long madvise_hook(void* layer, const long* args) {
   if (keeps_pages_hook(static_cast<int>(args[2]))) return go_on_hook(layer_of(layer), SYS_madvise, args);
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
@@ -184,14 +185,12 @@ static long move_break_hook(const Layer& layer, const long* args) {
   return -1;
 }
 
-void report_break_hook(const Layer& layer, uintptr_t asked, uintptr_t now) {
+// What of the heap goes away when the break is moved. No program's break is in the first page: the kernel refuses, and
+// only a probe hears of it.
+Span below_break_hook(uintptr_t asked, uintptr_t now) {
   const uintptr_t end = round_up_hook(asked, kPage);
-  // No program's break is in the first page: the kernel refuses, and only a probe hears of it.
-  if (asked < kPage) {
-    report_hook(layer, asked, 1);
-  } else if (end < now) {
-    report_hook(layer, end, now - end);
-  }
+  if (asked < kPage) return {asked, asked + 1};
+  return end < now ? Span{end, now} : Span{now, now};
 }
 
 long brk_hook(void* layer_pointer, const long* args) {
@@ -199,8 +198,10 @@ long brk_hook(void* layer_pointer, const long* args) {
   if (!is_active_hook(layer)) return move_break_hook(layer, args);
   const uintptr_t asked = round_up_hook(address_hook(args[0]), kPage);
   const uintptr_t now = round_up_hook(address_hook(patch::system_call_hook(SYS_brk, 0)), kPage);
-  report_break_hook(layer, address_hook(args[0]), now);
+  const Span gone = below_break_hook(address_hook(args[0]), now);
+  report_hook(layer, gone.base, gone.length());
   const long result = move_break_hook(layer, args);
+  report_hook(layer, gone.base, gone.length());
   if (asked > now && static_cast<int>(result) == 0) report_hook(layer, now, asked - now);
   return result;
 }

@@ -16,6 +16,11 @@ namespace {
 
 constexpr size_t kScratchPages = 3;
 constexpr int kNoFile = -1;
+#ifdef __GLIBC__
+constexpr bool kIsGlibc = true;
+#else
+constexpr bool kIsGlibc = false;  // musl: brk() refuses always, and the loader is libc itself
+#endif
 
 using patch::system_call_hook;
 
@@ -136,22 +141,89 @@ void probe_truncate(uintptr_t function, Scratch* scratch) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kNothing = "no memory is kept registered";
+constexpr const char* kFiles = "mappings of files are not kept registered; all other memory is";
+constexpr const char* kShared = "shared memory is not kept registered; all other memory is";
+constexpr const char* kHeap = "the heap that brk() moves is not kept registered; all other memory is";
+constexpr const char* kSegments = "System V segments are not kept registered; all other memory is";
+constexpr const char* kLate = "libraries that patch over Pinrail are noticed later (check_interval)";
+
+constexpr uint32_t kDrop = PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL;
+constexpr uint32_t kRemap = PINRAIL_EVENT_REMAP | PINRAIL_EVENT_REMAP_ONTO;
+
+// Bits of the arguments that are ints.
+constexpr uint8_t kFirst = 1, kSecond = 2, kThird = 4, kFourth = 8, kFifth = 16;
+
+}  // namespace
+
 const Function kFunctionTable[kFunctions] = {
-    {"munmap", false, false, munmap_hook, probe_munmap},
-    {"mmap", false, false, mmap_hook, probe_mmap},
-    {"mremap", false, false, mremap_hook, probe_mremap},
-    {"madvise", false, false, madvise_hook, probe_madvise},
-    {"process_madvise", false, true, process_madvise_hook, probe_process_madvise},  // glibc 2.36 on
-    {"remap_file_pages", false, true, remap_file_pages_hook, probe_remap_file_pages},
-    {"brk", false, false, brk_hook, probe_brk},
-    {"shmdt", false, false, shmdt_hook, probe_shmdt},
-    {"shmat", false, false, shmat_hook, probe_shmat},
-    {"fallocate", false, false, fallocate_hook, probe_fallocate},
-    {"ftruncate", false, false, ftruncate_hook, probe_ftruncate},
-    {"truncate", false, false, truncate_hook, probe_truncate},
-    {"mprotect", false, false, mprotect_hook, probe_mprotect},
-    {"syscall", false, false, syscall_hook, probe_syscall},
-    {"munmap of the loader", true, false, munmap_hook, probe_munmap},
+    {"munmap", false, false, munmap_hook, probe_munmap, {2, 0, SYS_munmap}, PINRAIL_EVENT_UNMAP, kNothing},
+    {"mmap",
+     false,
+     false,
+     mmap_hook,
+     probe_mmap,
+     {6, kThird | kFourth | kFifth, SYS_mmap},
+     PINRAIL_EVENT_MAP_OVER,
+     kNothing},
+    {"mremap", false, false, mremap_hook, probe_mremap, {5, kFourth, SYS_mremap}, kRemap, kNothing},
+    {"madvise", false, false, madvise_hook, probe_madvise, {3, kThird, SYS_madvise}, kDrop, kNothing},
+    {"process_madvise",  // glibc 2.36 on
+     false,
+     true,
+     process_madvise_hook,
+     probe_process_madvise,
+     {5, kFirst | kFourth | kFifth, SYS_process_madvise},
+     PINRAIL_EVENT_PROCESS_MADVISE,
+     kNothing},
+    {"remap_file_pages",
+     false,
+     true,
+     remap_file_pages_hook,
+     probe_remap_file_pages,
+     {5, kThird | kFifth, SYS_remap_file_pages},
+     PINRAIL_EVENT_REMAP_FILE_PAGES,
+     kShared},
+    {"brk", false, !kIsGlibc, brk_hook, probe_brk, {1, 0, SYS_brk}, PINRAIL_EVENT_BRK, kHeap},
+    {"shmdt", false, false, shmdt_hook, probe_shmdt, {1, 0, SYS_shmdt}, PINRAIL_EVENT_SHMDT, kSegments},
+    {"shmat",
+     false,
+     false,
+     shmat_hook,
+     probe_shmat,
+     {3, kFirst | kThird, SYS_shmat},
+     PINRAIL_EVENT_SHMAT_OVER,
+     kNothing},
+    {"fallocate",
+     false,
+     false,
+     fallocate_hook,
+     probe_fallocate,
+     {4, kFirst | kSecond, SYS_fallocate},
+     PINRAIL_EVENT_PUNCH_HOLE,
+     kFiles},
+    {"ftruncate",
+     false,
+     false,
+     ftruncate_hook,
+     probe_ftruncate,
+     {2, kFirst, SYS_ftruncate},
+     PINRAIL_EVENT_TRUNCATE,
+     kFiles},
+    {"truncate", false, false, truncate_hook, probe_truncate, {2, 0, SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    // Through it others are noticed who are about to patch; no event of memory.
+    {"mprotect", false, false, mprotect_hook, probe_mprotect, {3, kThird, SYS_mprotect}, 0, kLate},
+    {"syscall", false, false, syscall_hook, probe_syscall, {6, 0, -1}, PINRAIL_EVENTS_ALL, kNothing},
+    {"munmap of the loader",
+     true,
+     !kIsGlibc,
+     munmap_hook,
+     probe_munmap,
+     {2, 0, SYS_munmap},
+     PINRAIL_EVENT_UNMAP,
+     kNothing},
 };
 
 bool fire(Context* context, const Function& function, uintptr_t address) {

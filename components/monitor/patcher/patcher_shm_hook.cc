@@ -13,22 +13,34 @@
 namespace pinrail::patcher {
 namespace {
 
-// shmdt() takes every mapping of the segment that lies where it would if the segment began at this address.
+// shmdt() takes every mapping of the segment that lies where it would if the segment began at this address. What it
+// took is not listed any more when it is reported again, so it is noted; of more than there is room for, everything is.
 struct Attached {
-  const Layer* layer;
+  static constexpr size_t kRoom = 16;
   uintptr_t begin;
   bool found;
   uint64_t inode;
+  size_t count;
+  Span spans[kRoom];
 };
 
-bool report_attached_hook(void* arg, const patch::Mapping& mapping) {
+bool note_attached_hook(void* arg, const patch::Mapping& mapping) {
   auto* attached = static_cast<Attached*>(arg);
   const bool in_place = mapping.base >= attached->begin && mapping.base - attached->begin == mapping.offset;
   if (!in_place || (attached->found && mapping.inode != attached->inode)) return true;
   attached->found = true;
   attached->inode = mapping.inode;
-  report_hook(*attached->layer, mapping.base, mapping.end - mapping.base);
+  if (attached->count < Attached::kRoom) attached->spans[attached->count] = {mapping.base, mapping.end};
+  ++attached->count;
   return true;
+}
+
+void report_attached_hook(const Layer& layer, const Attached& attached) {
+  const bool fits_all = attached.count <= Attached::kRoom;
+  if (!fits_all) report_hook(layer, 0, UINTPTR_MAX);
+  for (size_t i = 0; fits_all && i < attached.count; ++i) {
+    report_hook(layer, attached.spans[i].base, attached.spans[i].length());
+  }
 }
 
 // Who may attach a segment may also ask for its size; otherwise a page stands for what the kernel will refuse.
@@ -44,11 +56,14 @@ size_t segment_length_hook(const Layer& layer, long id) {
 
 long shmdt_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (is_active_hook(layer)) {
-    Attached attached{&layer, static_cast<uintptr_t>(args[0]), false, 0};
-    if (!patch::for_each_mapping_hook(report_attached_hook, &attached)) report_hook(layer, 0, UINTPTR_MAX);
-  }
-  return go_on_hook(layer, SYS_shmdt, args);
+  if (!is_active_hook(layer)) return go_on_hook(layer, SYS_shmdt, args);
+  Attached attached{};
+  attached.begin = static_cast<uintptr_t>(args[0]);
+  if (!patch::for_each_mapping_hook(note_attached_hook, &attached)) attached.count = Attached::kRoom + 1;
+  report_attached_hook(layer, attached);
+  const long result = go_on_hook(layer, SYS_shmdt, args);
+  report_attached_hook(layer, attached);
+  return result;
 }
 
 long shmat_hook(void* layer_pointer, const long* args) {

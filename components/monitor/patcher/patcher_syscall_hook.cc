@@ -19,8 +19,15 @@ using HookFunction = long (*)(void* layer, const long* args);
 long raw_brk_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
   const long now = patch::system_call_hook(SYS_brk, 0);
-  if (args[0] != 0) report_break_hook(layer, static_cast<uintptr_t>(args[0]), static_cast<uintptr_t>(now));
-  return go_on_hook(layer, SYS_brk, args);
+  const auto asked = static_cast<uintptr_t>(args[0]);
+  const auto end = static_cast<uintptr_t>(now);
+  const Span gone = asked != 0 ? below_break_hook(asked, end) : Span{end, end};
+  report_hook(layer, gone.base, gone.length());
+  const long result = go_on_hook(layer, SYS_brk, args);
+  report_hook(layer, gone.base, gone.length());
+  const auto reached = static_cast<uintptr_t>(result);
+  if (result != -1 && reached > end) report_hook(layer, end, reached - end);
+  return result;
 }
 
 HookFunction hook_of_hook(long number) {

@@ -10,16 +10,30 @@ namespace {
 
 constexpr uintptr_t kAddress = 0x7f0000001000;
 
-// What is not given is int3.
-Status decode_bytes(const std::vector<uint8_t>& bytes, Entry* entry, uintptr_t address = kAddress) {
-  uint8_t code[kMostDecoded];
-  for (size_t i = 0; i < kMostDecoded; ++i) code[i] = i < bytes.size() ? bytes[i] : 0xcc;
-  return decode(code, address, entry);
-}
+// Each case with both readers: what they know, they agree on.
+class Decode : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) disassembler_ = Disassembler::open();
+    if (GetParam() && !disassembler_.is_complete()) GTEST_SKIP() << "Zydis cannot be loaded";
+  }
+  // What is not given is int3.
+  Status decode_bytes(const std::vector<uint8_t>& bytes, Entry* entry, uintptr_t address = kAddress,
+                      const Signature& signature = {}) const {
+    uint8_t code[kMostDecoded];
+    for (size_t i = 0; i < kMostDecoded; ++i) code[i] = i < bytes.size() ? bytes[i] : 0xcc;
+    return decode(code, sizeof(code), address, signature, disassembler_, entry);
+  }
+
+  Disassembler disassembler_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Readers, Decode, testing::Bool(),
+                         [](const auto& reader) { return reader.param ? "zydis" : "small"; });
 
 std::vector<uint8_t> undo_of(const Entry& entry) { return {entry.undo, entry.undo + entry.undo_length}; }
 
-TEST(Decode, a_first_instruction_of_five_bytes_is_displaced) {
+TEST_P(Decode, a_first_instruction_of_five_bytes_is_displaced) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05}, &entry).ok());
   EXPECT_EQ(entry.offset, 0u);
@@ -28,57 +42,58 @@ TEST(Decode, a_first_instruction_of_five_bytes_is_displaced) {
   EXPECT_TRUE(undo_of(entry).empty());
 }
 
-TEST(Decode, endbr64_stays_and_the_jump_comes_behind_it) {
+TEST_P(Decode, endbr64_stays_and_the_jump_comes_behind_it) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0xf3, 0x0f, 0x1e, 0xfa, 0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05}, &entry).ok());
   EXPECT_EQ(entry.offset, 4u);
   EXPECT_TRUE(undo_of(entry).empty());
 }
 
-TEST(Decode, a_move_to_r10_may_run_before_the_jump) {
+TEST_P(Decode, a_move_to_r10_may_run_before_the_jump) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x41, 0x89, 0xca, 0x41, 0xf7, 0xc1, 0xff, 0x0f, 0, 0}, &entry).ok());
   EXPECT_EQ(entry.offset, 3u);
   EXPECT_EQ(entry.length, 7u);
 }
 
-TEST(Decode, stack_that_was_taken_is_given_back) {
+TEST_P(Decode, stack_that_was_taken_is_given_back) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xec, 0x58, 0x4c, 0x89, 0x44, 0x24, 0x40}, &entry).ok());
   EXPECT_EQ(entry.offset, 4u);
-  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x48, 0x83, 0xc4, 0x58}));
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x48, 0x8d, 0xa4, 0x24, 0x58, 0, 0, 0}));
 }
 
-TEST(Decode, pushes_are_undone_in_reverse) {
+TEST_P(Decode, pushes_of_what_is_not_changed_are_given_back_as_stack) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x53, 0x41, 0x54, 0xb8, 1, 0, 0, 0}, &entry).ok());
   EXPECT_EQ(entry.offset, 3u);
-  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x41, 0x5c, 0x5b}));  // pop %r12; pop %rbx
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x48, 0x8d, 0xa4, 0x24, 0x10, 0, 0, 0}));  // lea 16(%rsp), %rsp
 }
 
-TEST(Decode, arguments_that_were_shifted_for_a_system_call_are_shifted_back) {
+TEST_P(Decode, arguments_that_were_shifted_for_a_system_call_are_shifted_back) {
   const std::vector<uint8_t> syscall_function = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6, 0x48, 0x89, 0xca,
                                                  0x4d, 0x89, 0xc2, 0x4d, 0x89, 0xc8, 0x4c, 0x8b, 0x4c, 0x24, 0x08};
   Entry entry;
   ASSERT_TRUE(decode_bytes(syscall_function, &entry).ok());
   EXPECT_EQ(entry.offset, 18u);
   EXPECT_EQ(entry.length, 5u);
-  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x4d, 0x89, 0xc1,     // mov %r8, %r9
-                                                  0x4d, 0x89, 0xd0,     // mov %r10, %r8
-                                                  0x48, 0x89, 0xd1,     // mov %rdx, %rcx
-                                                  0x48, 0x89, 0xf2,     // mov %rsi, %rdx
-                                                  0x48, 0x89, 0xfe,     // mov %rdi, %rsi
-                                                  0x48, 0x89, 0xc7}));  // mov %rax, %rdi
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x50,                 // push %rax: the first argument
+                                                  0x57,                 // push %rdi
+                                                  0x56,                 // push %rsi
+                                                  0x41, 0x52,           // push %r10
+                                                  0x41, 0x58,           // pop %r8
+                                                  0x5a, 0x5e, 0x5f}));  // pop %rdx, %rsi, %rdi
 }
 
-TEST(Decode, a_displacement_that_must_move_along_is_named) {
+TEST_P(Decode, a_displacement_that_must_move_along_is_named) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x80, 0x3d, 0x21, 0xe8, 0x0d, 0, 0, 0x49}, &entry).ok());
   EXPECT_EQ(entry.length, 7u);
-  EXPECT_EQ(entry.relative_at, 2u);
+  ASSERT_EQ(entry.moved_count, 1u);
+  EXPECT_EQ(entry.moved_at[0], 2u);
 }
 
-TEST(Decode, a_jump_that_is_there_is_another_runtimes_patch) {
+TEST_P(Decode, a_jump_that_is_there_is_another_runtimes_patch) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0xe9, 0xfb, 0xff, 0xff, 0xff}, &entry).ok());
   EXPECT_EQ(entry.foreign, kAddress);  // five bytes on, five back
@@ -87,7 +102,7 @@ TEST(Decode, a_jump_that_is_there_is_another_runtimes_patch) {
   EXPECT_EQ(entry.foreign, kAddress + 3 + 5 + 0x10);
 }
 
-TEST(Decode, a_far_jump_through_a_register_is_one_too) {
+TEST_P(Decode, a_far_jump_through_a_register_is_one_too) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0x41, 0xff, 0xe3}, &entry).ok());
   EXPECT_EQ(entry.foreign, 0x0807060504030201u);
@@ -95,29 +110,104 @@ TEST(Decode, a_far_jump_through_a_register_is_one_too) {
   EXPECT_EQ(entry.foreign, 0x0807060504030201u);
 }
 
-TEST(Decode, a_move_without_its_jump_is_not) {
+TEST_P(Decode, a_move_without_its_jump_is_not) {
   Entry entry;
   EXPECT_FALSE(decode_bytes({0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0x41, 0xff, 0xe4}, &entry).ok());
 }
 
-TEST(Decode, what_is_unknown_is_refused) {
+TEST_P(Decode, what_is_unknown_is_refused) {
   const std::vector<std::vector<uint8_t>> unknown = {
       {0xcc},
       {0x0f, 0x05},
-      {0x48, 0x89, 0xc8, 0xb8, 0, 0, 0, 0},  // mov %rcx, %rax: harmless, but not known to be
-      {0xeb, 0x10, 0xb8, 0, 0, 0, 0},        // a short jump
-      {0x74, 0x10, 0xb8, 0, 0, 0, 0},        // a branch
-      {0x41, 0x89, 0xca, 0x0f, 0x05},        // nothing of five bytes
+      {0x0f, 0x28, 0xc0, 0xb8, 0, 0, 0, 0},              // movaps %xmm0, %xmm0
+      {0xeb, 0x10, 0xb8, 0, 0, 0, 0},                    // a short jump
+      {0x74, 0x10, 0xb8, 0, 0, 0, 0},                    // a branch
+      {0x41, 0x89, 0xca, 0x0f, 0x05},                    // nothing of five bytes
+      {0x0f, 0x05, 0xb8, 0, 0, 0, 0},                    // the kernel was asked already
+      {0xff, 0x25, 0, 0, 0, 0},                          // jmp *0(%rip): a patch of a kind that is not known
+      {0x68, 0, 0, 0, 0, 0xc3},                          // push, ret: another
+      {0x48, 0xb9, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe1},  // movabs to %rcx, jmp *%rcx: another
+      {0x48, 0x8d, 0x05, 0, 0, 0, 0, 0xff, 0xe0},        // lea to %rax, jmp *%rax: another
+      {0x89, 0x07, 0xb8, 0, 0, 0, 0},                    // mov %eax, (%rdi): a store that cannot be undone
+      {0x31, 0xff, 0xb8, 0, 0, 0, 0},                    // xor %edi, %edi: an argument is lost
+      {0x31, 0xdb, 0xb8, 0, 0, 0, 0},                    // xor %ebx, %ebx: a register of the caller's is lost
+      {0x48, 0x63, 0xf6, 0xb8, 0, 0, 0, 0},              // movslq %esi, %rsi: half of an argument is lost
+      {0x89, 0xf6, 0xb8, 0, 0, 0, 0},                    // mov %esi, %esi: the same
+      {0x48, 0x83, 0xc4, 8, 0xb8, 0, 0, 0, 0},           // add $8, %rsp: the caller's stack
+      {0x5f, 0xb8, 0, 0, 0, 0},                          // pop %rdi: the same
+      // mov %rdi, %rax; xor %edi, %edi; xor %eax, %eax: it was kept, but not long enough.
+      {0x48, 0x89, 0xf8, 0x31, 0xff, 0x31, 0xc0, 0xb8, 0, 0, 0, 0},
+      // push %rdi; xor %edi, %edi; pop %rax; xor %eax, %eax: the same in the stack.
+      {0x57, 0x31, 0xff, 0x58, 0x31, 0xc0, 0xb8, 0, 0, 0, 0},
+      // push %rbx; mov %rsi, (%rsp); xor %ebx, %ebx: what was kept is overwritten.
+      {0x53, 0x48, 0x89, 0x34, 0x24, 0x31, 0xdb, 0xb8, 0, 0, 0, 0},
   };
-  for (const auto& bytes : unknown) {
+  for (size_t i = 0; i < unknown.size(); ++i) {
     Entry entry;
     entry.offset = 77;
-    EXPECT_TRUE(decode_bytes(bytes, &entry).is(PINRAIL_ERR_NOT_SUPPORTED));
+    EXPECT_TRUE(decode_bytes(unknown[i], &entry).is(PINRAIL_ERR_NOT_SUPPORTED)) << i;
     EXPECT_EQ(entry.offset, 77u) << "outputs only on success";
   }
 }
 
-TEST(Decode, a_jump_that_one_store_cannot_write_moves_on_or_is_refused) {
+TEST_P(Decode, an_argument_may_be_kept_elsewhere) {
+  Entry entry;
+  // mov %rdi, %rax; xor %edi, %edi
+  ASSERT_TRUE(decode_bytes({0x48, 0x89, 0xf8, 0x31, 0xff, 0xb8, 0, 0, 0, 0}, &entry).ok());
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x50, 0x5f}));  // push %rax; pop %rdi
+  // push %rbp; push %rbx; mov %rdi, %rbx; xor %edi, %edi
+  ASSERT_TRUE(decode_bytes({0x55, 0x53, 0x48, 0x89, 0xfb, 0x31, 0xff, 0xb8, 0, 0, 0, 0}, &entry).ok());
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x53,                          // push %rbx
+                                                  0xff, 0xb4, 0x24, 8, 0, 0, 0,  // push 8(%rsp)
+                                                  0x5b, 0x5f,                    // pop %rbx, %rdi
+                                                  0x48, 0x8d, 0xa4, 0x24, 0x10, 0, 0, 0}));
+}
+
+TEST_P(Decode, an_int_may_be_widened_and_what_is_no_argument_may_be_lost) {
+  const std::vector<uint8_t> code = {0x48, 0x63, 0xf6, 0x45, 0x31, 0xc9, 0xb8, 0, 0, 0, 0};
+  Entry entry;
+  ASSERT_TRUE(decode_bytes(code, &entry, kAddress, {4, 2, -1}).ok());  // the second one is an int, there is no sixth
+  EXPECT_TRUE(undo_of(entry).empty());
+  EXPECT_FALSE(decode_bytes(code, &entry, kAddress, {4, 1, -1}).ok());
+  EXPECT_FALSE(decode_bytes(code, &entry, kAddress, {6, 2, -1}).ok());
+}
+
+TEST_P(Decode, a_call_may_be_displaced) {
+  Entry entry;
+  ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 1}, &entry).ok());
+  EXPECT_EQ(entry.offset, 4u);
+  ASSERT_EQ(entry.moved_count, 1u);
+  EXPECT_EQ(entry.moved_at[0], 5u);
+}
+
+// push %rbx; mov %rdi, %rbx; call, which does not fit; mov $11, %eax; mov %rbx, %rdi; syscall
+TEST_P(Decode, a_call_is_passed_only_if_the_functions_own_system_call_comes_after_it) {
+  const std::vector<uint8_t> code = {0x53, 0x48, 0x89, 0xfb, 0xe8, 0,    0,    0,    1,   0xb8,
+                                     0x0b, 0,    0,    0,    0x48, 0x89, 0xdf, 0x0f, 0x05};
+  Entry entry;
+  const uintptr_t across = kAddress + 8;  // the call lies at 12 of 16
+  ASSERT_TRUE(decode_bytes(code, &entry, across, {1, 0, 11}).ok());
+  EXPECT_EQ(entry.offset, 9u);
+  EXPECT_FALSE(decode_bytes(code, &entry, across, {1, 0, 28}).ok());
+  EXPECT_FALSE(decode_bytes(code, &entry, across, {1, 0, -1}).ok());
+  EXPECT_FALSE(decode_bytes(code, &entry, across, {2, 0, 11}).ok()) << "the second one went with the call";
+}
+
+TEST_P(Decode, where_a_branch_leads_no_jump_is_laid) {
+  Entry entry;
+  // mov %rcx, %r10; mov $1, %eax; test %eax, %eax; jne -n
+  std::vector<uint8_t> code = {0x49, 0x89, 0xca, 0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x75, 0};
+  for (const uint8_t into : {uint8_t{1}, uint8_t{3}, uint8_t{5}, uint8_t{7}}) {
+    code[11] = static_cast<uint8_t>(into - 12);
+    EXPECT_FALSE(decode_bytes(code, &entry).ok()) << int{into};
+  }
+  for (const uint8_t past : {uint8_t{0}, uint8_t{8}, uint8_t{10}, uint8_t{30}}) {
+    code[11] = static_cast<uint8_t>(past - 12);
+    EXPECT_TRUE(decode_bytes(code, &entry).ok()) << int{past};
+  }
+}
+
+TEST_P(Decode, a_jump_that_one_store_cannot_write_moves_on_or_is_refused) {
   Entry entry;
   // At 12 of 16 five bytes do not fit any more; the next instruction begins a block of its own.
   ASSERT_TRUE(decode_bytes({0xb8, 0, 0, 0, 0, 0xb8, 1, 0, 0, 0}, &entry, kAddress + 12).ok());
@@ -126,7 +216,7 @@ TEST(Decode, a_jump_that_one_store_cannot_write_moves_on_or_is_refused) {
   ASSERT_TRUE(decode_bytes({0xb8, 0, 0, 0, 0}, &entry, kAddress + 11).ok());
 }
 
-TEST(Decode, blocks_hold_a_jump_or_do_not) {
+TEST(DecodeBlocks, blocks_hold_a_jump_or_do_not) {
   EXPECT_TRUE(fits_block(kAddress + 3, 8));
   EXPECT_FALSE(fits_block(kAddress + 4, 8));
   EXPECT_TRUE(fits_block(kAddress + 11, 16));

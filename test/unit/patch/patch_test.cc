@@ -60,7 +60,7 @@ class PatchTest : public testing::Test {
 
   Patch patched(const char* name, Seen* seen) const {
     Patch patch;
-    EXPECT_TRUE(prepare(address(name), record_hook, seen, &patch).ok()) << name;
+    EXPECT_TRUE(prepare(address(name), {}, Disassembler(), record_hook, seen, &patch).ok()) << name;
     EXPECT_TRUE(activate(&patch).ok()) << name;
     return patch;
   }
@@ -158,14 +158,15 @@ TEST_F(PatchTest, code_that_is_not_known_stays_as_it_is) {
   const Snapshot before = Snapshot::of(address("victim_unknown"));
   Seen seen;
   Patch patch;
-  EXPECT_TRUE(prepare(address("victim_unknown"), record_hook, &seen, &patch).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_TRUE(prepare(address("victim_unknown"), {}, Disassembler::open(), record_hook, &seen, &patch)
+                  .is(PINRAIL_ERR_NOT_SUPPORTED));
   EXPECT_TRUE(before.agrees(Snapshot::of(address("victim_unknown")), kMostDecoded));
 }
 
 TEST_F(PatchTest, a_function_that_changed_since_it_was_looked_at_is_left_alone) {
   Seen early, late;
   Patch prepared;
-  ASSERT_TRUE(prepare(address("victim_plain"), record_hook, &early, &prepared).ok());
+  ASSERT_TRUE(prepare(address("victim_plain"), {}, Disassembler(), record_hook, &early, &prepared).ok());
   patched("victim_plain", &late);
   EXPECT_TRUE(activate(&prepared).is(PINRAIL_ERR_BUSY));
   EXPECT_EQ(function("victim_plain")(0, 0, 0, 0), 42);
@@ -200,7 +201,7 @@ TEST_F(PatchTest, functions_that_run_while_they_are_patched_never_see_half_a_jum
     for (Seen& one : seen) {
       Patch patch;
       ASSERT_TRUE(prepare(
-                      address(name),
+                      address(name), {}, Disassembler(),
                       [](void* arg, const long* args) {
                         const auto* it = static_cast<const Seen*>(arg);
                         return reinterpret_cast<Victim>(it->original)(args[0], args[1], args[2], args[3]);
