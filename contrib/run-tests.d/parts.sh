@@ -149,3 +149,36 @@ part_dist() {
   build gcc --enable-werror --enable-debug || return
   run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck
 }
+
+# What the part systems runs on each system, after its build there; and on this one, where it has a table.
+part_system() {
+  build system --enable-werror --enable-debug || return
+  mapfile -t tests < <(tests_of "$work/system" 'test/conform/*' 'test/readme_test.sh')
+  check system "${tests[@]}"
+  make -C "$work/system" -j"$jobs" test/oracle/oracle >>"$work/system/check.log" 2>&1 ||
+    { broken system "$work/system/check.log" "the oracle could not be built"; return; }
+  (cd -- "$work/system" && run_one system monitors_as_recorded "$top/test/systems/compare")
+  (cd -- "$work/system" && run_one system oracle timeout 120 test/oracle/oracle --seconds 30)
+}
+
+# on_system SYSTEM: its results, as run-tests there counted them.
+on_system() {
+  local log=$work/systems/$1.log status=0
+  "$top/contrib/on-system" "$1" --timeout 2400 -- \
+    sh -c 'contrib/run-tests --no-install --part system; echo "== results"; cat build-test/results' >"$log" 2>&1 || status=$?
+  sed -n '1,/^== results$/p' "$log" | grep '^ *[|>] ' || true
+  if ! grep -q '^== results$' "$log"; then
+    broken systems "$log" "contrib/on-system $1 ended with status $status"
+    return
+  fi
+  sed '1,/^== results$/d' "$log" | sed "s|^\([a-z]*\) system|\1 systems/$1|" >>"$results"
+}
+
+part_systems() {
+  local system
+  if ((EUID != 0)); then
+    echo "skipped systems/all: contrib/on-system has to be run by root" >>"$results"
+    return
+  fi
+  for system in ${PINRAIL_TEST_SYSTEMS:-debian-13}; do on_system "$system"; done
+}
