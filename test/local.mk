@@ -1,5 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+# GoogleTest's header is compiled once. Where the compiler cannot do that, or refuses what it finds, it reads
+# test/support/gtest.h itself. gtest.d lists the headers of the system, which an upgrade changes.
+if HAVE_GTEST
+gtest_pch = test/support/gtest.h.gch
+$(gtest_pch): test/support/gtest.h Makefile
+	$(AM_V_GEN)$(MKDIR_P) test/support && { $(CXX) $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CXXFLAGS) $(CXXFLAGS) \
+	-MD -MP -MT $@ -MF test/support/gtest.d -x c++-header -o $@.tmp $(srcdir)/test/support/gtest.h && \
+	mv $@.tmp $@ || rm -f $@.tmp; }
+-include test/support/gtest.d
+gtest_objects = $(filter %_test.$(OBJEXT),$(foreach program,$(check_PROGRAMS),\
+	$($(subst /,_,$(basename $(program)))_OBJECTS)))
+$(gtest_objects): $(gtest_pch)
+endif
+CLEANFILES += test/support/gtest.h.gch test/support/gtest.h.gch.tmp test/support/gtest.d
+EXTRA_DIST += test/support/gtest.h
+
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
 check_PROGRAMS += test/unit/tools/perf_test
@@ -95,7 +111,7 @@ if HAVE_GTEST
 check_LTLIBRARIES += test/unit/base/tiny_component.la
 test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
-test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
+test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
 TESTS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
@@ -217,7 +233,7 @@ endif
 if HAVE_GTEST
 check_LTLIBRARIES += test/unit/patch/victims.la
 test_unit_patch_victims_la_SOURCES = test/unit/patch/dso/victims.cc
-test_unit_patch_victims_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17
+test_unit_patch_victims_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17
 test_unit_patch_victims_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain \
 	test/conform/patcher_pool test/stress/patcher_stress
@@ -266,7 +282,7 @@ endif
 if HAVE_URING
 check_LTLIBRARIES += test/interpose/free_madvises.la
 test_interpose_free_madvises_la_SOURCES = test/interpose/free_madvises.cc
-test_interpose_free_madvises_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fno-builtin
+test_interpose_free_madvises_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fno-builtin
 test_interpose_free_madvises_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/interpose/interpose
 test_interpose_interpose_SOURCES = test/interpose/interpose.cc test/interpose/peer.h test/interpose/peer.cc \
