@@ -16,6 +16,15 @@ endif
 CLEANFILES += test/support/gtest.h.gch test/support/gtest.h.gch.tmp test/support/gtest.d
 EXTRA_DIST += test/support/gtest.h
 
+# For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
+tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_chain
+# These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
+tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
+	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock \
+	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/unit/tools/perf_test
+# These take longest, and start first.
+tests_first = test/model/pool_model test/interpose_test.sh test/model/mutants_test.sh
+
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
 check_PROGRAMS += test/unit/tools/perf_test

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # pinrail.m4 - options and third parties of Pinrail's configure.
 
-# Before AC_PROG_CXX. Unless the user sets CXXFLAGS, the library is optimised, and the tests that only ask for
-# behaviour are not: that halves the time to compile them (Makefile.am says which).
+# Before AC_PROG_CXX. Unless the user sets CXXFLAGS, the library is optimised (by PINRAIL_OPTIMIZE, which may be set), and
+# the tests that only ask for behaviour are not: that halves the time to compile them. Makefile.am says which they are.
 AC_DEFUN([PINRAIL_OPTIMIZATION], [
   AS_IF([test "x${CXXFLAGS+set}" != xset], [
     CXXFLAGS=-g
-    PINRAIL_OPTIMIZE=-O2
+    AS_IF([test "x${PINRAIL_OPTIMIZE+set}" != xset], [PINRAIL_OPTIMIZE=-O2])
     PINRAIL_TEST_OPTIMIZE=-O0
-  ])
+  ], [PINRAIL_OPTIMIZE=])
   AC_SUBST([PINRAIL_OPTIMIZE])
   AC_SUBST([PINRAIL_TEST_OPTIMIZE])
 ])

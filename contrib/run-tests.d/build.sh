@@ -33,18 +33,24 @@ build() {
   make -C "$folder" -j"$jobs" >>"$log" 2>&1 </dev/null || broken "$part" "$log" "the build failed"
 }
 
-# tests_of FOLDER PATTERN...: those of its TESTS that match one of the patterns.
+# words_of FOLDER VARIABLE: what this variable of its Makefile holds.
+words_of() {
+  # Only what stands behind the mark: make also tells of a Makefile that it renews.
+  printf 'include Makefile\nprint-words: ; @echo words: $(%s)\n' "$2" | make -s -C "$1" -f - print-words | sed -n 's/^words: //p'
+}
+
+# tests_of FOLDER PATTERN...: those of its TESTS that match one of the patterns; those of tests_first come first.
 tests_of() {
-  local folder=$1 test pattern
+  local folder=$1 test pattern known
   shift
-  # shellcheck disable=SC2016 # make's own variable
-  for test in $(printf 'include Makefile\nlist-tests: ; @echo $(TESTS)\n' | make -s -C "$folder" -f - list-tests); do
-    [[ $test == test/* ]] || continue # what make says of a Makefile that it renews
+  known=" $(words_of "$folder" TESTS) "
+  for test in $(words_of "$folder" tests_first) $known; do
+    [[ $known == *" $test "* ]] || continue
     for pattern in "$@"; do
       # shellcheck disable=SC2053 # a pattern
       if [[ $test == $pattern ]]; then echo "$test" && break; fi
     done
-  done
+  done | awk '!seen[$0]++'
 }
 
 # collect PART TEST...: the results of what make check ran; a test without a result failed.
@@ -75,9 +81,10 @@ check() {
     broken "$part" "$log" "its tests could not be built"
     return
   fi
-  # One at a time: tests measure, and some share what the whole user shares (RLIMIT_MEMLOCK).
-  make -C "$folder" check-TESTS "check_PROGRAMS=${programs[*]}" "TESTS=$*" \
-    "LOG_COMPILER=timeout -k 10 $test_seconds" >>"$log" 2>&1 </dev/null || true
+  # one-test keeps apart what must not run at the same time. One job more, for some wait.
+  TEST_LOCKS=$folder TESTS_ALONE=$(words_of "$folder" tests_alone) TESTS_THAT_PIN=$(words_of "$folder" tests_that_pin) \
+    make -C "$folder" -j"$((jobs > 1 ? jobs + 1 : 1))" check-TESTS "check_PROGRAMS=${programs[*]}" "TESTS=$*" \
+    "LOG_COMPILER=$parts/one-test $test_seconds" >>"$log" 2>&1 </dev/null || true
   collect "$part" "$@"
 }
 

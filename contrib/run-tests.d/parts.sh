@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # work, top and jobs are the caller's
+# shellcheck disable=SC2154 # work, top, jobs and chosen are the caller's
 # parts.sh - what run-tests runs, part by part. Sourced.
 
 # build_tests PART: all programs of the tests, and what scripts among them run besides.
@@ -31,7 +31,7 @@ part_bare() {
 
 part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
-  build tsan --enable-werror --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
+  build tsan --enable-werror --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/conform/grdma' 'test/conform/gpu_events' \
     'test/conform/gpu_locks' 'test/conform/gpu_restart' 'test/integrity/*')
   check tsan "${tests[@]}"
@@ -39,13 +39,16 @@ part_tsan() {
 
 part_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1" UBSAN_OPTIONS="print_stacktrace=1"
-  build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" "CXXFLAGS=-O1 -g" || return
+  build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/asan" 'test/unit/*' 'test/conform/*' 'test/fault/*')
   check asan "${tests[@]}"
 }
 
+# Its warnings need no optimisation, and its programs are not run.
+build_clang() { build clang CC=clang CXX=clang++ --enable-werror --enable-debug "CFLAGS=-O0" "CXXFLAGS=-O0"; }
+
 part_clang() {
-  build clang CC=clang CXX=clang++ --enable-werror --enable-debug || return
+  build_clang || return
   echo "passed compiles without a warning" | record clang
 }
 
@@ -82,7 +85,7 @@ tidy() {
 }
 
 part_tidy() {
-  build clang CC=clang CXX=clang++ --enable-werror --enable-debug || return
+  build_clang || return
   run_one tidy clang-tidy tidy
 }
 
@@ -93,6 +96,14 @@ beside_device() {
   (cd -- "$work/gcc" && run_one guest "$name" "$top/contrib/rdma-vm" --timeout 600 "$@")
 }
 
+# The guest's kernel is fetched while other parts compile.
+start_preparing_guest() {
+  [[ " ${chosen[*]} " == *" guest "* && $(uname -m) == x86_64 ]] || return 0
+  mkdir -p -- "$work/guest"
+  "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 </dev/null &
+  guest_prepared=$!
+}
+
 part_guest() {
   if [[ $(uname -m) != x86_64 ]]; then
     echo "skipped guest: the guest is x86-64, this machine is not" >>"$results"
@@ -100,7 +111,7 @@ part_guest() {
   fi
   build gcc --enable-werror --enable-debug || return
   build_tests gcc || return
-  "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 ||
+  wait "$guest_prepared" ||
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
   beside_device conform_verbs -- test/conform/verbs
   beside_device rdma_integrity --memlock 16384 -- test/verbs/rdma_integrity --require-evictions
@@ -145,9 +156,22 @@ openmpi_cases() {
   ((status == 0 || status == 77)) || grep -q '^failed' "$log" || broken openmpi "$log" "it ended with status $status"
 }
 
+# dist_files: each source is in the tarball that distcheck made.
+dist_files() {
+  local missing
+  missing=$(cd -- "$top" && find base framework components contrib test -type f \
+    ! -path 'contrib/build-aux/*' ! -path 'contrib/m4/l*.m4' ! -name '*~' ! -name '*.pyc' | sort |
+    comm -23 - <(tar -tf "$work"/gcc/pinrail-*.tar.xz | sed 's|^[^/]*/||' | sort))
+  [[ -z $missing ]] || { echo "not in the tarball: $missing" && return 1; }
+}
+
+# Without GoogleTest and the peers, for the part gcc has run those tests; what the tarball lacks of them dist_files sees.
 part_dist() {
   build gcc --enable-werror --enable-debug || return
-  run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck
+  rm -f -- "$work"/gcc/pinrail-*.tar.xz
+  run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck \
+    "DISTCHECK_CONFIGURE_FLAGS=--without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric"
+  run_one dist files dist_files
 }
 
 # What the part systems runs on each system, after its build there; and on this one, where it has a table.

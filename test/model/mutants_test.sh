@@ -1,8 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The model can fail: each line of test/model/mutants breaks a copy of one file, and the program built with that copy
-# must find an execution that goes wrong.
+# must find an execution that goes wrong. Every third line is tried so, and with PINRAIL_TEST_LONG=1 every one; of the
+# others only the expression is tried. That the programs find nothing in the unchanged code is what make check shows
+# with test/model/references_model and test/model/pool_model.
 set -u
+every=3
+[ -z "${PINRAIL_TEST_LONG:-}" ] || every=1
 seconds=600 # the most that one program may take, on a machine that others use: it ends by itself in some seconds
 srcdir=${srcdir:-$(dirname "$0")/../..}
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: the same as in a build without sanitizers"; exit 77; }
@@ -12,17 +16,19 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 wraps=$(sed -n 's/^model_wraps = //p' "$srcdir/test/local.mk")
 
+# mutate NAME FILE EXPRESSION: makes the copy; false, with a line that begins with FAIL, if it is no other file.
+mutate() {
+  mkdir -p "$work/$1/$(dirname "$2")"
+  sed "$3" "$srcdir/$2" >"$work/$1/$2"
+  ! cmp -s "$work/$1/$2" "$srcdir/$2" || { echo "FAIL: $1: the expression matches nothing in $2" && return 1; }
+}
+
 # try NAME FILE EXPRESSION PROGRAM FILTER: a line that begins with "caught" or with FAIL.
 try() {
   local place=$work/$1
-  mkdir -p "$place/$(dirname "$2")"
-  sed "$3" "$srcdir/$2" >"$place/$2"
-  if cmp -s "$place/$2" "$srcdir/$2"; then
-    echo "FAIL: $1: the expression matches nothing in $2"
-    return
-  fi
+  mutate "$1" "$2" "$3" || return
   # shellcheck disable=SC2086 # one word a flag
-  if ! ${CXX:-g++} -std=c++17 -O1 -w -fno-builtin-memset -fsanitize=thread -I"$place" -I"$srcdir" \
+  if ! ${CXX:-g++} "${flags[@]}" -include "$work/first.h" -I"$place" -I"$srcdir" \
     -I"$srcdir/framework/include" -I. -c "$srcdir/test/model/$4_model_test.cc" -o "$place/test.o" >"$place/log" 2>&1 ||
     ! ${CXX:-g++} "$place/test.o" "$library" $wraps -lgtest -lpthread -o "$place/test" >"$place/log" 2>&1; then
     echo "FAIL: $1 does not compile: $(grep -m1 error "$place/log")"
@@ -37,19 +43,15 @@ try() {
   fi
 }
 
-# What fails without a mutant shows nothing with one.
-for program in references pool; do
-  [ -x "test/model/${program}_model" ] || { echo "FAIL: test/model/${program}_model is not built"; exit 1; }
-  filter=$(sed -n "s/.* | $program | //p" "$srcdir/test/model/mutants" | sort -u | paste -sd:)
-  timeout "$seconds" "test/model/${program}_model" --gtest_filter="$filter" >"$work/log" 2>&1 || {
-    echo "FAIL: ${program}_model fails without any mutant"
-    exit 1
-  }
-done
+# GoogleTest's header, compiled once for all of them. Without it they compile, too.
+flags=(-std=c++17 -O1 -w -fno-builtin-memset -fsanitize=thread)
+echo '#include <gtest/gtest.h>' >"$work/first.h"
+${CXX:-g++} "${flags[@]}" -x c++-header "$work/first.h" -o "$work/first.h.gch" 2>/dev/null || rm -f "$work/first.h.gch"
 
-running=0
+running=0 lines=0
 while IFS= read -r line; do
   case $line in '#'* | '') continue ;; esac
+  lines=$((lines + 1))
   name=${line%% | *}
   file=$(awk -F' [|] ' '{print $2}' <<<"$line")
   program=$(awk -F' [|] ' '{print $(NF - 1)}' <<<"$line")
@@ -57,6 +59,10 @@ while IFS= read -r line; do
   # The expression may hold bars of its own.
   expression=${line#*" | $file | "}
   expression=${expression%" | $program | $filter"}
+  if [ $((lines % every)) -ne 0 ]; then
+    mutate "$name" "$file" "$expression" >"$work/$name.result"
+    continue
+  fi
   try "$name" "$file" "$expression" "$program" "$filter" >"$work/$name.result" &
   running=$((running + 1))
   if [ $running -ge 2 ]; then
@@ -67,4 +73,4 @@ done <"$srcdir/test/model/mutants"
 wait
 cat "$work"/*.result
 ! grep -q '^FAIL' "$work"/*.result || exit 1
-[ "$(cat "$work"/*.result | wc -l)" -ge 10 ] || { echo "FAIL: the list of mutants was not read"; exit 1; }
+[ "$(cat "$work"/*.result | grep -c '^caught')" -ge 6 ] || { echo "FAIL: the list of mutants was not read"; exit 1; }
