@@ -23,7 +23,7 @@ part_static() {
 }
 
 part_bare() {
-  build bare --enable-werror --without-verbs --without-uring --without-hwloc --without-lzma --without-cuda \
+  build bare --enable-werror PINRAIL_OPTIMIZE=-O0 --without-verbs --without-uring --without-hwloc --without-lzma --without-cuda \
     --without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric || return
   mapfile -t tests < <(tests_of "$work/bare" '*')
   check bare "${tests[@]}"
@@ -89,11 +89,48 @@ part_tidy() {
   run_one tidy clang-tidy tidy
 }
 
-# beside_device NAME [RDMA_VM_OPTION]... -- COMMAND...: one test in the guest, in the build folder of the part gcc.
-beside_device() {
-  local name=$1
+# in_guest SESSION [RDMA_VM_OPTION]...: the tests on standard input, a line each, "NAME COMMAND", one after the other in
+# one guest, in the build folder of the part gcc. Booting a guest for each would take longer than the tests.
+in_guest() {
+  local session=$work/guest/$1 name command names=()
   shift
-  (cd -- "$work/gcc" && run_one guest "$name" "$top/contrib/rdma-vm" --timeout 600 "$@")
+  rm -rf -- "$session"
+  mkdir -p -- "$session"
+  while read -r name command; do
+    names+=("$name")
+    printf 'timeout 600 sh -c %q >"$RDMA_VM_OUT/%s.log" 2>&1; echo $? >"$RDMA_VM_OUT/%s.status"\n' "$command" "$name" "$name"
+  done >"$session/tests"
+  (cd -- "$work/gcc" && "$top/contrib/rdma-vm" --timeout 1800 --out "$session" "$@" -- \
+    bash "$session/tests") >"$session/session" 2>&1 </dev/null || true
+  for name in "${names[@]}"; do run_one guest "$name" came_back "$session" "$name"; done
+}
+
+# came_back SESSION NAME: a test of the guest's, as if it had run here.
+came_back() {
+  cat -- "$1/$2.log" 2>/dev/null
+  [[ -s $1/$2.status ]] || { tail -n 20 -- "$1/session" && echo "it did not end in the guest" && return 1; }
+  return "$(<"$1/$2.status")"
+}
+
+# guest_tests: those of the guest without a limit on pinned memory. What needs --no-reports or a mutant must find
+# differences when events are not reported: else the same test without them proves nothing.
+guest_tests() {
+  local seconds=10
+  [[ -z ${PINRAIL_TEST_LONG:-} ]] || seconds=30
+  cat <<END
+conform_verbs test/conform/verbs
+perf_within_a_limit PINRAIL_MCA_mpool_grdma_size_limit=8M contrib/tools/pinrail_perf --registrar verbs --size 1M --regions 64 --iterations 200
+oracle test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
+oracle_can_fail test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ \$? -eq 1 ]
+rdma_fork test/verbs/rdma_fork
+rdma_pingpong test/verbs/rdma_pingpong --seconds $((seconds / 3))
+rdma_pingpong_can_fail test/verbs/rdma_pingpong --no-reports --seconds 1; [ \$? -eq 1 ]
+perf contrib/tools/pinrail_perf --registrar verbs
+END
+  [[ ! -x $work/gcc/test/libfabric/import ]] || cat <<END
+libfabric_import test/libfabric/import
+libfabric_import_can_fail test/libfabric/import --silent
+END
 }
 
 # The guest's kernel is fetched while other parts compile.
@@ -113,28 +150,13 @@ part_guest() {
   build_tests gcc || return
   wait "$guest_prepared" ||
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
-  beside_device conform_verbs -- test/conform/verbs
-  beside_device rdma_integrity --memlock 16384 -- test/verbs/rdma_integrity --require-evictions
-  # The same must find differences when events are not reported: else it proves nothing.
-  # shellcheck disable=SC2016 # for the guest's shell
-  beside_device rdma_integrity_can_fail --memlock 16384 -- \
-    sh -c 'test/verbs/rdma_integrity --no-reports --seconds 10; [ $? -eq 1 ]'
-  beside_device perf_within_a_limit -- env PINRAIL_MCA_mpool_grdma_size_limit=8M \
-    contrib/tools/pinrail_perf --registrar verbs --size 1M --regions 64 --iterations 200
-  beside_device oracle -- test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds 30
-  beside_device oracle_can_fail -- \
-    sh -c 'test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ $? -eq 1 ]'
-  beside_device rdma_fork -- test/verbs/rdma_fork
-  beside_device rdma_pingpong -- test/verbs/rdma_pingpong --seconds 10
-  beside_device rdma_pingpong_can_fail -- \
-    sh -c 'test/verbs/rdma_pingpong --no-reports --seconds 1; [ $? -eq 1 ]'
-  if [[ -x $work/gcc/test/libfabric/import ]]; then
-    beside_device libfabric_import -- test/libfabric/import
-    beside_device libfabric_import_can_fail -- test/libfabric/import --silent
-  else
+  in_guest device < <(guest_tests)
+  in_guest memlock --memlock 16384 <<'END'
+rdma_integrity test/verbs/rdma_integrity --require-evictions
+rdma_integrity_can_fail test/verbs/rdma_integrity --no-reports --seconds 10; [ $? -eq 1 ]
+END
+  [[ -x $work/gcc/test/libfabric/import ]] ||
     echo "skipped guest/libfabric_import: libfabric-dev is not installed" >>"$results"
-  fi
-  beside_device perf -- contrib/tools/pinrail_perf --registrar verbs
   cat "$work/guest/perf.log"
 }
 
