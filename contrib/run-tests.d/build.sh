@@ -69,6 +69,34 @@ collect() {
   done | record "$part"
 }
 
+# run_tests FOLDER PROGRAMS TEST...: those that pin memory one after the other, and the rest at the same time.
+run_tests() {
+  local folder=$1 programs=$2 test pinning=() others=() pin alone
+  shift 2
+  pin=" $(words_of "$folder" tests_that_pin) "
+  alone=$(words_of "$folder" tests_alone)
+  for test; do
+    if [[ $pin == *" $test "* ]]; then pinning+=("$test"); else others+=("$test"); fi
+  done
+  # run_list NAME JOBS TEST...
+  run_list() {
+    local name=$1 at_once=$2
+    shift 2
+    (($#)) || return 0
+    TEST_LOCK=$folder/alone.lock TESTS_ALONE=$alone make -C "$folder" -j"$at_once" check-TESTS "TESTS=$*" \
+      "check_PROGRAMS=$programs" "TEST_SUITE_LOG=test/$name.suite" "LOG_COMPILER=$parts/one-test $test_seconds" \
+      >"$folder/$name.log" 2>&1 </dev/null || true
+  }
+  if ((jobs > 1)); then
+    run_list pinning 1 "${pinning[@]}" &
+    run_list others "$jobs" "${others[@]}"
+    wait $!
+  else
+    run_list pinning 1 "${pinning[@]}"
+    run_list others 1 "${others[@]}"
+  fi
+}
+
 # check PART TEST...: builds these tests and runs them.
 check() {
   local part=$1 folder=$work/$1 log=$work/$1/check.log programs=() test
@@ -81,10 +109,7 @@ check() {
     broken "$part" "$log" "its tests could not be built"
     return
   fi
-  # one-test keeps apart what must not run at the same time. One job more, for some wait.
-  TEST_LOCKS=$folder TESTS_ALONE=$(words_of "$folder" tests_alone) TESTS_THAT_PIN=$(words_of "$folder" tests_that_pin) \
-    make -C "$folder" -j"$((jobs > 1 ? jobs + 1 : 1))" check-TESTS "check_PROGRAMS=${programs[*]}" "TESTS=$*" \
-    "LOG_COMPILER=$parts/one-test $test_seconds" >>"$log" 2>&1 </dev/null || true
+  run_tests "$folder" "${programs[*]}" "$@"
   collect "$part" "$@"
 }
 
