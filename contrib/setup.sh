@@ -59,9 +59,7 @@ install_packages() {
     fail "no apt-get" "this is no Debian: there is no apt-get or dpkg-query." \
       "install what corresponds to: $*; then add --no-install."
   fi
-  unknown=$(choose_packages "$@" 2>&1 >/dev/null)
-  # The lists of packages may be missing here.
-  if [[ -n $unknown ]] && can_install; then apt "$log" update || true; fi
+  if ! compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null && can_install; then apt "$log" update || true; fi
   mapfile -t missing < <(choose_packages "$@" 2>"$log.unknown")
   unknown=$(tr '\n' ' ' <"$log.unknown") && rm -f -- "$log.unknown"
   [[ -z $unknown ]] || tell "packages: left out, for this Debian has none: $unknown"
