@@ -41,7 +41,7 @@ pinrail_info_sources = \
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 dist_man_MANS += contrib/man/pinrail_info.1 contrib/man/pinrail_params.7
-EXTRA_DIST += contrib/tools/info/info_help.txt
+EXTRA_DIST += contrib/tools/info/info_help.txt contrib/tools/.clang-tidy
 
 # The road from nothing to a tested build.
 EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
