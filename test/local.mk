@@ -65,6 +65,15 @@ test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(nth_allocation
 test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
 test_stress_grdma_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/lost_barrier
+check_PROGRAMS += $(counting_tests)
+TESTS += $(counting_tests)
+test_stress_hot_buffer_stress_SOURCES = test/stress/hot_buffer_stress.cc $(fake_registrar_sources)
+test_stress_hot_buffer_stress_LDADD = libpinrail.la $(GTEST_LIBS)
+test_stress_scale_SOURCES = test/stress/scale_test.cc $(fake_registrar_sources)
+test_stress_scale_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_fault_lost_barrier_SOURCES = test/fault/lost_barrier_test.cc $(fake_registrar_sources)
+test_fault_lost_barrier_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # The shape of the house, and its border.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hit_counts.h - how often a pool answered from its cache, counted without a word that threads share.
 //
-// Threads  any; each of the first threads has a line of its own.
+// Owns     a line for each thread, in pages that are used when the thread is there.
+// Threads  any.
 #ifndef PINRAIL_BASE_CORE_HIT_COUNTS_H
 #define PINRAIL_BASE_CORE_HIT_COUNTS_H
 
 #include <pinrail/component.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/core/figure.h"
 
@@ -15,7 +18,17 @@ namespace pinrail {
 
 class HitCounts {
  public:
-  static constexpr uint32_t kAlone = 63;  // threads with a line of their own; the others share the last one
+  static constexpr uint32_t kAlone = 1024;  // threads with a line of their own; the others share the last one
+
+  // May throw bad_alloc.
+  HitCounts() {
+    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    counts_ = static_cast<Count*>(memory);
+  }
+  ~HitCounts() { munmap(counts_, kBytes); }
+  HitCounts(const HitCounts&) = delete;
+  HitCounts& operator=(const HitCounts&) = delete;
 
   void add(const pinrail_thread_t* thread) {
     uint64_t* const count = &counts_[std::min(thread->index, kAlone)].hits;
@@ -28,7 +41,7 @@ class HitCounts {
 
   uint64_t sum() const {
     uint64_t hits = 0;
-    for (const Count& count : counts_) hits += __atomic_load_n(&count.hits, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i <= kAlone; ++i) hits += __atomic_load_n(&counts_[i].hits, __ATOMIC_RELAXED);
     return hits;
   }
 
@@ -37,10 +50,11 @@ class HitCounts {
 
  private:
   struct alignas(128) Count {
-    uint64_t hits = 0;  // atomic
+    uint64_t hits;  // atomic
   };
   static_assert(sizeof(Count) == 16 * sizeof(uint64_t), "as the contract of shortcuts says");
-  Count counts_[kAlone + 1];
+  static constexpr size_t kBytes = (kAlone + 1) * sizeof(Count);
+  Count* counts_;
 };
 
 }  // namespace pinrail

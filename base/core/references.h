@@ -3,29 +3,41 @@
 //
 // SHARED: one atomic count in the state word. The last drop is seen by who makes it.
 // THREADS: each thread has a small table of cells, (registration, signed count), that it alone writes, with plain
-// stores. The references of a registration are the count in its state word plus all cells that name it; a cell may be
-// negative, for a reference may be dropped on another thread than took it. Nobody knows the sum until somebody must:
-// to evict, to give back what is dead, to destroy. Each thread has two cells for a registration: the near one, of a few
-// that many share and that lie close together; and the far one for when that counts another registration.
+// stores. The references of a registration are its own count (registration_arena.h), an atomic word, plus all cells
+// that name it; each of them may be negative, for a reference may be dropped on another thread than took it. Nobody
+// knows the sum until somebody must: to evict, to give back what is dead, to destroy. Each thread has two cells for a
+// registration: the near one, of a few that many share and that lie close together; and the far one for when that
+// counts another registration. Where both count others, the own count counts.
 //
 // How the sum is learned: make the registration untakeable first (sealed or dead), then one membarrier, then add up.
 //   taking    cell + 1, then look at the state: sealed or dead -> cell - 1 and go the slow way.
 //   dropping  cell - 1, then look at the state: dead -> tell the gc.
 //   summing   set the state, membarrier (every thread is now either seen by the sum, or will see the state), add up.
-// The compiler barrier between cell and state pairs with that membarrier; where the kernel refuses it, threads have no
-// cells, that is all have the same full ones of nobody, and everything is counted in the state words.
+// The compiler barrier between cell and state pairs with that membarrier; where the kernel refuses it from the
+// beginning, threads have no cells, that is all have the same full ones of nobody, and the own counts count everything.
+// Where it fails later, nothing is concluded: what cannot be summed is held (kUnknown), and the pools make no more
+// registrations that are counted per thread.
+//
+// No count wraps. A cell that has counted kMost is folded: added to the own count, and 0 then. The own count has 64
+// bits, and each reference that is taken or dropped moves it by 1 at most, be it late: to wrap it takes 2^63 of them.
 //
 // C1  Once a registration is untakeable its counts only fall, but for takings that fail and are undone in their own
 //     cell, so a sum of 0 is true and stays true. A sum above 0 may be of one that will be undone: undone rises then.
 // C2  A cell that counts something keeps its registration; only a cell of 0 is given to another. Memory of a
 //     registration that was counted per thread serves only such registrations again, for its cells may cancel out
 //     without being 0 each.
-// C3  An ending thread adds its cells to the state words, under the lock that sums.
+// C3  Cells are folded under the lock that sums: that of a thread that ends, that of one that has counted kMost.
 // C4  Behind each near cell may stand a note of the registration that it names, from when its thread took it by its
 //     start: its entry's date, the version of the entry's line, its generation, and its pool; of GPU memory its entry
 //     in another table (allocations.h), and then its pool. While that version stands it is as takeable as it was (S1 of
 //     starts.h), so that a drop need not look at it: it dates the entry, and looks at the version again when it has
 //     counted. Who destroys a table has the notes of it forgotten first.
+// C5  What is dead, was summed after a membarrier, and is held, may be marked as summed: then the cells' part of the
+// sum
+//     is kept in the first word of the pool's area, and from then on references are dropped in the own count, under the
+//     lock that sums, so that the last one is known without a sum. A cell that a drop or an undo touched, for it did
+//     not see the mark in time, is found by adding up again: by the drop itself; for an undo, by who sees that `undone`
+//     has risen. Until then the kept part is too high, never too low.
 #ifndef PINRAIL_BASE_CORE_REFERENCES_H
 #define PINRAIL_BASE_CORE_REFERENCES_H
 
@@ -35,6 +47,7 @@
 #include <initializer_list>
 
 #include "base/core/registration.h"
+#include "base/core/registration_arena.h"
 #include "base/core/start_line.h"
 
 namespace pinrail::references {
@@ -45,7 +58,7 @@ constexpr unsigned kFarBits = 10;
 constexpr size_t kFar = size_t{1} << kFarBits;  // cells of what finds its near one taken
 constexpr size_t kNearWords = 8;                // a line: a near cell, and behind it what its thread alone reads: C4
 constexpr size_t kWords = kNearWords * kNear + kFar;  // 12 KiB per thread
-constexpr int kMost = 30000;                          // of one cell, above or below 0; beyond, the state word counts
+constexpr int kMost = 30000;                          // of one cell, above or below 0; then it is folded
 constexpr uint64_t kNobodys = ~uint64_t{0xffff} + 1;  // a cell that counts one reference to no registration
 
 // A cell: the registration's address above, the count in the low 16 bits.
@@ -120,13 +133,38 @@ inline bool count_in(uint64_t* cell, const pinrail_registration_t* reg, int step
   return true;
 }
 
+// The part of the sum that no cell counts.
+inline int64_t add_own(const pinrail_registration_t* reg, int64_t more) {
+  // seq_cst: a taking looks at the state after this; a drop publishes what its holder did, as put() does.
+  return __atomic_add_fetch(arena::own_count(reg), more, __ATOMIC_SEQ_CST);
+}
+inline int64_t own_count(const pinrail_registration_t* reg) {
+  return __atomic_load_n(arena::own_count(reg), __ATOMIC_SEQ_CST);
+}
+
+// As count(), where the first try failed: a cell that is full is folded first.
+__attribute__((noinline, cold)) inline bool count_after_fold(const pinrail_thread_t* thread,
+                                                             const pinrail_registration_t* reg, int step) {
+  const auto is_full = [&](const uint64_t* cell) { return names(look(cell), reg) && count_of(look(cell)) != 0; };
+  if (!is_full(near_cell(thread, reg)) && !is_full(far_cell(thread, reg))) return false;
+  thread->fold(thread, reg);
+  return count_in(near_cell(thread, reg), reg, step) || count_in(far_cell(thread, reg), reg, step);
+}
+
 // Counts in a cell of the calling thread, and what was noted there is forgotten. False if it has none for this
 // registration now: then nothing happened. What was just counted is taken back in the same cell (C1).
 inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
   uint64_t* near = near_cell(thread, reg);
-  if (!count_in(near, reg, step)) return count_in(far_cell(thread, reg), reg, step);
+  if (!count_in(near, reg, step)) {
+    return count_in(far_cell(thread, reg), reg, step) || count_after_fold(thread, reg, step);
+  }
   note_nothing(near);
   return true;
+}
+
+// Counts in a cell, or else in the own count.
+inline void count_surely(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
+  if (!count(thread, reg, step)) add_own(reg, step);
 }
 
 // The same for the first one, in few steps: false if the near cell counts anything. What is noted there is of another
@@ -206,22 +244,49 @@ inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration
   return counts(look(near_cell(thread, reg))) || counts(look(far_cell(thread, reg)));
 }
 
-// Takes back what was counted in vain. Who summed meanwhile believed in it, and asks again when undone has risen.
+// Takes back what was counted in vain, in the cell or in the own count. Who summed meanwhile believed in it, and asks
+// again when undone has risen.
 __attribute__((noinline, cold)) inline void undo(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   count(thread, reg, -1);
   __atomic_fetch_add(thread->undone, 1, __ATOMIC_SEQ_CST);  // after the cell; pairs with the look before a sum
 }
+__attribute__((noinline, cold)) inline void undo_own(const pinrail_thread_t* thread,
+                                                     const pinrail_registration_t* reg) {
+  add_own(reg, -1);
+  __atomic_fetch_add(thread->undone, 1, __ATOMIC_SEQ_CST);  // as above
+}
+
+// What must be as it was before a reference was counted, for that to have been in time.
+constexpr uint64_t kLife = state::kIndexed | state::kSealed | state::kGenerationMask;
+
+// Takes a reference in the own count. False if the registration is not what word was read of, or not indexed; a sealed
+// one is unsealed.
+__attribute__((noinline, cold)) inline bool take_own(const pinrail_thread_t* thread, pinrail_registration_t* reg,
+                                                     uint64_t word) {
+  const uint64_t generation = state::generation(word);
+  add_own(reg, 1);
+  word = state::load_after_count(reg);
+  while ((word & state::kIndexed) != 0 && state::generation(word) == generation) {
+    if ((word & state::kSealed) == 0 || state::exchange(reg, &word, word & ~state::kSealed)) return true;
+  }
+  undo_own(thread, reg);
+  return false;
+}
 
 // Takes a reference to the registration that word was read of, while it was in the index.
 inline bool take(const pinrail_thread_t* thread, pinrail_registration_t* reg, uint64_t word) {
-  constexpr uint64_t kLife = state::kIndexed | state::kSealed | state::kGenerationMask;
   constexpr uint64_t kUsual = state::kIndexed | state::kPerThread;
-  if ((word & (kUsual | state::kSealed)) != kUsual || !count(thread, reg, 1)) {
-    return (word & (state::kIndexed | state::kSealed)) == state::kIndexed && try_acquire(reg, word);
-  }
+  if ((word & (state::kIndexed | state::kSealed)) != state::kIndexed) return false;
+  if ((word & kUsual) != kUsual) return try_acquire(reg, word);
+  if (!count(thread, reg, 1)) return take_own(thread, reg, word);
   if (((state::load(reg) ^ word) & kLife) == 0) return true;
   undo(thread, reg);
   return false;
+}
+
+// The same, of a sealed one, too: that is unsealed.
+inline bool take_sealed(const pinrail_thread_t* thread, pinrail_registration_t* reg, uint64_t word) {
+  return (word & state::kPerThread) != 0 ? take_own(thread, reg, word) : try_acquire(reg, word);
 }
 
 // Counts a registration that may have become another one meanwhile, but is counted per thread for ever (A3 of
@@ -236,28 +301,19 @@ inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
 
 // Drops a reference of a registration that is counted per thread; the state afterwards.
 inline uint64_t drop_counted(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (!count(thread, reg, -1)) {
-    // acq_rel: as a cell's release. The count in the word may fall below 0: it is one part of a sum.
-    __atomic_fetch_sub(&reg->state, state::kOne, __ATOMIC_ACQ_REL);
-  }
-  return state::load(reg);
+  count_surely(thread, reg, -1);
+  return state::load_after_count(reg);
 }
 
 // A sum that is final came out below 0: somebody dropped more than he had. The next registration must not pay for it.
 inline void forgive(pinrail_registration_t* reg, int64_t sum) {
-  if (sum < 0) __atomic_fetch_add(&reg->state, static_cast<uint64_t>(-sum) << state::kReferenceShift, __ATOMIC_ACQ_REL);
+  if (sum < 0) add_own(reg, -sum);
 }
 
-// Of a registration that is being given back: what the calling thread's cells count goes into the word, so that the
-// next one in that memory begins without it.
+// Of a registration that is being given back: what the calling thread's cells count goes into the own count, so that
+// the next one in that memory begins without it.
 inline void fold_own(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  for (uint64_t* cell : {near_cell(thread, reg), far_cell(thread, reg)}) {
-    const uint64_t word = look(cell);
-    if (!names(word, reg) || count_of(word) == 0) continue;
-    const auto count = static_cast<uint64_t>(int64_t{count_of(word)});
-    __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
-    put(cell, tag_of(reg));
-  }
+  if (has_count(thread, reg)) thread->fold(thread, reg);
 }
 
 // False if the seal was broken already.
@@ -269,22 +325,29 @@ inline bool unseal(pinrail_registration_t* reg) {
   return false;
 }
 
-// As forgive(), but only while the seal holds: a sum that a hit overtook may have seen a drop without its taking. False
-// if the seal was broken.
+// As forgive(), but only if the seal holds: a sum that a hit overtook may have seen a drop without its taking. False if
+// the seal was broken.
 inline bool forgive_sealed(pinrail_registration_t* reg, int64_t sum) {
-  uint64_t word = state::load(reg);
-  while ((word & state::kSealed) != 0) {
-    const uint64_t more = static_cast<uint64_t>(-sum) << state::kReferenceShift;
-    if (sum == 0 || state::exchange(reg, &word, word + more)) return true;
-  }
-  return false;
+  if ((state::load(reg) & state::kSealed) == 0) return false;
+  forgive(reg, sum);
+  return true;
 }
 
 // Host service forget_notes; see component.h.
 void forget_notes(const pinrail_starts_t& table);
 
-// Host service count_references; see component.h.
-void sum(pinrail_registration_t* const* regs, size_t count, int64_t* references_out);
+// C5. Under the lock that sums.
+inline bool is_summed(uint64_t word) { return (word & (state::kSummed | state::kClaimed)) == state::kSummed; }
+inline int64_t& kept_part(const pinrail_registration_t* reg) { return *static_cast<int64_t*>(arena::area_of(reg)); }
+
+// A sum that could not be made.
+constexpr int64_t kUnknown = PINRAIL_REFERENCES_UNKNOWN;
+
+// Host services count_references, settle_dead and counts_per_thread; see component.h. sum(): false if the barrier
+// failed.
+bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how, int64_t* references_out);
+int settle_dead(pinrail_handle_t handle, pinrail_dead_t what);
+bool can_sum();
 
 }  // namespace pinrail::references
 

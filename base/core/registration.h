@@ -10,14 +10,14 @@
 //                          with "dead": nobody did, and it was evicted
 //   bit  4      orphan     its pool is gone, its device registration too: drops only count down
 //   bit  5      claimed    dead, and one party is giving it back: for pools in which several may find that out
+//   bit  6      summed     dead, counted per thread, and held when it was summed: C5 of references.h
 //   bits 8-43   generation rises each time the memory serves a new registration, and when it is freed
-//   bits 44-63  references on top, so that they wrap out of the word and harm no flag; of a registration that is
-//               counted per thread only a part of the sum, and signed
+//   bits 44-63  references of a registration that is not counted per thread; at most half of what there is room for
 //
 // S1  References are taken only while indexed and not sealed, or by breaking the seal in one exchange.
 // S2  Exactly one party sees "dead and unreferenced" come true: that one gives the registration back to the device.
 // S3  Registration memory is type-stable, so a stale pointer may be looked at; the generation tells that it is stale.
-// S4  Every change of the word is an exchange or an add: the references survive it.
+// S4  Every change of the word is an exchange, or sets bits: the references survive it.
 #ifndef PINRAIL_BASE_CORE_REGISTRATION_H
 #define PINRAIL_BASE_CORE_REGISTRATION_H
 
@@ -34,6 +34,7 @@ constexpr uint64_t kPerThread = 1 << 2;
 constexpr uint64_t kSealed = 1 << 3;
 constexpr uint64_t kOrphan = 1 << 4;
 constexpr uint64_t kClaimed = 1 << 5;
+constexpr uint64_t kSummed = 1 << 6;
 constexpr uint64_t kFlags = 0xff;
 constexpr unsigned kGenerationShift = 8;
 constexpr uint64_t kGenerations = (uint64_t{1} << 36) - 1;
@@ -44,7 +45,6 @@ constexpr uint64_t kReferences = ~(kOne - 1);
 constexpr uint64_t kMostReferences = (kReferences >> kReferenceShift) / 2;
 
 constexpr uint64_t references(uint64_t word) { return word >> kReferenceShift; }
-constexpr int64_t signed_references(uint64_t word) { return static_cast<int64_t>(word) >> kReferenceShift; }
 // As handles have it: where it stands in the word, so that comparing takes one mask.
 constexpr uint64_t generation(uint64_t word) { return word & kGenerationMask; }
 constexpr uint64_t next_generation(uint64_t word) {
@@ -56,10 +56,16 @@ inline uint64_t load(const pinrail_registration_t* reg) {
   return __atomic_load_n(&reg->state, __ATOMIC_ACQUIRE);
 }
 
+// The same, after a reference was counted in the own count (references.h). seq_cst, as that is: pairs with exchange(),
+// by which a registration is sealed or killed before its own count is looked at.
+inline uint64_t load_after_count(const pinrail_registration_t* reg) {
+  return __atomic_load_n(&reg->state, __ATOMIC_SEQ_CST);
+}
+
 // Replaces expected by desired; on failure expected becomes what is there.
 inline bool exchange(pinrail_registration_t* reg, uint64_t* expected, uint64_t desired) {
-  // acq_rel: a drop publishes what its holder did, and whoever acts on the last one sees it.
-  return __atomic_compare_exchange_n(&reg->state, expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+  // seq_cst: a drop publishes what its holder did, and whoever acts on the last one sees it; and load_after_count().
+  return __atomic_compare_exchange_n(&reg->state, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
 }
 
 // Replaces the flags and adds references; the rest stays. Release: the fields are filled before others see the phase.
@@ -72,11 +78,11 @@ inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_
   return next;
 }
 
-// The next generation, without flags: handles are stale from this moment. The references stay, and how they are counted
-// (C2 of references.h).
+// The next generation, without flags: handles are stale from this moment. How references are counted stays (C2 of
+// references.h).
 inline void renew(pinrail_registration_t* reg) {
   uint64_t word = load(reg);
-  while (!exchange(reg, &word, (word & (kReferences | kPerThread)) | next_generation(word))) {
+  while (!exchange(reg, &word, (word & kPerThread) | next_generation(word))) {
   }
 }
 }  // namespace state
@@ -84,11 +90,12 @@ inline void renew(pinrail_registration_t* reg) {
 inline Span span_of(const pinrail_registration_t* reg) { return Span::of(reg->base, reg->length); }
 inline uint64_t generation_of(const pinrail_registration_t* reg) { return state::generation(state::load(reg)); }
 
-// Takes a reference in the word, if the registration is indexed and still the one that word was read of. Breaks a seal.
+// Takes a reference in the word of one that is counted there, if it is indexed and still the one that word was read of.
+// Breaks a seal.
 inline bool try_acquire(pinrail_registration_t* reg, uint64_t word) {
   const uint64_t generation = state::generation(word);
   while ((word & state::kIndexed) != 0 && state::generation(word) == generation) {
-    if (state::signed_references(word) >= static_cast<int64_t>(state::kMostReferences)) return false;
+    if (state::references(word) >= state::kMostReferences) return false;
     if (state::exchange(reg, &word, (word & ~state::kSealed) + state::kOne)) return true;
   }
   return false;

@@ -57,7 +57,7 @@ struct Needs {
   size_t bytes() const { return cell + area; }
 };
 Needs needs_of(pinrail_counting_t counting, size_t size_class) {
-  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment, area_bytes(counting)};
+  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment, kOwnCount + area_bytes(counting)};
 }
 
 // Straight from the kernel: it must outlive every allocator's whim. It begins where a huge page can.
@@ -143,7 +143,8 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   pinrail_registration_t* reg = take_spare(counting, index);
   if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  // The state word may be looked at by a find with a stale pointer; everything else is cleared.
+  // The state word may be looked at by a find with a stale pointer, and the own count balances what cells still have of
+  // the memory (C2 of references.h); everything else is cleared.
   const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
   if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was not used yet
   reg->base = nullptr;

@@ -31,7 +31,9 @@ struct alignas(64) Chunk {
 };
 static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint64_t{1} << 32, "and it divides exactly");
 
-// Of those that are counted per thread there are many.
+// An area: the count of references.h, then what the pool's component keeps. Of registrations that are counted per
+// thread there are many.
+constexpr size_t kOwnCount = sizeof(int64_t);
 constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
 // The cells begin on a line.
 inline char* first_cell(Chunk* chunk) {
@@ -66,13 +68,18 @@ inline pinrail_registration_t* numbered(char* const* chunks, uint64_t number) {
 // Where the chunks lie, by number: kMostChunks of them.
 char* const* chunks();
 
-// What the pool's component keeps of a registration: area_bytes(), zeroed by allocate(). In any context.
-inline void* area_of(const pinrail_registration_t* reg) {
+// The registration's own count, references.h: kept while the memory is free, and when it is used again. In any context.
+inline int64_t* own_count(const pinrail_registration_t* reg) {
   char* const address = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg));
   auto* chunk = reinterpret_cast<Chunk*>(address - (reinterpret_cast<uintptr_t>(address) & (kChunk - 1)));
   const auto lines = static_cast<uint64_t>(address - first_cell(chunk)) / kTailAlignment;
-  return reinterpret_cast<char*>(chunk + 1) + (lines * chunk->cells_per_line >> 32) * chunk->area_bytes;
+  char* const area = reinterpret_cast<char*>(chunk + 1) + (lines * chunk->cells_per_line >> 32) * chunk->area_bytes;
+  return reinterpret_cast<int64_t*>(area);
 }
+
+// What the pool's component keeps of a registration: area_bytes(), zeroed by allocate(). In any context.
+inline void* area_of(const pinrail_registration_t* reg) { return own_count(reg) + 1; }
+static_assert(kOwnCount == sizeof(int64_t), "what is kept begins behind it");
 
 // Zeroed but for state and tail_size, with the generation raised and, if it is counted so, "per thread" in state.
 // OUT_OF_RESOURCE; BAD_PARAM for a tail over kMaxTail.

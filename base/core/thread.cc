@@ -12,6 +12,7 @@
 #include <new>
 
 #include "base/core/gate.h"
+#include "base/core/hit_counts.h"
 #include "base/core/lock.h"
 #include "base/core/recent.h"
 #include "base/core/references.h"
@@ -27,14 +28,20 @@ namespace {
 // Records of ended threads keep their index and wait for the next thread; there are never more than threads at once.
 struct Record {
   pinrail_thread_t thread;
-  Record* next;       // all records ever made
-  Record* next_free;  // those of ended threads
-  void* inherited;    // in a forked child: the cells of the parent's thread
+  Record* next;        // all records ever made
+  Record* next_free;   // those of ended threads
+  Record* next_alive;  // those with cells
+  Record* previous_alive;
+  void* inherited;  // in a forked child: the cells of the parent's thread
 };
 
-Mutex mutex{LockRank::threads};  // held while summing, so that no cell moves into a state word meanwhile
+// Held while summing, so that no cell moves into an own count meanwhile. Not across a malloc or a free: it is taken
+// under locks that hooks take.
+Mutex mutex{LockRank::threads};
 Record* all_records GUARDED_BY(mutex) = nullptr;
-Record* free_records GUARDED_BY(mutex) = nullptr;
+Record* alive GUARDED_BY(mutex) = nullptr;  // so that a sum costs what the threads cost that are there now
+// Of threads that can count their hits alone, and of the others: who comes first shall be one of the former.
+Record* free_records[2] GUARDED_BY(mutex) = {};
 uint32_t record_count GUARDED_BY(mutex) = 0;
 
 alignas(128) uint64_t undone = 0;  // references.h; atomic
@@ -71,23 +78,55 @@ pthread_key_t exit_key;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 bool has_exit_key = false;
 bool has_membarrier = false;
+bool lost_membarrier = false;  // it worked, and failed later; atomic
 
 int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0u, 0)); }
 
-// C3 of references.h.
-void fold_cells(pinrail_thread_t* thread) REQUIRES(mutex) {
-  if (!has_cells(thread)) return;
-  for (size_t i = 0; i < references::kWords; i += references::words_of_cell(i)) {
-    const uint64_t cell = thread->cells[i];
-    if (references::count_of(cell) == 0) continue;
-    auto* reg = reinterpret_cast<pinrail_registration_t*>(cell >> 16);  // NOLINT(performance-no-int-to-ptr): a cell
-    const auto count = static_cast<uint64_t>(int64_t{references::count_of(cell)});
-    __atomic_fetch_add(&reg->state, count << state::kReferenceShift, __ATOMIC_ACQ_REL);
-  }
+// C3 of references.h. C5: of one that is summed, the part that is kept of the cells falls by what leaves them.
+void fold(uint64_t* cell) REQUIRES(mutex) {
+  const uint64_t word = *cell;
+  const int64_t count = references::count_of(word);
+  if (count == 0) return;
+  auto* reg = reinterpret_cast<pinrail_registration_t*>(word >> 16);  // NOLINT(performance-no-int-to-ptr): a cell
+  references::add_own(reg, count);
+  references::put(cell, references::tag_of(reg));
+  if (references::is_summed(state::load(reg))) references::kept_part(reg) -= count;
+}
+
+void link_alive(Record* record) REQUIRES(mutex) {
+  record->previous_alive = nullptr;
+  record->next_alive = alive;
+  if (alive != nullptr) alive->previous_alive = record;
+  alive = record;
+}
+
+void unlink_alive(Record* record) REQUIRES(mutex) {
+  if (record->next_alive != nullptr) record->next_alive->previous_alive = record->previous_alive;
+  (record->previous_alive != nullptr ? record->previous_alive->next_alive : alive) = record->next_alive;
+}
+
+Record*& free_records_like(const Record* record) REQUIRES(mutex) {
+  return free_records[record->thread.index < HitCounts::kAlone ? 0 : 1];
+}
+
+// What the thread had to itself: to be freed.
+uint64_t* take_cells(Record* record) REQUIRES(mutex) {
+  pinrail_thread_t* thread = &record->thread;
+  if (!has_cells(thread)) return nullptr;
+  for (size_t i = 0; i < references::kWords; i += references::words_of_cell(i)) fold(&thread->cells[i]);
   static_assert(offsetof(Own, cells) == 0, "the cells are where the whole begins");
-  std::free(thread->cells);
+  unlink_alive(record);
+  uint64_t* const cells = thread->cells;
   thread->cells = nobodys.cells;
   thread->recent = no_recent;
+  return cells;
+}
+
+void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  Guard guard(mutex);
+  for (uint64_t* cell : {references::near_cell(thread, reg), references::far_cell(thread, reg)}) {
+    if (references::names(*cell, reg)) fold(cell);
+  }
 }
 
 void on_thread_exit(void* record_pointer) {
@@ -95,10 +134,14 @@ void on_thread_exit(void* record_pointer) {
   current_thread = nullptr;
   if (gate::is_child() || is_left_behind(&record->thread)) return;  // the locks below may be held for ever
   arena::take_back_spare(&record->thread);
-  Guard guard(mutex);
-  fold_cells(&record->thread);
-  record->next_free = free_records;
-  free_records = record;
+  void* own;
+  {
+    Guard guard(mutex);
+    own = take_cells(record);
+    record->next_free = free_records_like(record);
+    free_records_like(record) = record;
+  }
+  std::free(own);
 }
 
 void prepare() {
@@ -106,17 +149,24 @@ void prepare() {
   has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
 }
 
-Record* take_record() {
+Record* take_free_record() {
   Guard guard(mutex);
-  if (free_records != nullptr) {
-    Record* record = free_records;
-    free_records = record->next_free;
+  for (Record*& first : free_records) {
+    Record* record = first;
+    if (record == nullptr) continue;
+    first = record->next_free;
     return record;
   }
-  auto* record = new (std::nothrow) Record{};
+  return nullptr;
+}
+
+Record* take_record() {
+  Record* record = take_free_record();
+  if (record != nullptr) return record;
+  record = new (std::nothrow) Record{};
   if (record == nullptr) return nullptr;
   record->thread = {sizeof(pinrail_thread_t),
-                    record_count++,
+                    0,
                     0,
                     nobodys.cells,
                     &undone,
@@ -127,7 +177,10 @@ Record* take_record() {
                     &dates.now,
                     0,
                     nullptr,
-                    &gpu_line};
+                    &gpu_line,
+                    fold_entry};
+  Guard guard(mutex);
+  record->thread.index = record_count++;
   record->next = all_records;
   __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
   return record;
@@ -146,13 +199,14 @@ pinrail_thread_t* current_slow() {
   if (record == nullptr) return nullptr;
   record->thread.in_registrar = 0;
   // Cells only for a thread whose end we see (there are 1,024 keys in a process), and where sums can be made.
-  if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0) {
+  if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0 && references::can_sum()) {
     void* memory = std::aligned_alloc(alignof(Own), sizeof(Own));
     if (memory != nullptr) {
       auto* own = new (memory) Own;
       record->thread.recent = own->recent;
       Guard guard(mutex);
       record->thread.cells = own->cells;
+      link_alive(record);
     }
   }
   current_thread = &record->thread;
@@ -170,7 +224,7 @@ void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
     record->thread.cells = nobodys.cells;
   }
   make_anew(&all_records, nullptr);
-  free_records = nullptr;
+  alive = free_records[0] = free_records[1] = nullptr;
   record_count = 0;
   current_thread = nullptr;
   if (has_membarrier) has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
@@ -178,17 +232,29 @@ void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
 
 namespace {
 
-int64_t sum_cells(const pinrail_registration_t* reg) REQUIRES(mutex) {
-  int64_t sum = 0;
-  for (const Record* record = all_records; record != nullptr; record = record->next) {
-    const uint64_t* const cells = record->thread.cells;
-    for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {
-      // acquire: pairs with the release store in references::put().
-      const uint64_t cell = __atomic_load_n(&cells[place], __ATOMIC_ACQUIRE);
-      if (references::names(cell, reg)) sum += references::count_of(cell);
-    }
+// What the thread's cells count of the registration. acquire: pairs with the release store in references::put().
+int64_t count_of(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
+  const uint64_t* const cells = record->thread.cells;
+  int64_t count = 0;
+  for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {
+    const uint64_t cell = __atomic_load_n(&cells[place], __ATOMIC_ACQUIRE);
+    if (references::names(cell, reg)) count += references::count_of(cell);
   }
-  return sum;
+  return count;
+}
+
+int64_t count_in_cells(const pinrail_registration_t* reg) REQUIRES(mutex) {
+  int64_t count = 0;
+  for (const Record* record = alive; record != nullptr; record = record->next_alive) count += count_of(record, reg);
+  return count;
+}
+
+// Every thread passes a full barrier between what it did to its cells and what it sees of the states from now on. False
+// if it cannot be made to: then what stands in the cells says nothing. Own counts need none: load_after_count().
+bool pass_barrier() {
+  if (!has_membarrier || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return true;
+  __atomic_store_n(&lost_membarrier, true, __ATOMIC_RELAXED);  // relaxed: it only says that sums fail from now on
+  return false;
 }
 
 }  // namespace
@@ -196,15 +262,44 @@ int64_t sum_cells(const pinrail_registration_t* reg) REQUIRES(mutex) {
 
 namespace pinrail::references {
 
-void sum(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) {
+bool can_sum() { return !__atomic_load_n(&thread::lost_membarrier, __ATOMIC_RELAXED); }
+
+// Thread by thread, for a thread's cells lie close together.
+bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how, int64_t* references_out) {
   using thread::mutex;
   pthread_once(&thread::once, thread::prepare);  // so that no thread gets cells that this sum does not know of
-  // Every thread passes a full barrier between what it did to its cells and what it sees of the states from now on.
-  if (thread::has_membarrier) thread::membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-  Guard guard(mutex);
-  for (size_t i = 0; i < count; ++i) {
-    references_out[i] = state::signed_references(state::load(regs[i])) + thread::sum_cells(regs[i]);
+  if (how == PINRAIL_SUM_NOW && !thread::pass_barrier()) {
+    for (size_t i = 0; i < count; ++i) references_out[i] = kUnknown;
+    return false;
   }
+  Guard guard(mutex);
+  for (size_t i = 0; i < count; ++i) references_out[i] = own_count(regs[i]);
+  for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
+    for (size_t i = 0; i < count; ++i) references_out[i] += thread::count_of(record, regs[i]);
+  }
+  return true;
+}
+
+// C5. All that is done to what is summed is done under the lock, so nobody frees it meanwhile.
+int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
+  pinrail_registration_t* const reg = handle.reg;
+  Guard guard(thread::mutex);
+  const uint64_t word = state::load(reg);
+  constexpr uint64_t kWhich = state::kDead | state::kPerThread | state::kClaimed;
+  const bool is_it = state::generation(word) == handle.generation && (word & kWhich) == (kWhich & ~state::kClaimed);
+  if (!is_it || ((word & state::kSummed) == 0 && what != PINRAIL_DEAD_HELD)) return what == PINRAIL_DEAD_DROP ? -1 : 0;
+  int64_t& in_cells = kept_part(reg);
+  if (what == PINRAIL_DEAD_DROP) {
+    if (own_count(reg) + in_cells <= 0) return -1;
+    add_own(reg, -1);
+  } else {
+    in_cells = thread::count_in_cells(reg);
+  }
+  const int64_t left = own_count(reg) + in_cells;
+  const uint64_t mark = left > 0 ? state::kSummed : state::kSummed | state::kClaimed;
+  __atomic_fetch_or(&reg->state, mark, __ATOMIC_ACQ_REL);
+  if (left <= 0) forgive(reg, left);
+  return left > 0 ? 0 : 1;
 }
 
 // Who notes what lies in the table meanwhile, or drops it, is in a call on a pool that is being destroyed.
@@ -212,8 +307,7 @@ void forget_notes(const pinrail_starts_t& table) {
   const auto begin = reinterpret_cast<uintptr_t>(table.lines);
   const auto end = reinterpret_cast<uintptr_t>(table.lines + table.more);
   Guard guard(thread::mutex);
-  for (const thread::Record* record = thread::all_records; record != nullptr; record = record->next) {
-    if (!thread::has_cells(&record->thread)) continue;
+  for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
     for (uint64_t* near = record->thread.cells; near != record->thread.cells + kNearWords * kNear; near += kNearWords) {
       const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
       if (noted >= begin && noted < end) note_nothing(near);

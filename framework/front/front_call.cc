@@ -90,28 +90,30 @@ __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool,
   return register_otherwise(pool, pointer, length, access, handle_out);
 }
 
-// A forced destroy left it without a pool: the last drop ends it, and that is all (R10). Memory that was counted per
-// thread is not used again: cells may still name it (C2 of references.h).
-pinrail_status_t drop_orphan(pinrail_handle_t handle) {
-  uint64_t word;
-  const Drop dropped = drop_shared(handle, &word);
-  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
-  if (dropped == Drop::done) return PINRAIL_SUCCESS;
+// A forced destroy left it without a pool: the last drop ends it, and that is all (R10). What was counted per thread is
+// summed by now.
+pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
+  bool is_last;
   if ((word & state::kPerThread) != 0) {
-    state::renew(handle.reg);
+    const int dropped = references::settle_dead(handle, PINRAIL_DEAD_DROP);
+    if (dropped < 0) return PINRAIL_ERR_BAD_PARAM;
+    is_last = dropped == 1;
   } else {
-    arena::free(handle.reg);
+    const Drop dropped = drop_shared(handle, &word);
+    if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+    is_last = dropped == Drop::was_last;
   }
+  if (is_last) arena::free(handle.reg);
   return PINRAIL_SUCCESS;
 }
 
-// A handle of nothing, of another life, or of an orphan; or the first call of a thread.
+// A handle of nothing, of another life, of an orphan, or of what is dead and summed; or the first call of a thread.
 __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   look();
-  if ((word & state::kOrphan) != 0) return drop_orphan(handle);
+  if ((word & state::kOrphan) != 0) return drop_orphan(handle, word);
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_mpool_t* pool = handle.reg->pool;
@@ -137,7 +139,7 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
 // took it. If it has an entry, that is noted for the next time; before the drop, for after it, it may be gone.
 __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* thread, pinrail_handle_t handle) {
   // The pool is looked at only if the handle is of this life: else it may be gone.
-  const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan);
+  const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
   if (ours != handle.generation) return deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
   if (pool->shortcut.starts == nullptr) return deregister_in_pool(pool, thread, handle);

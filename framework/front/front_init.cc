@@ -33,9 +33,21 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting
 }
 void forget_notes(const pinrail_host_t*, const pinrail_starts_t* starts) { references::forget_notes(*starts); }
 
-void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, int64_t* out) {
-  references::sum(regs, count, out);
+// Said once, and without memory for it not at all.
+void say_lost_barrier() {
+  (void)guarded([] {
+    report::help("base", kHelp, "barrier lost", nullptr, 0);
+    return success();
+  });
 }
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how,
+                      int64_t* out) {
+  if (!references::sum(regs, count, how, out)) say_lost_barrier();
+}
+int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
+  return references::settle_dead(handle, what);
+}
+int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 : 0; }
 void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
 void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
 
@@ -102,6 +114,8 @@ pinrail_host_t services() {
   host.registration_free = free;
   host.registration_area = area_of;
   host.count_references = count_references;
+  host.settle_dead = settle_dead;
+  host.counts_per_thread = counts_per_thread;
   host.forget_notes = forget_notes;
   host.epoch = thread::epoch_word();
   host.gpu_line = thread::line_of_gpu_memory();

@@ -77,8 +77,12 @@ size_t Pool::count_referenced_locked(std::string* list_out) {
   size_t count = 0;
   mpool::Referenced referenced(list_out);
   const auto sum = [&] {
-    host_->count_references(host_, batch, count, references);
-    for (size_t i = 0; i < count; ++i) referenced.look_at(batch[i], references[i]);
+    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t word = state::load(batch[i]);
+      if ((word & state::kPerThread) == 0) references[i] = static_cast<int64_t>(state::references(word));
+      referenced.look_at(batch[i], references[i]);
+    }
     count = 0;
   };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
@@ -141,7 +145,7 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
           kill(reg, &word);
           allocations::stir(host_->gpu_line);  // what threads have noted of it is not true any more
         }
-        references = references_of(thread, reg);
+        references = quiet_references_of(reg);
         ++cache_->closing;
       }
       release_one(thread, reg, references, device);
@@ -150,7 +154,7 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
 }
 
 // Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
-// are counted in its word from now on.
+// their drops are counted as they come.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
   tell_off(thread, reg, PINRAIL_REASON_FINALIZED, device);
   left(reg);
@@ -165,9 +169,19 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
     host_->registration_free(host_, reg);
     return;
   }
+  const pinrail_handle_t handle = {reg, generation_of(reg)};
+  state::set(reg, (state::load(reg) & state::kPerThread) | state::kDead);
+  if ((state::load(reg) & state::kPerThread) != 0) host_->settle_dead(host_, handle, PINRAIL_DEAD_HELD);
+  state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
+}
+
+// Of what no call of another thread has to do with.
+int64_t Pool::quiet_references_of(pinrail_registration_t* reg) const {
   const uint64_t word = state::load(reg);
-  state::set(reg, (word & state::kPerThread) | state::kDead | state::kOrphan,
-             static_cast<int>(references - state::signed_references(word)));
+  if ((word & state::kPerThread) == 0) return static_cast<int64_t>(state::references(word));
+  int64_t references = 0;
+  host_->count_references(host_, &reg, 1, PINRAIL_SUM_QUIET, &references);
+  return references;
 }
 
 // relaxed throughout: figures, each right by itself.

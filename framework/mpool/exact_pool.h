@@ -187,7 +187,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void settle(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
-  bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
+  bool is_kept(uint32_t flags) const {
+    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 && host_->counts_per_thread(host_) != 0;
+  }
   Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   void say_limit(const pinrail_registration_t* reg);
@@ -234,6 +236,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status join_gc_thread();
   void leave_cache();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
+  int64_t quiet_references_of(pinrail_registration_t* reg) const;
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
   void release_all(pinrail_thread_t* thread, Device device);
 

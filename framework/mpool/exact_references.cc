@@ -18,8 +18,8 @@ int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration
   int64_t references = 0;
   for (int i = 0; i < kTries; ++i) {
     const uint64_t before = undone(thread);
-    host_->count_references(host_, &reg, 1, &references);
-    if (references <= 0 || undone(thread) == before) break;
+    host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
+    if (references <= 0 || references == references::kUnknown || undone(thread) == before) break;
   }
   return references;
 }

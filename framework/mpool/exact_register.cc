@@ -41,7 +41,7 @@ pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_
 // Not sealed, for the lock is held; but perhaps just claimed by its last drop.
 bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out) {
   const uint64_t word = state::load(reg);
-  if (!references::take(thread, reg, word) && !try_acquire(reg, word)) return false;
+  if (!references::take(thread, reg, word) && !references::take_sealed(thread, reg, word)) return false;
   *reg_out = reg;
   return true;
 }
@@ -179,8 +179,8 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
     host_->registration_free(host_, reg);
     return status;
   }
-  const bool in_cell = kept && references::count(thread, reg, 1);
-  state::set(reg, (kept ? state::kPerThread : 0) | (cached ? 0 : state::kDead), in_cell ? 0 : 1);
+  if (kept) references::count_surely(thread, reg, 1);
+  state::set(reg, (kept ? state::kPerThread : 0) | (cached ? 0 : state::kDead), kept ? 0 : 1);
   *reg_out = reg;
   return success();
 }

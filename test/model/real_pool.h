@@ -70,9 +70,14 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail, pinrail_counting_t co
 }
 void give_free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
 void forget_notes(const pinrail_host_t*, const pinrail_starts_t* starts) { references::forget_notes(*starts); }
-void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, int64_t* out) {
-  references::sum(regs, count, out);
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how,
+                      int64_t* out) {
+  references::sum(regs, count, how, out);
 }
+int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
+  return references::settle_dead(handle, what);
+}
+int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 : 0; }
 pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, const pinrail_register_request_t*,
                                  pinrail_registration_t* reg) {
   ++device->entry(reg).registered;
@@ -115,6 +120,8 @@ class RealPool {
     host_.registration_alloc = alloc;
     host_.registration_free = give_free;
     host_.count_references = count_references;
+    host_.settle_dead = settle_dead;
+    host_.counts_per_thread = counts_per_thread;
     host_.epoch = thread::epoch_word();
     host_.chunks = arena::chunks();
     host_.forget_notes = forget_notes;

@@ -14,7 +14,7 @@ namespace {
 // So that each test case has the threads that it made, and no others.
 void forget_all_threads() {
   Guard guard(mutex);
-  all_records = free_records = nullptr;
+  all_records = alive = free_records[0] = free_records[1] = nullptr;
   record_count = 0;
 }
 

@@ -48,7 +48,7 @@ class ReferencesModel : public ::testing::Test {
   // vma_index.cc, take_surely(): breaks a seal.
   bool hit_surely(int i) {
     const uint64_t word = state::load(reg_);
-    if (!references::take(threads_[i], reg_, word) && !try_acquire(reg_, word)) return false;
+    if (!references::take(threads_[i], reg_, word) && !references::take_sealed(threads_[i], reg_, word)) return false;
     taken();
     return true;
   }
@@ -86,7 +86,7 @@ class ReferencesModel : public ::testing::Test {
   }
   int64_t sum() {
     int64_t sum;
-    references::sum(&reg_, 1, &sum);
+    references::sum(&reg_, 1, PINRAIL_SUM_NOW, &sum);
     return sum;
   }
 
@@ -254,6 +254,76 @@ TEST_F(ReferencesModel, taken_cells_send_the_count_to_the_state_word) {
                  },
                  [&] { evict(); }},
                 [&] { expect_settled(); }});
+}
+
+// C5: dead and held. grdma_gc.cc, give_back_idle() and put_in_limbo(); grdma_deregister.cc, deregister() and ask_gc().
+class DeadModel : public ReferencesModel {
+ protected:
+  void die_and_sum() {
+    uint64_t before;
+    require(kill(reg_, &before), "it was dead already");
+    if (sum() <= 0 || settle(PINRAIL_DEAD_HELD) == 1) give_back();
+  }
+  void drop_dead(int i) {
+    --holders_;
+    if ((state::load(reg_) & state::kSummed) != 0) {
+      const int dropped = settle(PINRAIL_DEAD_DROP);
+      require(dropped >= 0, "a good handle was refused");
+      if (dropped == 1) give_back();
+      return;
+    }
+    if (!references::drop_own(threads_[i], reg_)) references::count_surely(threads_[i], reg_, -1);
+    if ((state::load(reg_) & state::kDead) != 0 && settle(PINRAIL_DEAD_DROPPED) == 1) give_back();
+  }
+  int settle(pinrail_dead_t what) { return references::settle_dead({reg_, generation_of(reg_)}, what); }
+
+  // grdma_gc.cc, look_at_limbo(): once somebody counted it in vain.
+  void expect_given_back() {
+    require(holders_ == 0, "the scenario forgot a reference");
+    if (given_back_ == 0 && settle(PINRAIL_DEAD_DROPPED) == 1) give_back();
+    require(given_back_ == 1, "it was not given back");
+    require(sum() == 0, "the sum of the references is not 0 in the end");
+  }
+};
+
+TEST_F(DeadModel, two_drops_while_it_is_summed) {
+  ASSERT_TRUE(hit(0));
+  ASSERT_TRUE(hit(1));
+  expect_right({{[&] { drop_dead(0); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }}, [&] {
+                  require(given_back_ == 1, "the last of two drops was not known");
+                  expect_given_back();
+                }});
+}
+
+TEST_F(DeadModel, a_drop_and_a_hit_in_vain_while_it_is_summed) {
+  ASSERT_TRUE(hit(0));
+  expect_right({{[&] { drop_dead(0); },
+                 [&] {
+                   if (hit(1)) drop_dead(1);
+                 },
+                 [&] { die_and_sum(); }},
+                [&] { expect_given_back(); }});
+}
+
+TEST_F(DeadModel, the_thread_that_took_it_ends_while_another_one_drops_and_it_is_summed) {
+  ASSERT_TRUE(hit(0));
+  expect_right({{[&] { thread::end_of(threads_[0]); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }},
+                [&] { expect_given_back(); }});
+}
+
+TEST_F(DeadModel, a_thread_that_dropped_more_than_it_took_ends_while_it_is_summed) {
+  ASSERT_TRUE(hit(0));
+  ASSERT_TRUE(hit(0));
+  drop(1);
+  expect_right({{[&] { thread::end_of(threads_[1]); }, [&] { drop_dead(0); }, [&] { die_and_sum(); }},
+                [&] { expect_given_back(); }});
+}
+
+TEST_F(DeadModel, a_drop_without_cells_while_it_is_summed) {
+  ASSERT_TRUE(hit(0));
+  ASSERT_TRUE(hit(0));
+  threads_[1]->cells = thread::nobodys.cells;
+  expect_right({{[&] { drop_dead(0); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }}, [&] { expect_given_back(); }});
 }
 
 // vma_find.cc, acquire(), against memory that serves another registration: the slot says which one is indexed, and

@@ -5,10 +5,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "base/core/hit_counts.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/core/thread.h"
@@ -31,7 +35,7 @@ void unseal(pinrail_registration_t* reg) { state::set(reg, state::kPerThread | s
 
 int64_t sum_of(pinrail_registration_t* reg) {
   int64_t sum;
-  references::sum(&reg, 1, &sum);
+  references::sum(&reg, 1, PINRAIL_SUM_NOW, &sum);
   return sum;
 }
 
@@ -101,7 +105,7 @@ TEST(References, a_taking_that_was_overtaken_by_a_seal_is_refused_and_leaves_no_
   EXPECT_EQ(sum_of(reg), 0);
 }
 
-TEST(References, more_than_a_cell_holds_is_counted_in_the_word) {
+TEST(References, more_than_a_cell_holds_is_folded) {
   pinrail_registration_t* reg = make_indexed();
   pinrail_thread_t* thread = thread::current();
   const int many = 3 * references::kMost;
@@ -109,6 +113,183 @@ TEST(References, more_than_a_cell_holds_is_counted_in_the_word) {
   EXPECT_EQ(sum_of(reg), many);
   for (int i = 0; i < many; ++i) references::drop_counted(thread, reg);
   EXPECT_EQ(sum_of(reg), 0);
+}
+
+// A thread that lives as long as the test, and does what it is told.
+class Worker {
+ public:
+  Worker() : thread_([this] { run(); }) {}
+  ~Worker() {
+    tell([this](pinrail_thread_t*) { over_ = true; });
+    thread_.join();
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  // Returns when it is done.
+  void tell(std::function<void(pinrail_thread_t*)> work) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    work_ = std::move(work);
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return work_ == nullptr; });
+  }
+
+ private:
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!over_) {
+      changed_.wait(lock, [this] { return work_ != nullptr; });
+      work_(thread::current());
+      work_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+  bool over_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void(pinrail_thread_t*)> work_;
+  std::thread thread_;
+};
+
+constexpr int kPart = 65000;     // more than two cells count
+constexpr size_t kWorkers = 10;  // together more than twenty bits count
+
+void take_often(pinrail_thread_t* thread, pinrail_registration_t* reg, int times) {
+  for (int i = 0; i < times; ++i) ASSERT_TRUE(references::take(thread, reg, state::load(reg)));
+}
+void drop_often(pinrail_thread_t* thread, pinrail_registration_t* reg, int times) {
+  for (int i = 0; i < times; ++i) references::drop_counted(thread, reg);
+}
+
+// R9: ten take, one drops all that, and one more reference is held all the time.
+TEST(References, taken_on_many_threads_and_dropped_on_one_no_count_wraps) {
+  pinrail_registration_t* reg = make_indexed();
+  take_often(thread::current(), reg, 1);
+  Worker takers[kWorkers], dropper;
+  for (Worker& taker : takers) {
+    taker.tell([&](pinrail_thread_t* thread) { take_often(thread, reg, kPart); });
+    dropper.tell([&](pinrail_thread_t* thread) { drop_often(thread, reg, kPart); });
+    ASSERT_EQ(sum_of(reg), 1);
+  }
+}
+
+TEST(References, taken_on_threads_that_end_and_dropped_on_many_no_count_wraps) {
+  pinrail_registration_t* reg = make_indexed();
+  take_often(thread::current(), reg, 1);
+  Worker droppers[kWorkers];
+  for (Worker& dropper : droppers) {
+    std::thread([&] { take_often(thread::current(), reg, kPart); }).join();
+    dropper.tell([&](pinrail_thread_t* thread) { drop_often(thread, reg, kPart); });
+    ASSERT_EQ(sum_of(reg), 1);
+  }
+}
+
+// A thread whose cells count others counts in the registration itself.
+TEST(References, what_no_cell_counts_is_summed_and_breaks_a_seal) {
+  pinrail_registration_t* reg = make_indexed();
+  pinrail_thread_t* thread = thread::current();
+  *references::near_cell(thread, reg) = *references::far_cell(thread, reg) = references::kNobodys;
+  take_often(thread, reg, 3);
+  EXPECT_EQ(sum_of(reg), 3);
+  ASSERT_TRUE(seal(reg));
+  EXPECT_FALSE(references::take(thread, reg, state::load(reg)));
+  EXPECT_TRUE(references::take_sealed(thread, reg, state::load(reg)));
+  EXPECT_EQ(state::load(reg) & state::kSealed, 0u);
+  EXPECT_EQ(sum_of(reg), 4);
+  drop_often(thread, reg, 4);
+  EXPECT_EQ(sum_of(reg), 0);
+  *references::near_cell(thread, reg) = *references::far_cell(thread, reg) = 0;
+}
+
+// C5.
+class Summed : public ::testing::Test {
+ protected:
+  void die_held(int64_t references) {
+    uint64_t before;
+    ASSERT_TRUE(kill(reg_, &before));
+    ASSERT_EQ(sum_of(reg_), references);
+    ASSERT_EQ(references::settle_dead(handle_, PINRAIL_DEAD_HELD), 0);
+  }
+  int drop() { return references::settle_dead(handle_, PINRAIL_DEAD_DROP); }
+  int dropped() { return references::settle_dead(handle_, PINRAIL_DEAD_DROPPED); }
+
+  pinrail_registration_t* reg_ = make_indexed();
+  pinrail_handle_t handle_ = {reg_, generation_of(reg_)};
+};
+
+TEST_F(Summed, its_last_drop_is_known_and_one_more_is_refused) {
+  Worker other;
+  other.tell([&](pinrail_thread_t* thread) { take_often(thread, reg_, 2); });
+  take_often(thread::current(), reg_, 1);
+  EXPECT_EQ(drop(), -1) << "it was not summed yet";
+  die_held(3);
+  EXPECT_EQ(drop(), 0);
+  EXPECT_EQ(drop(), 0);
+  EXPECT_EQ(drop(), 1);
+  EXPECT_EQ(drop(), -1);
+  arena::free(reg_);
+  EXPECT_EQ(drop(), -1) << "a handle of a past life";
+  EXPECT_EQ(make_indexed(), reg_);
+  EXPECT_EQ(sum_of(reg_), 0);
+}
+
+TEST_F(Summed, a_drop_that_did_not_see_it_in_time_adds_up_again) {
+  Worker other;
+  other.tell([&](pinrail_thread_t* thread) { take_often(thread, reg_, 2); });
+  die_held(2);
+  other.tell([&](pinrail_thread_t* thread) { EXPECT_TRUE(references::drop_own(thread, reg_)); });
+  EXPECT_EQ(dropped(), 0);
+  other.tell([&](pinrail_thread_t* thread) { EXPECT_TRUE(references::drop_own(thread, reg_)); });
+  EXPECT_EQ(dropped(), 1);
+  EXPECT_EQ(dropped(), 0) << "it is given back once";
+}
+
+TEST_F(Summed, what_was_counted_in_vain_during_the_sum_is_found_later) {
+  take_often(thread::current(), reg_, 1);
+  Worker late;
+  late.tell([&](pinrail_thread_t* thread) { EXPECT_TRUE(references::count(thread, reg_, 1)); });
+  die_held(2);
+  EXPECT_EQ(drop(), 0);
+  late.tell([&](pinrail_thread_t* thread) {
+    const uint64_t undone = *thread->undone;
+    references::undo(thread, reg_);
+    EXPECT_GT(*thread->undone, undone);
+  });
+  EXPECT_EQ(dropped(), 1);
+}
+
+TEST_F(Summed, cells_of_threads_that_end_or_are_full_stay_in_the_sum) {
+  Worker taker;
+  taker.tell([&](pinrail_thread_t* thread) { take_often(thread, reg_, 7); });
+  std::thread([&] {
+    drop_often(thread::current(), reg_, 2);
+    die_held(5);
+  }).join();  // its cells counted -2
+  taker.tell([&](pinrail_thread_t* thread) { thread->fold(thread, reg_); });
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(drop(), 0);
+  EXPECT_EQ(drop(), 1);
+  EXPECT_EQ(sum_of(reg_), 0);
+}
+
+TEST(Threads, whoever_was_there_before_a_thousand_count_their_hits_alone) {
+  const auto crowd = [](size_t count) {
+    std::mutex mutex;
+    std::condition_variable all_there;
+    size_t ready = 0, shared = 0;
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < count; ++i) {
+      threads.emplace_back([&] {
+        const uint32_t index = thread::current()->index;
+        std::unique_lock<std::mutex> lock(mutex);
+        if (index >= HitCounts::kAlone) ++shared;
+        if (++ready == count) all_there.notify_all();
+        all_there.wait(lock, [&] { return ready == count; });
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return shared;
+  };
+  crowd(1100);
+  EXPECT_EQ(crowd(1000), 0u);
 }
 
 // C4: what is counted in its far cell must not be noted behind the near one, which counts another registration.

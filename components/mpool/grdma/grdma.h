@@ -13,9 +13,9 @@
 // G3  On the LRU list stand only registrations that are counted per thread, pending, held or not; those that were
 //     sealed and found idle wait in ready_ instead, oldest first.
 // G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
-//     (evictor) or by who sums it (gc). What is dead and still held waits in limbo_; each drop of such a one asks the
-//     gc to sum again, and the gc sums again if it was asked meanwhile, so none is left behind. What only seemed held,
-//     for a find counted it and then saw it dead, is summed again once thread->undone has risen.
+//     (evictor) or by who takes it off the gc list and sums it (gc). What that finds held goes into limbo_ and is said
+//     to be (C5 of references.h), and then its last drop gives it back. What only seemed held, for a find counted it
+//     and then saw it dead, is looked at again once thread->undone has risen.
 // G5  No lock is held across a call of the registrar.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
@@ -32,14 +32,15 @@
 #include "base/core/recent.h"
 #include "base/core/registration_arena.h"
 #include "components/mpool/grdma/grdma_cache.h"
+#include "framework/mpool/say.h"
 
 namespace pinrail::grdma {
 
 // What a pool keeps of a registration.
 struct Area {
-  pinrail_registration_t* previous;  // all_, guarded by the cache lock
+  pinrail_registration_t* gc_next;   // while on the gc list; later the library's (settle_dead)
+  pinrail_registration_t* previous;  // in all_ or limbo_, guarded by the cache lock
   pinrail_registration_t* next;
-  pinrail_registration_t* gc_next;  // while on the gc list, or in limbo
   Pool* owner;
   uint32_t lru_place;  // guarded by the cache lock
   uint8_t reason;      // pinrail_reason_t; relaxed atomic
@@ -59,6 +60,36 @@ inline void fetch(const pinrail_registration_t* reg) {
 struct LruPlaceOf {
   uint32_t& operator()(pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
   uint32_t operator()(const pinrail_registration_t* reg) const { return area_of(reg).lru_place; }
+};
+
+// Registrations of a pool, linked through their areas, and places in them that are kept while the lock is not. All
+// under the cache lock.
+struct List {
+  enum Walk : uint8_t { counting, looking };
+  pinrail_registration_t* first = nullptr;
+  pinrail_registration_t* places[2] = {};  // by Walk
+
+  void link(pinrail_registration_t* reg) {
+    area_of(reg).previous = nullptr;
+    area_of(reg).next = first;
+    if (first != nullptr) area_of(first).previous = reg;
+    first = reg;
+  }
+  void unlink(pinrail_registration_t* reg) {
+    const Area& area = area_of(reg);
+    if (area.next != nullptr) area_of(area.next).previous = area.previous;
+    (area.previous != nullptr ? area_of(area.previous).next : first) = area.next;
+    for (pinrail_registration_t*& place : places) {
+      if (place == reg) place = area.next;
+    }
+  }
+  // From the place on, at most so many, and moves it behind them.
+  size_t next_batch(Walk walk, pinrail_registration_t** regs_out, size_t most) {
+    pinrail_registration_t*& place = places[walk];
+    size_t count = 0;
+    for (; place != nullptr && count < most; place = area_of(place).next) regs_out[count++] = place;
+    return count;
+  }
 };
 
 // One opened component.
@@ -156,7 +187,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
   void stats(pinrail_mpool_stats_t* stats_out) const;
   void counters(pinrail_mpool_stats_t* stats_out) const;
-  size_t referenced() const;
+  size_t referenced();
   size_t max_reg_size() const { return settings_.max_reg_size; }
   const char* check() const;
 
@@ -227,6 +258,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
   __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
 
   // grdma_evict.cc
   bool evict_one(pinrail_thread_t* thread);
@@ -239,6 +271,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   size_t take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t room);
   bool seal_oldest(uint64_t now);
   pinrail_registration_t* next_ready();
+  void unlink(pinrail_registration_t* reg);
   void unlist(pinrail_registration_t* reg);
 
   // grdma_gc.cc
@@ -248,11 +281,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static constexpr size_t kBatch = 64;
   size_t drain_own(pinrail_thread_t* thread, size_t most);
   size_t drain_once(pinrail_thread_t* thread, size_t most);
-  size_t sum_list(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most, uint64_t undone,
-                  bool from_hook);
+  size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most);
   void put_rest_back(pinrail_registration_t* rest);
-  size_t sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count, uint64_t undone);
-  void put_in_limbo(pinrail_registration_t* reg, uint64_t undone);
+  size_t give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
+                        size_t count, uint64_t undone);
+  bool put_in_limbo(pinrail_registration_t* reg, uint64_t undone);
+  size_t look_at_limbo(pinrail_thread_t* thread);
+  void give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg);
   size_t drain_all(pinrail_thread_t* thread);
   static int drain_entry(void* pool, pinrail_thread_t* thread);
   void wake_gc_hook(pinrail_gc_when_t when);
@@ -268,12 +303,16 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
   // grdma_destroy.cc
-  size_t count_referenced(std::string* list_out) const;  // under the cache lock
+  static constexpr size_t kQuietBatch = 256;  // so many are summed in one hold of the lock
+  size_t count_referenced(std::string* list_out);
+  void count_referenced_in(List* list, mpool::Referenced* referenced);
   int64_t references_of(pinrail_registration_t* reg) const;
+  void quiet_sums(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) const;
   bool close_if_idle(bool force);
   void settle(pinrail_thread_t* thread, uint64_t rounds);
   void release_all(pinrail_thread_t* thread, Device device);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device);
+  size_t next_to_release(pinrail_registration_t** regs_out);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
 
   // grdma_ft.cc
   Status restart(pinrail_thread_t* thread);
@@ -283,23 +322,24 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // Asked once for each registration. E5: a monitor that went blind has killed what is cached, and nothing new is kept.
   bool is_kept(uint32_t flags) const {
     return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
-           (knows_gpu_ != nullptr || host_->monitor_works(host_, nullptr) != 0);
+           (knows_gpu_ != nullptr || host_->monitor_works(host_, nullptr) != 0) && host_->counts_per_thread(host_) != 0;
   }
   // Asked before the device is told, while the request is pending: an event between the answer and the index is a race.
   // GPU memory is covered by its buffer id.
   bool is_covered(const Span& span) const {
     return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
   }
-  // relaxed: only whether it is worth the way; who pushed or kicked and needs the answer comes by itself.
+  // relaxed: only whether it is worth the way; who pushed and needs the answer comes by itself.
   bool has_dead(const pinrail_thread_t* thread) const {
     return gc_list_.load(std::memory_order_relaxed) != nullptr || is_overdue(thread);
   }
   // What was not new when it was last looked at, or may have been misjudged then. relaxed: as above.
   bool is_overdue(const pinrail_thread_t* thread) const {
+    return gc_rest_.load(std::memory_order_relaxed) != nullptr || is_misjudged(thread);
+  }
+  bool is_misjudged(const pinrail_thread_t* thread) const {
     const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);
-    return gc_rest_.load(std::memory_order_relaxed) != nullptr ||
-           kicks_.load(std::memory_order_relaxed) != kicks_served_.load(std::memory_order_relaxed) ||
-           (undone != kNoLimbo && undone != __atomic_load_n(thread->undone, __ATOMIC_RELAXED));
+    return undone != kNoLimbo && undone != __atomic_load_n(thread->undone, __ATOMIC_RELAXED);
   }
   // relaxed: figures; counted under the cache lock only.
   void count_miss() { misses_.store(misses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
@@ -328,9 +368,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static constexpr size_t kSealed = 64;
   pinrail_registration_t* ready_[kSealed] = {};  // sealed and idle: [ready_next_, ready_end_), oldest first
   size_t ready_next_ = 0, ready_end_ = 0;
-  pinrail_registration_t* limbo_ = nullptr;  // dead, and held when they were last summed
-  pinrail_registration_t* all_ = nullptr;
-  size_t all_count_ = 0;
+  List all_;              // but for those in limbo_
+  List limbo_;            // dead, and held when they were summed
+  size_t all_count_ = 0;  // in both
   bool closing_ = false;
 
   // Being given back: claimed, or summed to 0, and not yet dismissed.
@@ -352,11 +392,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   std::atomic<pinrail_registration_t*> gc_list_{nullptr};  // pushed by hooks, taken whole by API calls
   std::atomic<pinrail_registration_t*> gc_rest_{nullptr};  // taken from gc_list_ and too much; under the cache lock
   std::atomic<uint64_t> gc_bytes_{0};
-  std::atomic<uint64_t> gc_count_{0};                 // on gc_list_ and gc_rest_, roughly
-  std::atomic<uint64_t> kicks_{0}, kicks_served_{0};  // drops of what is in limbo, or on its way there
+  std::atomic<uint64_t> gc_count_{0};  // on gc_list_ and gc_rest_, roughly
   static constexpr uint64_t kNoLimbo = UINT64_MAX;
   std::atomic<uint64_t> limbo_undone_{
-      kNoLimbo};  // thread->undone before the oldest sum of limbo_; under the cache lock
+      kNoLimbo};  // thread->undone before the oldest sum of what is in limbo_; under the cache lock
 
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
   HitCounts hits_;

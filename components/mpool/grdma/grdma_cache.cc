@@ -61,11 +61,7 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
 }
 
 void Cache::link(Pool* pool, pinrail_registration_t* reg) {
-  Area& area = area_of(reg);
-  area.previous = nullptr;
-  area.next = pool->all_;
-  if (pool->all_ != nullptr) area_of(pool->all_).previous = reg;
-  pool->all_ = reg;
+  pool->all_.link(reg);
   ++pool->all_count_;
   if ((state::load(reg) & state::kPerThread) != 0) pool->lru_list_.insert(reg, epoch());
 }
@@ -79,10 +75,7 @@ void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
   usage_.bytes -= reg->length;
   usage_.count -= 1;
   pool->unlist(reg);
-  const Area& area = area_of(reg);
-  if (area.next != nullptr) area_of(area.next).previous = area.previous;
-  (area.previous != nullptr ? area_of(area.previous).next : pool->all_) = area.next;
-  --pool->all_count_;
+  pool->unlink(reg);
   if (waiters_ != 0) released.notify_all();
 }
 
@@ -154,7 +147,8 @@ bool Cache::wait_for_release(const Pool* asker) {
 bool Cache::anything_held(const pinrail_registration_t* own) {
   Guard guard(mutex);
   for (const Pool* pool : pools_) {
-    for (pinrail_registration_t* reg = pool->all_; reg != nullptr; reg = area_of(reg).next) {
+    if (pool->limbo_.first != nullptr) return true;
+    for (pinrail_registration_t* reg = pool->all_.first; reg != nullptr; reg = area_of(reg).next) {
       const bool pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
       if (reg != own && (pending || pool->references_of(reg) > 0)) return true;
     }
@@ -176,8 +170,10 @@ uint64_t Cache::pinned_bytes() const {
     Guard guard(mutex);
     if (usage_.count > spans.capacity()) continue;
     for (const Pool* pool : pools_) {
-      for (const pinrail_registration_t* reg = pool->all_; reg != nullptr; reg = area_of(reg).next) {
-        spans.push_back(span_of(reg));
+      for (const List* list : {&pool->all_, &pool->limbo_}) {
+        for (const pinrail_registration_t* reg = list->first; reg != nullptr; reg = area_of(reg).next) {
+          spans.push_back(span_of(reg));
+        }
       }
     }
     break;

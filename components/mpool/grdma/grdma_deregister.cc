@@ -6,6 +6,7 @@ namespace pinrail::grdma {
 
 // The handle is of this life of its registration: the C face has looked.
 inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  if ((state::load(handle.reg) & state::kSummed) != 0) return drop_summed(thread, handle);
   if (!references::drop_dated(thread, handle.reg, cache_->epoch_word)) return drop_elsewhere(thread, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
@@ -23,10 +24,20 @@ void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint6
   if (gpu_ != nullptr) gpu_->ranges()->ask_gc(thread, handle, after);
 }
 
+// If it was summed meanwhile, that sum may not have seen the drop; if not, the next one does.
 void Pool::ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   if (state::generation(after) != handle.generation) return;
-  kicks_.fetch_add(1);  // seq_cst: pairs with the second look in drain_own()
+  if (host_->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
+    area_of(handle.reg).owner->give_back_dropped(thread, handle.reg);
+  }
   drain_own(thread, kSome);
+}
+
+// Dead, and its drops are counted as they come.
+Status Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  const int dropped = host_->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
+  if (dropped == 1) give_back_dropped(thread, handle.reg);
+  return dropped < 0 ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;
 }
 
 // The calling thread did not take it, or it is counted in the state word, or the handle is spent.
@@ -34,7 +45,7 @@ Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
-  const bool doubtful = !references::has_count(thread, handle.reg) && state::signed_references(word) == 0;
+  const bool doubtful = !references::has_count(thread, handle.reg) && references::own_count(handle.reg) == 0;
   if (doubtful && !confirm_held(handle.reg, handle.generation)) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t after = references::drop_counted(thread, handle.reg);
   if ((after & state::kDead) != 0) ask_gc(thread, handle, after);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // R10: without references everything goes back to the device; with references only if the caller insists.
-#include <algorithm>
 #include <string>
-#include <vector>
+#include <thread>
 
 #include "components/mpool/grdma/grdma_gpu.h"
 #include "framework/mpool/say.h"
@@ -44,19 +43,38 @@ void Pool::end_all(pinrail_thread_t* thread) {
   delete this;
 }
 
-size_t Pool::referenced() const {
-  const size_t of_gpu = gpu_ != nullptr ? gpu_->ranges()->referenced() : 0;
-  Guard guard(cache_->mutex);
-  return of_gpu + count_referenced(nullptr);
+size_t Pool::referenced() { return (gpu_ != nullptr ? gpu_->ranges()->referenced() : 0) + count_referenced(nullptr); }
+
+// list_out: the first few, in words. Nobody else is in a call on this pool (R10); but the gc thread moves some from
+// all_ to limbo_, and one that does so meanwhile is counted twice at worst.
+size_t Pool::count_referenced(std::string* list_out) {
+  mpool::Referenced referenced(list_out);
+  for (List* list : {&all_, &limbo_}) count_referenced_in(list, &referenced);
+  return referenced.count();
 }
 
-// list_out: the first few, in words.
-size_t Pool::count_referenced(std::string* list_out) const {
-  mpool::Referenced referenced(list_out);
-  for (pinrail_registration_t* reg = all_; reg != nullptr; reg = area_of(reg).next) {
-    referenced.look_at(reg, references_of(reg));
+// The lock is not held all the time, for others of the cache wait for it.
+void Pool::count_referenced_in(List* list, mpool::Referenced* referenced) {
+  for (bool begins = true, more = true; more; begins = false) {
+    pinrail_registration_t* batch[kQuietBatch];
+    int64_t references[kQuietBatch];
+    if (!begins) std::this_thread::sleep_for(std::chrono::microseconds(1));  // else the lock is taken again at once
+    Guard guard(cache_->mutex);
+    if (begins) list->places[List::counting] = list->first;
+    const size_t count = list->next_batch(List::counting, batch, kQuietBatch);
+    quiet_sums(batch, count, references);
+    for (size_t i = 0; i < count; ++i) referenced->look_at(batch[i], references[i]);
+    more = list->places[List::counting] != nullptr;
   }
-  return referenced.count();
+}
+
+// Of what no call of another thread has to do with.
+void Pool::quiet_sums(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) const {
+  host_->count_references(host_, regs, count, PINRAIL_SUM_QUIET, references_out);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t word = state::load(regs[i]);
+    if ((word & state::kPerThread) == 0) references_out[i] = static_cast<int64_t>(state::references(word));
+  }
 }
 
 // Sure only if nobody can take one meanwhile; else what was seen.
@@ -64,20 +82,21 @@ int64_t Pool::references_of(pinrail_registration_t* reg) const {
   const uint64_t word = state::load(reg);
   if ((word & state::kPerThread) == 0) return static_cast<int64_t>(state::references(word));
   int64_t references;
-  host_->count_references(host_, &reg, 1, &references);
+  host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
   return references;
 }
 
 // From now on other pools of the cache leave this one alone. False, with nothing changed, if something is referenced.
 bool Pool::close_if_idle(bool force) {
-  std::string list;
-  size_t referenced = 0;
   {
     Guard guard(cache_->mutex);
-    if (!force) referenced = count_referenced(&list);
-    closing_ = referenced == 0;
-    if (closing_) return true;
+    closing_ = true;
   }
+  if (force) return true;
+  std::string list;
+  const size_t referenced = count_referenced(&list);
+  if (referenced == 0) return true;
+  open_again();
   mpool::say_busy(host_, referenced, list);
   return false;
 }
@@ -95,26 +114,31 @@ void Pool::settle(pinrail_thread_t* thread, uint64_t rounds) {
   }
 }
 
+// Nobody else is at this pool any more, from here on.
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
-  for (;;) {
-    pinrail_registration_t* reg;
-    {
-      Guard guard(cache_->mutex);
-      reg = all_;
+  pinrail_registration_t* batch[kQuietBatch];
+  int64_t references[kQuietBatch];
+  while (const size_t count = next_to_release(batch)) {
+    for (size_t i = 0; i < count; ++i) {
+      Status(rcache_.ops->remove(rcache_.module, batch[i])).ignore();  // NOT_FOUND: it was not indexed
     }
-    if (reg == nullptr) return;
-    release_one(thread, reg, device);
+    quiet_sums(batch, count, references);
+    for (size_t i = 0; i < count; ++i) release_one(thread, batch[i], references[i], device);
   }
 }
 
-// Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
-// are counted in its word from now on.
-void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
-  Status(rcache_.ops->remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was not indexed
-  const int64_t references = references_of(reg);
-  const uint64_t flags = (state::load(reg) & state::kPerThread) | state::kDead;
+size_t Pool::next_to_release(pinrail_registration_t** regs_out) {
+  Guard guard(cache_->mutex);
+  List& list = limbo_.first != nullptr ? limbo_ : all_;
+  list.places[List::counting] = list.first;
+  return list.next_batch(List::counting, regs_out, kQuietBatch);
+}
+
+// A referenced one is made an orphan: its handles may still be deregistered, and their drops are counted as they come.
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
+  const uint64_t kept = state::load(reg) & (state::kPerThread | state::kSummed);
   to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only this thread is left
-  const uint64_t word = state::set(reg, flags);
+  state::set(reg, kept | state::kDead);
   tell_device_off(thread, reg, PINRAIL_REASON_FINALIZED, device);
   cache_->dismiss(this, reg);
   if (references <= 0) {
@@ -122,7 +146,8 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, De
     end(reg, this);
     return;
   }
-  state::set(reg, flags | state::kOrphan, static_cast<int>(references - state::signed_references(word)));
+  if ((kept & state::kPerThread) != 0) host_->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD);
+  state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
   to_release_.fetch_sub(1, std::memory_order_relaxed);
 }
 

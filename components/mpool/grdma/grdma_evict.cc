@@ -78,7 +78,7 @@ bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
     if (indexed && !state::exchange(reg, &word, word | state::kSealed)) continue;
     int64_t references;
     if (indexed) rcache_.ops->sealed(rcache_.module, &reg, 1);
-    host_->count_references(host_, &reg, 1, &references);
+    host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
     // A hit that broke the seal meanwhile made the sum worthless.
     const bool unbroken = !indexed || references::unseal(reg);
     if (indexed) rcache_.ops->unsealed(rcache_.module, reg);
@@ -94,7 +94,7 @@ bool Pool::seal_oldest(uint64_t now) {
   const size_t count = take_oldest(now, sealed, std::min(kSealed, 1 + lru_list_.size() / 8));
   if (count == 0) return false;
   rcache_.ops->sealed(rcache_.module, sealed, count);
-  host_->count_references(host_, sealed, count, references);
+  host_->count_references(host_, sealed, count, PINRAIL_SUM_NOW, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
     if (references[i] <= 0 && references::forgive_sealed(sealed[i], references[i])) {
@@ -132,7 +132,16 @@ pinrail_registration_t* Pool::next_ready() {
   return nullptr;
 }
 
-// It is being dismissed: off the LRU list, or out of ready_.
+// It is being dismissed: off the lists of all.
+void Pool::unlink(pinrail_registration_t* reg) {
+  List& list = (state::load(reg) & state::kSummed) != 0 ? limbo_ : all_;
+  list.unlink(reg);
+  --all_count_;
+  // relaxed: under the lock
+  if (limbo_.first == nullptr) limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);
+}
+
+// And off the LRU list, or out of ready_.
 void Pool::unlist(pinrail_registration_t* reg) {
   if (lru_list_.holds(reg)) lru_list_.remove(reg);
   if (!area_of(reg).is_ready) return;

@@ -47,7 +47,6 @@ void Pool::abandon_all(pinrail_thread_t* thread) {
   rcache_.ops->invalidate_hook(rcache_.module, 0, UINTPTR_MAX, displaced_hook, this);
   {
     Guard guard(cache_->mutex);
-    limbo_ = nullptr;
     // relaxed: all that stand there are in all_, too, and this thread alone frees them.
     limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);
     gc_rest_.store(nullptr, std::memory_order_relaxed);

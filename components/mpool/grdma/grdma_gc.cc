@@ -8,56 +8,51 @@ namespace pinrail::grdma {
 size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
   if (!has_dead(thread)) return 0;
   draining_.fetch_add(1, std::memory_order_relaxed);
-  size_t given_back = 0;
-  uint64_t seen;
-  do {
-    seen = kicks_.load();
-    given_back += drain_once(thread, most);
-    kicks_served_.store(seen, std::memory_order_relaxed);
-    // seq_cst: a drop that saw "dead" either kicked before this look, and we sum again, or comes to a limbo that has
-    // it.
-  } while (kicks_.load() != seen);
+  size_t given_back = is_misjudged(thread) ? look_at_limbo(thread) : 0;
+  given_back += drain_once(thread, most);
   // relaxed: the bound of the gc list need not be exact.
   if (gc_bytes_.load(std::memory_order_relaxed) <= settings_.gc_limit) gc_due_.store(false, std::memory_order_relaxed);
   draining_.fetch_sub(1, std::memory_order_release);  // pairs with the acquire load in destroy()
   return given_back;
 }
 
-// Takes limbo and gc list, and puts back into limbo what is still held, into gc_rest_ what was too much.
+// Takes the gc list, and puts back into gc_rest_ what was too much, or could not be summed.
 size_t Pool::drain_once(pinrail_thread_t* thread, size_t most) {
-  // seq_cst, before the sums: what a failed find takes back after this raises it.
-  const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);
-  pinrail_registration_t *limbo, *dead;
+  pinrail_registration_t* dead;
   {
     Guard guard(cache_->mutex);
-    limbo = limbo_;
-    limbo_ = nullptr;
-    limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);  // relaxed: read for good under the lock only
-    dead = gc_rest_.load(std::memory_order_relaxed);           // as above
+    dead = gc_rest_.load(std::memory_order_relaxed);  // relaxed: read for good under the lock only
     gc_rest_.store(nullptr, std::memory_order_relaxed);
   }
   // acquire: pairs with the release push in die_hook().
   if (dead == nullptr) dead = gc_list_.exchange(nullptr, std::memory_order_acquire);
-  size_t given_back = sum_list(thread, &limbo, SIZE_MAX, undone, false);
-  given_back += sum_list(thread, &dead, most, undone, true);
+  const size_t given_back = sum_some(thread, &dead, most);
   if (dead != nullptr) put_rest_back(dead);
   return given_back;
 }
 
-// Sums the first so many of the list, one barrier for each batch; from_hook: their bytes are counted as dead.
-size_t Pool::sum_list(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most, uint64_t undone,
-                      bool from_hook) {
+// Sums the first so many of the list, one barrier for each batch, until one fails.
+size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most) {
   pinrail_registration_t* batch[kBatch];
+  int64_t references[kBatch];
   size_t given_back = 0;
   while (*list != nullptr && most != 0) {
+    // seq_cst, before the sum: what a failed find takes back after this raises it.
+    const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);
     size_t count = 0;
-    for (; *list != nullptr && count < std::min(kBatch, most); *list = area_of(*list).gc_next) {
-      batch[count++] = *list;
-      if (from_hook) gc_bytes_.fetch_sub((*list)->length, std::memory_order_relaxed);  // relaxed: a bound, not exact
+    uint64_t bytes = 0;
+    pinrail_registration_t* rest = *list;
+    for (; rest != nullptr && count < std::min(kBatch, most); rest = area_of(rest).gc_next) {
+      batch[count++] = rest;
+      bytes += rest->length;
     }
-    if (from_hook) gc_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+    host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    if (references[0] == PINRAIL_REFERENCES_UNKNOWN) break;
+    *list = rest;
+    gc_bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound, not exact
+    gc_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
     most -= count;
-    given_back += sum_and_give_back(thread, batch, count, undone);
+    given_back += give_back_idle(thread, batch, references, count, undone);
   }
   return given_back;
 }
@@ -73,29 +68,61 @@ void Pool::put_rest_back(pinrail_registration_t* rest) {
 }
 
 // undone: of before the sum.
-size_t Pool::sum_and_give_back(pinrail_thread_t* thread, pinrail_registration_t** regs, size_t count, uint64_t undone) {
-  int64_t references[kBatch];
-  host_->count_references(host_, regs, count, references);
+size_t Pool::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
+                            size_t count, uint64_t undone) {
   size_t given_back = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] > 0) {
-      put_in_limbo(regs[i], undone);
-      continue;
-    }
-    references::forgive(regs[i], references[i]);
-    to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
-    give_back(thread, regs[i], PINRAIL_REASON_RELEASED);
+    if (references[i] > 0 && !put_in_limbo(regs[i], undone)) continue;
+    if (references[i] <= 0) references::forgive(regs[i], references[i]);
+    give_back_dropped(thread, regs[i]);
     ++given_back;
   }
   return given_back;
 }
 
-void Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t undone) {
+// Nobody holds it, and it is the caller's.
+void Pool::give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: dismiss() takes the lock
+  give_back(thread, reg, PINRAIL_REASON_RELEASED);
+}
+
+// It was summed, and is held; first into the list, for afterwards its last drop may give it back. True if that came
+// meanwhile: it is the caller's.
+bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t undone) {
   Guard guard(cache_->mutex);
   // relaxed: under the lock. The oldest one counts.
   limbo_undone_.store(std::min(undone, limbo_undone_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
-  area_of(reg).gc_next = limbo_;
-  limbo_ = reg;
+  all_.unlink(reg);
+  limbo_.link(reg);
+  return host_->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
+}
+
+// What a find counted in vain, and took back without a word. Those that are idle go; one thread at a time looks.
+size_t Pool::look_at_limbo(pinrail_thread_t* thread) {
+  size_t given_back = 0;
+  for (bool begins = true, more = true; more; begins = false) {
+    pinrail_registration_t* batch[kBatch];
+    size_t idle = 0;
+    {
+      Guard guard(cache_->mutex);
+      if (begins) {
+        if (limbo_.places[List::looking] != nullptr) return 0;
+        limbo_.places[List::looking] = limbo_.first;
+        // relaxed: under the lock. seq_cst: what is taken back after this raises it.
+        const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);
+        limbo_undone_.store(limbo_.first == nullptr ? kNoLimbo : undone, std::memory_order_relaxed);
+      }
+      const size_t count = limbo_.next_batch(List::looking, batch, kBatch);
+      for (size_t i = 0; i < count; ++i) {
+        const pinrail_handle_t handle = {batch[i], generation_of(batch[i])};
+        if (host_->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) batch[idle++] = batch[i];
+      }
+      more = limbo_.places[List::looking] != nullptr;
+    }
+    for (size_t i = 0; i < idle; ++i) give_back_dropped(thread, batch[i]);
+    given_back += idle;
+  }
+  return given_back;
 }
 
 // The same for every pool of the cache that a call into this one may touch.
@@ -111,18 +138,19 @@ size_t Pool::drain_all(pinrail_thread_t* thread) {
   return given_back;
 }
 
-// For the gc thread: everything. 1: some of it is held still, and how its holder drops it, nobody may hear.
+// For the gc thread: everything. 1: some of it is held still, and may only seem so; or it could not be summed.
 int Pool::drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
   auto* pool = static_cast<Pool*>(pool_pointer);
   const Status drained = guarded([&] {
     do {  // what an earlier call left over first, then what has come since
       pool->drain_own(thread, SIZE_MAX);
-    } while (pool->gc_rest_.load(std::memory_order_relaxed) != nullptr ||
+    } while (pool->gc_rest_.load(std::memory_order_relaxed) == nullptr &&
              pool->gc_list_.load(std::memory_order_relaxed) != nullptr);
     return success();
   });
-  const bool is_held = pool->limbo_undone_.load(std::memory_order_relaxed) != kNoLimbo;
-  return !drained.ok() || is_held ? 1 : 0;
+  const bool is_left = pool->gc_rest_.load(std::memory_order_relaxed) != nullptr ||
+                       pool->limbo_undone_.load(std::memory_order_relaxed) != kNoLimbo;
+  return !drained.ok() || is_left ? 1 : 0;
 }
 
 void Pool::drain_if_due(pinrail_thread_t* thread) {

@@ -101,8 +101,8 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
     return Published::raced;
   }
   touch(reg, cache_->epoch());
-  const bool in_cell = counting != 0 && references::count(thread, reg, 1);
-  state::set(reg, counting | state::kIndexed, in_cell ? 0 : 1);
+  if (counting != 0) references::count_surely(thread, reg, 1);
+  state::set(reg, counting | state::kIndexed, counting != 0 ? 0 : 1);
   const bool is_in = rcache_.ops->insert(rcache_.module, thread, reg, displaced_hook, this) == PINRAIL_SUCCESS;
   leave_locked(own);  // last: a hook that finds nobody here must find the index as it is now
   if (!is_in) state::set(reg, counting | state::kDead);

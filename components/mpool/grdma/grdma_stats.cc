@@ -62,9 +62,16 @@ const char* Pool::check() const {
   Guard guard(cache_->mutex);
   if (!lru_list_.in_order()) return "the LRU list is out of order";
   size_t linked = 0;
-  for (const pinrail_registration_t* reg = all_; reg != nullptr; reg = area_of(reg).next) {
+  for (const pinrail_registration_t* reg = limbo_.first; reg != nullptr; reg = area_of(reg).next) {
+    ++linked;
+    constexpr uint64_t kWhich = state::kDead | state::kSummed | state::kPerThread;
+    if ((state::load(reg) & kWhich) != kWhich) return "what is in limbo is not dead, or not summed";
+    if (area_of(reg).owner != this) return "a registration is in a wrong pool's limbo";
+  }
+  for (const pinrail_registration_t* reg = all_.first; reg != nullptr; reg = area_of(reg).next) {
     ++linked;
     const uint64_t word = state::load(reg);
+    if ((word & state::kSummed) != 0) return "a registration was summed dead and held, and is not in limbo";
     if (area_of(reg).owner != this) return "a registration is in a wrong pool's list";
     if ((word & state::kIndexed) != 0 && (word & state::kDead) != 0) return "a registration is indexed and dead";
     const bool is_listed = lru_list_.holds(reg) || area_of(reg).is_ready;

@@ -103,7 +103,7 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
 bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const uint64_t word = state::load(reg);
   if (references::take(thread, reg, word)) return true;
-  if (!try_acquire(reg, word)) return false;
+  if (!references::take_sealed(thread, reg, word)) return false;
   if (!exact_) starts_.show(reg);
   return true;
 }

@@ -78,6 +78,21 @@ typedef enum pinrail_counting {
   PINRAIL_COUNTING_THREADS = 1 /**< per thread: a hit writes nothing that two threads meet on */
 } pinrail_counting_t;
 
+/** How references that are counted per thread are summed. */
+typedef enum pinrail_sum {
+  PINRAIL_SUM_NOW = 0,  /**< after a barrier, of what nobody can take any more: sealed or dead */
+  PINRAIL_SUM_QUIET = 1 /**< no barrier: no call on their pool is under way, and its caller has seen the others end */
+} pinrail_sum_t;
+
+#define PINRAIL_REFERENCES_UNKNOWN INT64_MAX /**< the barrier failed: it is held */
+
+/** What is to be done with one that is dead and counted per thread; C5 of base/core/references.h. */
+typedef enum pinrail_dead {
+  PINRAIL_DEAD_HELD = 0,    /**< it was summed, and is held: from now on its drops are counted as they come */
+  PINRAIL_DEAD_DROPPED = 1, /**< a reference was dropped in a cell, or in vain taken: add up again */
+  PINRAIL_DEAD_DROP = 2     /**< drop a reference */
+} pinrail_dead_t;
+
 /** One step on an index's way to where something would stand. */
 typedef struct pinrail_step {
   const void *node;
@@ -113,6 +128,9 @@ typedef struct pinrail_thread {
   uint64_t last_date;    /**< of the thread's last such use, */
   const void *last_used; /**< and of what that was, or NULL */
   struct pinrail_start_line *gpu_line; /**< the process's, see base/core/allocations.h */
+  /** Adds what the thread's cells count of the registration to its own count; they count 0 of it then. The calling
+   *  thread's record. */
+  void (*fold)(const struct pinrail_thread *thread, const pinrail_registration_t *reg);
 } pinrail_thread_t;
 
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */
@@ -434,11 +452,12 @@ struct pinrail_host {
   void *(*registration_area)(const pinrail_host_t *host, const pinrail_registration_t *reg);
 
   /**
-   * References of count registrations that nobody can take any more (sealed or dead), over all threads. 0 is sure,
-   * more is what was seen. One barrier for all of them; may be called with locks up to rank "cache" held.
+   * References of count registrations that are counted per thread, over all threads. 0 is sure, more is what was seen,
+   * PINRAIL_REFERENCES_UNKNOWN that the barrier failed, of all of them or of none. One barrier for all of them; may be
+   * called with locks up to rank "cache" held.
    */
   void (*count_references)(const pinrail_host_t *host, pinrail_registration_t *const *regs, size_t count,
-                           int64_t *references_out);
+                           pinrail_sum_t how, int64_t *references_out);
 
   /** Before an index is destroyed: what threads have noted of its table of starts they know no more. Nobody is at its
    *  pool. */
@@ -516,6 +535,16 @@ struct pinrail_host {
   /** For mpools, of each registrar that they have: the process was restarted. SUCCESS if it need not know. No lock may be
    *  held. */
   pinrail_status_t (*registrar_restart)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread);
+
+  /**
+   * Of a dead registration that is counted per thread. 1: nobody holds it, and the caller is the one who gives it back.
+   * 0: it is held, or another one's to give back, or (DROPPED) was not said to be HELD yet. -1: nothing was dropped
+   * (DROP), for it has no reference. From HELD on the first word of its area is the library's. May be called with locks
+   * up to rank "cache" held.
+   */
+  int (*settle_dead)(const pinrail_host_t *host, pinrail_handle_t handle, pinrail_dead_t what);
+  /** Whether new registrations may be counted per thread: 0 once a barrier has failed. */
+  int (*counts_per_thread)(const pinrail_host_t *host);
 };
 
 #ifdef __cplusplus

@@ -190,7 +190,7 @@ TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_sea
   ASSERT_TRUE(index.remove(reg).ok());
   EXPECT_EQ(find(), nullptr);
   int64_t references = 0;
-  references::sum(&reg, 1, &references);
+  references::sum(&reg, 1, PINRAIL_SUM_NOW, &references);
   EXPECT_EQ(references, 2) << "what was not taken was not counted";
 }
 
@@ -312,7 +312,7 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   ASSERT_TRUE(index.remove(reg).ok());
   for (const size_t offset : {size_t{0}, size_t{1}, kPage, 3 * kPage}) EXPECT_FALSE(takes(0x10000, offset));
   int64_t references = 0;
-  references::sum(&reg, 1, &references);
+  references::sum(&reg, 1, PINRAIL_SUM_NOW, &references);
   EXPECT_EQ(references, 0);
 }
 

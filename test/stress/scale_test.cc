@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a call costs does not grow with what else is there: dead registrations that are held, threads that have ended, a
+// pool that is being destroyed. Costs are the calling thread's processor time, compared within one run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <ctime>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+double seconds_of(const std::function<void()>& work) {
+  const double begin = cpu_seconds();
+  work();
+  return cpu_seconds() - begin;
+}
+
+// Threads that have used the pool, and stay until they are let go.
+class Crowd {
+ public:
+  Crowd(const Pool& pool, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      threads_.emplace_back([this, &pool, count] {
+        pool.use(kBase, kPage);
+        std::unique_lock<std::mutex> lock(mutex_);
+        ++ready_;
+        if (ready_ == count) changed_.notify_all();
+        changed_.wait(lock, [this] { return over_; });
+      });
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return ready_ == count; });
+  }
+  ~Crowd() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t ready_ = 0;
+  bool over_ = false;
+  std::vector<std::thread> threads_;
+};
+
+class Scale : public ::testing::Test {
+ protected:
+  const House house_;
+  fake::FakeRegistrar registrar_{[] {
+    fake::FakeOptions options;
+    options.zero_cost = true;
+    return options;
+  }()};
+};
+
+// Per drop, where so many are dead and held.
+double cost_of_a_dead_drop(const fake::FakeRegistrar& registrar, size_t count) {
+  const Pool pool(registrar);
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < count; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
+  report(kBase, 2 * count * kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, count) << "what is held was given back";
+  const double seconds = seconds_of([&] {
+    for (const pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  });
+  EXPECT_EQ(pool.stats().registered_count, 0u) << "a last drop gives it back at once";
+  EXPECT_TRUE(pool.invariants_hold());
+  return seconds / static_cast<double>(count);
+}
+
+TEST_F(Scale, a_drop_of_what_is_dead_costs_the_same_beside_many_that_are_held) {
+  const double few = std::max(cost_of_a_dead_drop(registrar_, 500), 1e-7);
+  const double many = cost_of_a_dead_drop(registrar_, 16000);
+  RecordProperty("nanoseconds", static_cast<int>(many * 1e9));
+  EXPECT_LT(many, 5 * few) << many * 1e9 << " ns beside 16,000, " << few * 1e9 << " beside 500";
+}
+
+// Each of 20,000 registers evicts one.
+double cost_of_a_miss(const Pool& pool) {
+  constexpr size_t kMisses = 20000;
+  const auto misses = [&] {
+    for (size_t i = 0; i < kMisses; ++i) pool.use(kBase + i * kPage, kPage);
+  };
+  misses();
+  double least = 1e9;
+  for (int i = 0; i < 3; ++i) least = std::min(least, seconds_of(misses));
+  return least / kMisses;
+}
+
+TEST_F(Scale, a_miss_costs_the_same_once_threads_have_ended) {
+  PoolOptions options;
+  options.count_limit = 1024;
+  const Pool pool(registrar_, options);
+  const double before = cost_of_a_miss(pool);
+  { const Crowd crowd(pool, 500); }
+  const double after = cost_of_a_miss(pool);
+  EXPECT_LT(after, 2 * before) << after * 1e9 << " ns after, " << before * 1e9 << " before";
+}
+
+// The pools share a lock, and a destroy has much to sum.
+TEST_F(Scale, a_neighbour_gets_the_lock_while_a_pool_is_destroyed) {
+  PoolOptions options;
+  options.cache_name = "shared";
+  Pool pool(registrar_, options);
+  const Pool neighbour(registrar_, options);
+  for (size_t i = 0; i < 32768; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  const Crowd crowd(pool, 100);
+  std::atomic<bool> over{false};
+  std::atomic<uint64_t> misses{0};
+  std::thread other([&] {
+    for (uintptr_t i = 0; !over.load(); ++i) {
+      neighbour.use(kBase + i * kPage, kPage);
+      misses.fetch_add(1);
+    }
+  });
+  while (misses.load() < 100) std::this_thread::yield();
+  // Refused: all that it does is to sum, under the lock or between two holds of it.
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  const uint64_t before = misses.load();
+  EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY);
+  const uint64_t meanwhile = misses.load() - before;
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  over = true;
+  other.join();
+  EXPECT_GE(meanwhile, 10u) << "misses of the neighbour during a destroy that was refused";
+}
+
+}  // namespace
+}  // namespace pinrail::test
