@@ -9,11 +9,10 @@
 
 #include "base/core/sanitizer.h"
 
-// Code can be patched here: x86-64 Linux with glibc. Elsewhere prepare() says NOT_SUPPORTED; and so it does under
-// ThreadSanitizer, which crashes in hooks of a thread that is ending.
+// Code can be patched here: x86-64 Linux, with glibc or musl. Elsewhere prepare() says NOT_SUPPORTED; and so it does
+// under ThreadSanitizer, which crashes in hooks of a thread that is ending.
 #ifndef PINRAIL_CAN_PATCH
-#if !defined(PINRAIL_UNDER_THREAD_SANITIZER) && defined(__x86_64__) && defined(__LP64__) && defined(__linux__) && \
-    defined(__GLIBC__)
+#if !defined(PINRAIL_UNDER_THREAD_SANITIZER) && defined(__x86_64__) && defined(__LP64__) && defined(__linux__)
 #define PINRAIL_CAN_PATCH 1
 #else
 #define PINRAIL_CAN_PATCH 0

@@ -145,6 +145,7 @@ void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, ui
 
 // patcher_find.cc: where functions are.
 uintptr_t find_function(const Function& function);
+bool has_libc();  // false in a program that is linked statically
 void** find_current_break();
 
 // patcher_probe.cc: calls the function on memory of its own; whether a report of it arrived where pools get theirs.

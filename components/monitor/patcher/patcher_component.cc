@@ -199,6 +199,13 @@ bool leaves_out(Context* context, size_t index, const std::string& list) {
   return true;
 }
 
+// A program that is linked statically has none of them: that is said once.
+Status say_if_static(const Context& context) {
+  if (has_libc()) return success();
+  say(context, "function not found", kFunctionTable[0]);
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
 // A function that cannot be patched is an event that is not seen (E5); all others are.
 Status patch_all(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   context->left_out.store(0);
@@ -236,6 +243,7 @@ Status begin(Context* context) {
   std::string leave_out;
   Status status = read_params(context, &leave_out);
   if (status.ok()) status = prepare_context(context);
+  if (status.ok()) status = say_if_static(*context);
   if (!status.ok()) return status;
   const pinrail_host_t* host = context->services;
   status = host->monitor_subscribe(host, probe_hook, context, &context->subscription);

@@ -14,7 +14,11 @@
 namespace pinrail::patcher {
 namespace {
 
+#ifdef __GLIBC__
 constexpr const char* kLibc = "libc.so.6";
+#else
+constexpr const char* kLibc = "libc.so";  // musl answers to this name with itself
+#endif
 constexpr const char* kLoader = "ld-linux-x86-64.so.2";
 
 // libc's own, whatever a program or a sanitizer puts before it.
@@ -87,6 +91,8 @@ uintptr_t find_function(const Function& function) {
   if (function.hook == brk_hook && find_current_break() == nullptr) return 0;
   return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));
 }
+
+bool has_libc() { return libc_symbol("munmap") != nullptr; }
 
 void** find_current_break() { return static_cast<void**>(libc_symbol("__curbrk")); }
 
