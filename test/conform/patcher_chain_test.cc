@@ -363,7 +363,7 @@ TEST(PatcherRefusal, an_event_that_does_not_arrive) {
 #else
 
 TEST(PatcherChain, is_for_machines_where_code_can_be_patched) {
-  GTEST_SKIP() << "x86-64 Linux with glibc, without ThreadSanitizer";
+  GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer";
 }
 
 #endif

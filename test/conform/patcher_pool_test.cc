@@ -15,7 +15,7 @@ namespace pinrail::test {
 namespace {
 
 #define NEED_PATCHING() \
-  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux with glibc, without ThreadSanitizer"
+  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux, without ThreadSanitizer"
 
 uintptr_t map_pages(size_t pages) {
   void* got = mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -182,12 +182,16 @@ TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0}));
 }
 // Which kinds of memory a pool keeps registered: private memory, heap, shared memory, a file.
-ChildAnswer kinds_kept() {
+ChildAnswer kinds_kept(const char* unpatchable, int number) {
+  const auto heap = (reinterpret_cast<uintptr_t>(sbrk(2 * kPage)) + kPage - 1) / kPage * kPage;
+  if (number >= 0) make_unpatchable(unpatchable, number);
   const House house(Settings{{"monitor", "patcher"}});
   fake::FakeRegistrar fake;
   const Pool pool(fake, {PINRAIL_UNSET});
   const auto keeps = [&](uintptr_t base) -> int64_t {
-    pool.use(base, kPage);
+    pinrail_handle_t handle{};
+    if (pool.reg(base, kPage, &handle) != PINRAIL_SUCCESS) return 77;
+    pinrail_mpool_deregister(handle);
     return pool.has(base, kPage) ? 1 : 0;
   };
   const int file = static_cast<int>(syscall(SYS_memfd_create, "kinds", 0));
@@ -195,7 +199,6 @@ ChildAnswer kinds_kept() {
   const auto map = [](int flags, int fd) {
     return reinterpret_cast<uintptr_t>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, flags, fd, 0));
   };
-  const auto heap = (reinterpret_cast<uintptr_t>(sbrk(2 * kPage)) + kPage - 1) / kPage * kPage;
   return {house.status,
           keeps(map_pages(1)),
           keeps(heap),
@@ -215,13 +218,7 @@ TEST(PatcherPool, with_a_function_that_nobody_can_patch_only_what_it_can_hit_is_
                    {"brk", SYS_brk, {PINRAIL_SUCCESS, 1, 0, 1, 1, 1}}};
   for (const auto& function : functions) {
     ChildAnswer answer{};
-    ASSERT_TRUE(in_child(
-        [&] {
-          if (function.number >= 0) make_unpatchable(function.name, function.number);
-          return kinds_kept();
-        },
-        &answer))
-        << function.name;
+    ASSERT_TRUE(in_child([&] { return kinds_kept(function.name, function.number); }, &answer)) << function.name;
     EXPECT_EQ(answer, function.kept) << function.name;
   }
 }

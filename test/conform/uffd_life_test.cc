@@ -140,7 +140,7 @@ TEST(UffdLife, nobody_who_names_a_wrong_event_or_share_gets_a_library) {
 
 #define NEED_BOTH() \
   NEED_UFFD();      \
-  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux with glibc, without ThreadSanitizer"
+  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "patching is for x86-64 Linux, without ThreadSanitizer"
 
 const Settings kBoth = {{"monitor", "patcher,uffd"}};
 

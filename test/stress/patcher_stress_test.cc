@@ -178,7 +178,7 @@ TEST(PatcherStress, stops_while_events_come) {
 #else
 
 TEST(PatcherStress, is_for_machines_where_code_can_be_patched) {
-  GTEST_SKIP() << "x86-64 Linux with glibc, without ThreadSanitizer";
+  GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer";
 }
 
 #endif

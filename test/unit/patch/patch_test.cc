@@ -275,7 +275,7 @@ TEST(Maps, a_visitor_may_have_seen_enough) {
 #else
 
 TEST(PatchTest, is_for_machines_where_code_can_be_patched) {
-  GTEST_SKIP() << "x86-64 Linux with glibc, without ThreadSanitizer";
+  GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer";
 }
 
 #endif
