@@ -226,5 +226,8 @@ part_systems() {
     echo "skipped systems/all: contrib/on-system has to be run by root" >>"$results"
     return
   fi
+  if [[ -x $work/gcc/contrib/tools/pinrail_info ]]; then
+    (cd -- "$work/gcc" && run_one systems monitors_here_as_recorded "$top/test/systems/compare")
+  fi
   for system in ${PINRAIL_TEST_SYSTEMS:-debian-13}; do on_system "$system"; done
 }
