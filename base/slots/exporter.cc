@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <new>
 
@@ -18,33 +13,19 @@
 namespace pinrail::slots {
 namespace {
 
-constexpr int kTries = 3;
 constexpr uint32_t kReserved = 1024;  // slots that get memory at a time
 
 }  // namespace
 
-void name_segment(char* path, size_t room, uint32_t user, uint32_t pid, uint64_t start, uint64_t segment) {
-  std::snprintf(path, room, "%s%s%u.%u.%llx.%llx", kFolder, kPrefix, user, pid, static_cast<unsigned long long>(start),
-                static_cast<unsigned long long>(segment));
-}
-
-// Locked before anybody can think that nobody has it; if somebody did, under another name.
-bool Exporter::open_file(const Process& self) {
-  for (int tries = 0; tries < kTries; ++tries) {
-    uint64_t random = 0;
-    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
-    segment_ = random | 1;  // never 0
-    name_segment(name_, sizeof(name_), self.user, self.pid, self.start, segment_);
-    file_ = ::open(name_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file_ < 0) break;
-    struct stat about {};
-    if (flock(file_, LOCK_EX | LOCK_NB) == 0 && fstat(file_, &about) == 0 && about.st_nlink != 0) return true;
-    unlink(name_);
-    close(file_);
-    file_ = -1;
-  }
-  segment_ = 0;
-  return false;
+// Any process of that user may open it, and can neither shorten nor unseal it (V5).
+bool Exporter::make_file() {
+  uint64_t random = 0;
+  if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
+  file_ = memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file_ < 0) return false;
+  segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file_);  // never 0
+  return file_of(segment_) == file_ && ftruncate(file_, static_cast<off_t>(bytes_)) == 0 &&
+         fcntl(file_, F_ADD_SEALS, kSeals) == 0;
 }
 
 // Memory for those slots: where it is lacking, a write to a mapping is the process's end.
@@ -64,18 +45,16 @@ bool Exporter::reserve_more() {
 }
 
 Status Exporter::create(const Process& self, uint32_t slots) {
-  if (!open_file(self)) return PINRAIL_ERR_NOT_SUPPORTED;
   bytes_ = bytes_for(slots);
   count_ = slots;
   std::unique_ptr<uint8_t[]> taken(new (std::nothrow) uint8_t[slots]());
-  const bool has_room = ftruncate(file_, static_cast<off_t>(bytes_)) == 0 &&
-                        posix_fallocate(file_, 0, off_t{kHeaderBytes}) == 0 && reserve(0, std::min(kReserved, slots));
+  const bool has_room =
+      make_file() && posix_fallocate(file_, 0, off_t{kHeaderBytes}) == 0 && reserve(0, std::min(kReserved, slots));
   void* at = MAP_FAILED;
   if (has_room) at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (at == MAP_FAILED || taken == nullptr) {
     if (at != MAP_FAILED) munmap(at, bytes_);
-    unlink(name_);
-    close(file_);
+    if (file_ >= 0) close(file_);
     file_ = -1;
     segment_ = 0;
     return has_room ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_SUPPORTED;
@@ -103,7 +82,6 @@ Exporter::~Exporter() {
       if (taken_[i] != 0) kill_hook(i);
     }
     munmap(header_, bytes_);
-    if (is_own_) unlink(name_);
     if (file_ >= 0) close(file_);
   }
   delete[] taken_;
@@ -112,7 +90,6 @@ Exporter::~Exporter() {
 void Exporter::disown() {
   is_own_ = false;
   if (file_ < 0) return;
-  flock(file_, LOCK_UN);  // the mapping would keep it locked
   close(file_);
   file_ = -1;
 }
@@ -153,41 +130,6 @@ void Exporter::give_back(uint32_t slot) {
   Guard guard(mutex_);
   taken_[slot] = 0;
   lowest_ = std::min(lowest_, slot);
-}
-
-namespace {
-
-// Removes it if nobody has it locked. The exporter may be in another namespace of pids.
-bool remove_if_left(int folder, const char* name) {
-  const int file = openat(folder, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return false;
-  const bool left = flock(file, LOCK_EX | LOCK_NB) == 0;
-  if (left) unlinkat(folder, name, 0);
-  close(file);
-  return left;
-}
-
-}  // namespace
-
-// Names that cannot be read as ours are left alone.
-size_t remove_stale(uint32_t user) {
-  DIR* folder = opendir(kFolder);
-  if (folder == nullptr) return 0;
-  size_t removed = 0;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own
-  while (const dirent* entry = readdir(folder)) {
-    unsigned owner = 0, pid = 0;
-    unsigned long long start = 0, segment = 0;
-    if (std::strncmp(entry->d_name, kPrefix, sizeof(kPrefix) - 1) != 0) continue;
-    // NOLINTNEXTLINE(cert-err34-c): what does not parse is not ours
-    if (std::sscanf(entry->d_name + sizeof(kPrefix) - 1, "%u.%u.%llx.%llx", &owner, &pid, &start, &segment) != 4) {
-      continue;
-    }
-    if (owner != user || is_alive(pid, start)) continue;
-    if (remove_if_left(dirfd(folder), entry->d_name)) ++removed;
-  }
-  closedir(folder);
-  return removed;
 }
 
 }  // namespace pinrail::slots

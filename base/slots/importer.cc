@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <new>
 
 #include "base/slots/segment.h"
@@ -12,35 +13,68 @@
 namespace pinrail::slots {
 namespace {
 
-// Whether what was mapped is what the name promised, whole.
-bool is_segment(const Header& header, size_t bytes, uint32_t pid, uint64_t start, uint64_t segment) {
-  return header.magic == kMagic && header.version == kVersion && header.pid == pid && header.start == start &&
-         header.segment == segment && header.count != 0 && bytes_for(header.count) <= bytes;
+void name_file(const Source& source, char* path, size_t room) {
+  std::snprintf(path, room, "/proc/%u/fd/%d", source.pid, source.file);
+}
+
+// Whether what was mapped is what the number promised. All but the count, which is read once.
+bool is_segment(const Header& header, const Source& source, uint64_t segment) {
+  return header.magic == kMagic && header.version == kVersion && header.pid == source.pid &&
+         header.start == source.start && header.segment == segment;
+}
+
+// The file may be any other one of the exporter's by now, or whatever a block names that lies.
+Status check_file(int file, uint32_t user, Source* source) {
+  struct stat about {};
+  if (fstat(file, &about) != 0) return PINRAIL_ERR_ERROR;
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (!S_ISREG(about.st_mode) || seals < 0) return PINRAIL_ERR_NOT_FOUND;  // no memfd
+  if (about.st_uid != user || (seals & F_SEAL_SHRINK) == 0) return PINRAIL_ERR_PERM;
+  source->device = about.st_dev;
+  source->inode = about.st_ino;
+  return success();
 }
 
 }  // namespace
 
-Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment) {
-  char path[96];
-  name_segment(path, sizeof(path), user, pid, start, segment);
-  const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (file < 0) return errno == EACCES ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_FOUND;
+bool Source::is_alive() const {
+  if (!slots::is_alive(pid, start)) return false;
+  if (file < 0) return true;
+  char path[64];
   struct stat about {};
-  const bool known = fstat(file, &about) == 0;
-  const bool ours = known && about.st_uid == user && (about.st_mode & 077) == 0;
-  void* at = MAP_FAILED;
-  if (ours && about.st_size > off_t{kHeaderBytes}) {
-    at = mmap(nullptr, static_cast<size_t>(about.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
+  name_file(*this, path, sizeof(path));
+  return stat(path, &about) == 0 && about.st_dev == device && about.st_ino == inode;
+}
+
+Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment) {
+  source_.pid = pid;
+  source_.start = start;
+  source_.file = file_of(segment);
+  char path[64];
+  name_file(source_, path, sizeof(path));
+  const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (file < 0) return errno == EACCES || errno == EPERM ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_FOUND;
+  Status status = check_file(file, user, &source_);
+  if (status.ok()) status = map(file);
   close(file);
-  if (!ours) return PINRAIL_ERR_PERM;
-  if (at == MAP_FAILED) return PINRAIL_ERR_ERROR;
-  header_ = static_cast<Header*>(at);
-  bytes_ = static_cast<size_t>(about.st_size);
-  if (!is_segment(*header_, bytes_, pid, start, segment)) return PINRAIL_ERR_ERROR;
-  count_ = header_->count;
+  if (!status.ok()) return status;
+  if (!is_segment(*header_, source_, segment)) return PINRAIL_ERR_NOT_FOUND;
+  // Once: whoever has it mapped may change it.
+  const uint32_t count = *const_cast<const volatile uint32_t*>(&header_->count);
+  if (count == 0 || bytes_for(count) > bytes_) return PINRAIL_ERR_ERROR;
+  count_ = count;
   words_ = words_of(header_);
   holders_ = holders_of(header_, count_);
+  return success();
+}
+
+Status Importer::map(int file) {
+  const off_t bytes = lseek(file, 0, SEEK_END);
+  if (bytes <= off_t{kHeaderBytes}) return PINRAIL_ERR_ERROR;
+  void* const at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (at == MAP_FAILED) return PINRAIL_ERR_ERROR;
+  header_ = static_cast<Header*>(at);
+  bytes_ = static_cast<size_t>(bytes);
   return success();
 }
 

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // segment.h - how a segment of validity slots looks in its file: both sides map it.
 //
-// The header, a page; a word for each slot; the holders of each slot. As long as the exporter lives it has the
-// file locked (flock), in whatever namespace of pids it is. The file has its whole length from the beginning on, but
-// memory only for as many slots as were ever used: /dev/shm is small in containers.
+// The header, a page; a word for each slot; the holders of each slot. The file is a memfd of the exporter's, which
+// importers open by way of /proc/PID/fd. It has its whole length from the beginning on, and is sealed with it, but has
+// memory only for as many slots as were ever used.
 #ifndef PINRAIL_BASE_SLOTS_SEGMENT_H
 #define PINRAIL_BASE_SLOTS_SEGMENT_H
+
+#include <fcntl.h>
 
 #include "base/slots/slots.h"
 
 namespace pinrail::slots {
 
 constexpr uint32_t kMagic = 0x534c5250;
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kHeaderBytes = 4096;
 constexpr uint32_t kSeats = 256;
-constexpr char kFolder[] = "/dev/shm/";
-constexpr char kPrefix[] = "pinrail-gpu.";  // then user.pid.start.segment, the last two in hexadecimal
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr unsigned kFileBits = 24;  // of a segment's number: the exporter's descriptor. The rest is random
+constexpr int file_of(uint64_t segment) { return static_cast<int>(segment & ((uint64_t{1} << kFileBits) - 1)); }
 
 // A process that has, or had, the segment open: pid and start. 0: free. Taken by an importer, given back by it at its
 // end; if that was a crash, the exporter clears up behind it and frees the seat.
@@ -42,7 +45,6 @@ struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths on 
 };
 static_assert(sizeof(Header) <= kHeaderBytes, "words begin at the next page");
 
-void name_segment(char* path, size_t room, uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
 constexpr size_t bytes_for(uint32_t count) { return kHeaderBytes + size_t{count} * (sizeof(Word) + sizeof(Holders)); }
 inline Word* words_of(Header* header) {
   return reinterpret_cast<Word*>(reinterpret_cast<char*>(header) + kHeaderBytes);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // slots.h - validity slots: does the memory that a peer exported still live? A word each, in shared memory.
 //
-// The exporter has a segment (a file in /dev/shm, its own user's alone) with a word for each exported allocation. When
-// the memory goes it changes the word; a peer's hit loads it and compares. One 64-bit word:
+// The exporter has a segment (a memfd, which its own user's processes reach by /proc) with a word for each exported
+// allocation. When the memory goes it changes the word; a peer's hit loads it and compares. One 64-bit word:
 //   bits  0-15  how many importers without a seat have the memory open
 //   bit   16    dead: the memory is gone
 //   bits 17-63  generation: rises when the slot serves another allocation
@@ -15,12 +15,14 @@
 // Hook     what ends in _hook.
 //
 // V1  A word is never again what it was for an allocation that died: generations only rise.
-// V2  The segment's name holds the exporter's pid, its start and a random number: no later process of that pid, and no
-//     later segment of this one, is taken for it.
-// V3  A crash leaves at most a file that the next one who looks removes: one that nobody has locked.
-// V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that crashed
+// V2  The segment holds the exporter's pid, its start and a random number: no later process of that pid, and no later
+//     segment of this one, is taken for it.
+// V3  A segment is alive as long as its exporter has the descriptor, which an exec closes. A crash leaves nothing
+// behind. V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that
+// crashed
 //     are cleared by the exporter when it waits for them; of what is counted only, a crash holds up whoever waits until
 //     its time limit.
+// V5  Nobody can shorten a segment that is mapped, whatever else processes of that user do to it.
 #ifndef PINRAIL_BASE_SLOTS_SLOTS_H
 #define PINRAIL_BASE_SLOTS_SLOTS_H
 
@@ -51,9 +53,9 @@ class Exporter {
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
-  // NOT_SUPPORTED: no shared memory here, or it is full; OUT_OF_RESOURCE.
+  // NOT_SUPPORTED: no shared memory here, or there is none left; OUT_OF_RESOURCE.
   Status create(const Process& self, uint32_t slots);
-  uint64_t segment() const { return segment_; }  // the random number; 0: create() did not succeed
+  uint64_t segment() const { return segment_; }  // its number; 0: create() did not succeed
   uint32_t count() const { return count_; }
 
   // A free slot; word_out: what it holds as long as the memory lives. OUT_OF_RESOURCE: all are taken;
@@ -71,12 +73,11 @@ class Exporter {
   void forget_dead_hook(uint32_t slot);
 
   // The segment is another process's from now on: the one that was checkpointed, when this one was restarted from its
-  // image. Its words may still be read; nothing in it is written any more, and its file stays until remove_stale()
-  // finds that nobody has it. Excludes the rest.
+  // image. Its words may still be read; nothing in it is written any more. Excludes the rest.
   void disown();
 
  private:
-  bool open_file(const Process& self);
+  bool make_file();
   bool reserve(uint32_t first, uint32_t count) const;
   bool reserve_more() REQUIRES(mutex_);
 
@@ -87,13 +88,23 @@ class Exporter {
   uint64_t segment_ = 0;
   uint32_t count_ = 0;
   bool is_own_ = true;
-  int file_ = -1;  // locked
-  char name_[96] = {};
+  int file_ = -1;
   std::atomic<uint32_t> used_{0};  // slots from here on were never taken
   Mutex mutex_{LockRank::slots};
   uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // there is memory for those before it
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // none below is free
   uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // 1 a slot
+};
+
+// Where a segment came from, to ask later whether it is there still. Any context but a hook.
+struct Source {
+  uint32_t pid = 0;
+  uint64_t start = 0;
+  int file = -1;  // the exporter's descriptor; -1: of a process without a segment
+  uint64_t device = 0, inode = 0;
+
+  // V3. What the system does not tell any more is not alive.
+  bool is_alive() const;
 };
 
 class Importer {
@@ -103,11 +114,13 @@ class Importer {
   Importer(const Importer&) = delete;
   Importer& operator=(const Importer&) = delete;
 
-  // NOT_FOUND: the exporter, or that segment of his, is gone; PERM: it is another user's; ERROR: it is none of ours.
+  // NOT_FOUND: the exporter, or that segment of his, is gone; PERM: it is another user's, or not sealed; ERROR: it is
+  // none of ours.
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
   // Takes a seat, if there is one, which the destructor gives back if this is that process still.
   void sit(const Process& self);
   uint32_t count() const { return count_; }
+  const Source& source() const { return source_; }
 
   // Counts an importer of that slot in, if its word is still of that life; false: the memory is gone. As often as that
   // it has to leave, with the same life.
@@ -118,6 +131,7 @@ class Importer {
   const std::atomic<uint64_t>* deaths() const;  // rises with each in the segment
 
  private:
+  Status map(int file);
   void leave_locked(uint32_t slot) REQUIRES(mutex_);
 
   Header* header_ = nullptr;
@@ -125,6 +139,7 @@ class Importer {
   Holders* holders_ = nullptr;
   size_t bytes_ = 0;
   uint32_t count_ = 0;
+  Source source_;
   std::atomic<uint64_t>* seat_ = nullptr;  // NULL: it has none, and is counted
   uint32_t seat_number_ = 0;
   uint64_t sitter_ = 0;  // what stands in it
@@ -140,9 +155,6 @@ inline bool is_alive(const Word* word, uint64_t life) {
   // acquire: what comes after sees no older memory than the word says; pairs with kill_hook().
   return (word->load(std::memory_order_acquire) & kLife) == life;
 }
-
-// Removes the files of this user's processes that are dead. Returns how many.
-size_t remove_stale(uint32_t user);
 
 }  // namespace pinrail::slots
 

@@ -57,6 +57,14 @@ struct Peer {
   bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
     return owner.pid == pid && owner.start == start && owner.segment == segment;
   }
+  // What tells whether it lives.
+  slots::Source source() const {
+    if (slots != nullptr) return slots->source();
+    slots::Source process;
+    process.pid = static_cast<uint32_t>(owner.pid);
+    process.start = owner.start;
+    return process;
+  }
   // words: of its slots, NULL if it has none.
   void become(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
     owner = {pid, start, segment, reinterpret_cast<const uint64_t*>(words)};

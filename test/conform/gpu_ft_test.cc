@@ -108,7 +108,7 @@ TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
 TEST_P(GpuFt, after_a_restart_no_exporter_counts_us) {
   Bystander bystander;
   slots::Exporter exporter;
-  ASSERT_TRUE(exporter.create(bystander.process, 16).ok());
+  ASSERT_TRUE(bystander.make(&exporter, 16));
   PeerMemory memory(bystander.process.pid, kBase, 4096);
   pinrail_gpu_handle_t block = memory.block;
   block.start = bystander.process.start;

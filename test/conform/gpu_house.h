@@ -4,15 +4,18 @@
 #ifndef PINRAIL_TEST_CONFORM_GPU_HOUSE_H
 #define PINRAIL_TEST_CONFORM_GPU_HOUSE_H
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -71,12 +74,6 @@ class PeerMemory {
   bool live_ = false;
 };
 
-// Of the slots that the block was given.
-inline std::string file_of(const pinrail_gpu_handle_t& block) {
-  char path[96];
-  slots::name_segment(path, sizeof(path), block.user, block.pid, block.start, block.segment);
-  return path;
-}
 // Whether a peer that has the block may use it.
 inline bool is_alive(const pinrail_gpu_handle_t& block) {
   slots::Importer importer;
@@ -92,39 +89,73 @@ inline pinrail_gpu_handle_t with_slot(const PeerMemory& memory, const slots::Pro
   seal_block(&block);
   return block;
 }
-// How often this process has that file mapped.
-inline size_t times_mapped(const std::string& path) {
+// How often this process, whose exporter made the block's slots, has them mapped.
+inline size_t times_mapped(const pinrail_gpu_handle_t& block) {
+  struct stat about {};
+  EXPECT_EQ(fstat(slots::file_of(block.segment), &about), 0);
   std::ifstream maps("/proc/self/maps");
   size_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find(path) != std::string::npos ? 1 : 0;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long inode = 0;
+    const bool is_read = std::sscanf(line.c_str(), "%*s %*s %*s %*s %lu", &inode) == 1;  // NOLINT(cert-err34-c)
+    if (is_read && inode == about.st_ino && line.find("memfd:pinrail-gpu") != std::string::npos) ++count;
+  }
   return count;
 }
-inline bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// A process that lives and does nothing, so that blocks can be of it.
+// A process that lives and does nothing, so that blocks can be of it. Exporters that this process makes in its name are
+// its own to others: it has their files under the same numbers.
 class Bystander {
  public:
   Bystander() {
     int ends[2];
-    if (pipe(ends) != 0) return;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
     child_ = fork();
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nobody behind
-      slots::Process own;
-      const bool known = slots::this_process(&own).ok();
-      const bool told = known && write(ends[1], &own, sizeof(own)) == ssize_t{sizeof(own)};
-      if (told) pause();
+      live(fcntl(ends[1], F_DUPFD_CLOEXEC, 1000));
       _exit(1);
     }
-    char told[sizeof(process)];
-    EXPECT_EQ(read(ends[0], told, sizeof(told)), ssize_t{sizeof(told)});
-    std::memcpy(&process, told, sizeof(told));
-    ::close(ends[0]);
     ::close(ends[1]);
+    socket_ = ends[0];
+    char told[sizeof(process)];
+    EXPECT_EQ(recv(socket_, told, sizeof(told), 0), ssize_t{sizeof(told)});
+    std::memcpy(&process, told, sizeof(told));
   }
-  ~Bystander() { end(); }
+  ~Bystander() {
+    end();
+    ::close(socket_);
+  }
   Bystander(const Bystander&) = delete;
   Bystander& operator=(const Bystander&) = delete;
+
+  // An exporter in its name.
+  bool make(slots::Exporter* exporter, uint32_t count) const {
+    return exporter->create(process, count).ok() && adopt(exporter->segment());
+  }
+  bool adopt(uint64_t segment) const {
+    const int file = slots::file_of(segment);
+    char control[CMSG_SPACE(sizeof(file))] = {};
+    iovec bytes{const_cast<int*>(&file), sizeof(file)};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(file));
+    std::memcpy(CMSG_DATA(header), &file, sizeof(file));
+    return sendmsg(socket_, &message, MSG_NOSIGNAL) == ssize_t{sizeof(file)} && answered();
+  }
+  // It becomes another program. Returns when it has.
+  bool exec() const {
+    constexpr int kExec = -1;
+    if (send(socket_, &kExec, sizeof(kExec), MSG_NOSIGNAL) != ssize_t{sizeof(kExec)}) return false;
+    char nothing = 0;
+    return recv(socket_, &nothing, 1, 0) == 0;  // its socket is closed by that
+  }
   void end() {
     if (child_ <= 0) return;
     kill(child_, SIGKILL);
@@ -134,7 +165,33 @@ class Bystander {
   slots::Process process;
 
  private:
+  bool answered() const {
+    char answer = 0;
+    return recv(socket_, &answer, 1, 0) == 1;
+  }
+  // The child: its name, and then what it is told.
+  static void live(int socket) {
+    slots::Process own;
+    if (!slots::this_process(&own).ok() || send(socket, &own, sizeof(own), 0) != ssize_t{sizeof(own)}) return;
+    for (;;) {
+      int number = 0, file = -1;
+      char control[CMSG_SPACE(sizeof(file))] = {};
+      iovec bytes{&number, sizeof(number)};
+      msghdr message{};
+      message.msg_iov = &bytes;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      if (recvmsg(socket, &message, 0) != ssize_t{sizeof(number)}) return;
+      if (number < 0) execl("/bin/sleep", "sleep", "600", nullptr);
+      std::memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(file));
+      if (dup3(file, number, O_CLOEXEC) != number) return;
+      ::close(file);
+      if (send(socket, "", 1, 0) != 1) return;
+    }
+  }
   pid_t child_ = -1;
+  int socket_ = -1;
 };
 
 // A process that does what it is told, one order after the other, and answers each. It is forked before anything else

@@ -125,7 +125,6 @@ TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
   EXPECT_NE(now.segment, past.segment);
   expect_seen(now, 4711);
   expect_stale(past);
-  EXPECT_FALSE(exists(file_of(past))) << "what the dead one left is removed";
 }
 
 TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on) {
@@ -139,6 +138,7 @@ TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on
     past = block_of(*pool, memory);
     EXPECT_EQ(pinrail_mpool_register(pool->get(), memory.pointer(), 4096, 0, 0, &held), PINRAIL_SUCCESS);
   }
+  ASSERT_TRUE(former_.adopt(past.segment));
   restart(*pool);
   EXPECT_TRUE(is_alive(past));
   const pinrail_gpu_handle_t now = block_of(*pool, memory);
@@ -148,9 +148,8 @@ TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on
   EXPECT_TRUE(is_alive(past)) << "it is the other process's memory";
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
   EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
-  EXPECT_FALSE(exists(file_of(now)));
+  EXPECT_FALSE(is_alive(now));
   EXPECT_TRUE(is_alive(past));
-  EXPECT_EQ(::unlink(file_of(past).c_str()), 0);
 }
 
 TEST_P(GpuRestart, a_peer_that_has_it_open_finds_it_stale_and_opens_it_anew) {
@@ -161,7 +160,7 @@ TEST_P(GpuRestart, a_peer_that_has_it_open_finds_it_stale_and_opens_it_anew) {
   expect_seen(past, 1);
   restart(pool);
   expect_stale(past);
-  EXPECT_FALSE(exists(file_of(past)));
+  EXPECT_FALSE(is_alive(past));
   put(memory, 2);
   expect_seen(block_of(pool, memory), 2);
 }
@@ -305,7 +304,7 @@ TEST_F(GpuRestartPeer, whose_own_blocks_are_refused_is_the_process_as_it_is) {
 
 TEST_F(GpuRestartPeer, the_count_of_the_process_before_is_left_as_it_is) {
   slots::Exporter exporter;
-  ASSERT_TRUE(exporter.create(exporter_process_.process, 4).ok());
+  ASSERT_TRUE(exporter_process_.make(&exporter, 4));
   const PeerMemory memory(exporter_process_.process.pid, 0x10000, 4096);
   const pinrail_gpu_handle_t block = with_slot(memory, exporter_process_.process, &exporter);
   std::unique_ptr<GpuPool> pool;
@@ -327,12 +326,12 @@ TEST_F(GpuRestartPeer, the_count_of_the_process_before_is_left_as_it_is) {
 
 TEST_F(GpuRestartPeer, no_segment_that_was_mapped_before_is_believed) {
   slots::Exporter exporter;
-  ASSERT_TRUE(exporter.create(exporter_process_.process, 4).ok());
+  ASSERT_TRUE(exporter_process_.make(&exporter, 4));
   const PeerMemory memory(exporter_process_.process.pid, 0x20000, 4096);
   const pinrail_gpu_handle_t block = with_slot(memory, exporter_process_.process, &exporter);
   GpuPool pool("rgpusm");
   pool.use(block);
-  ASSERT_EQ(::unlink(file_of(block).c_str()), 0);
+  exporter_process_.end();
   pool.use(block);
   restart(pool);
   pinrail_handle_t handle{};

@@ -15,7 +15,7 @@ class RgpusmSlots : public ::testing::Test {
  protected:
   void SetUp() override {
     cuda_double_forget();
-    ASSERT_TRUE(exporter_->create(bystander_.process, 16).ok());
+    ASSERT_TRUE(bystander_.make(exporter_.get(), 16));
   }
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
   // The memory's block with a slot of the exporter's.
@@ -94,10 +94,21 @@ TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
   const pinrail_gpu_handle_t block = with_slot(memory);
   pool.use(block);
   bystander_.end();
-  exporter_->disown();  // nor does its lock outlive it
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  slots::remove_stale(geteuid());  // any process that makes a pool may do it first
-  EXPECT_FALSE(exists(file_of(block))) << "its segment is nobody's";
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+}
+
+// Its pid and its start stay, and all its GPU memory is gone.
+TEST_F(RgpusmSlots, what_an_exporter_left_that_became_another_program_is_closed) {
+  House house(Settings{{"mpool_rgpusm_gc_interval", "10"}});
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_handle_t block = with_slot(memory);
+  pool.use(block);
+  ASSERT_TRUE(bystander_.exec());
+  EXPECT_TRUE(slots::is_alive(bystander_.process.pid, bystander_.process.start));
+  EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
 }
@@ -130,11 +141,11 @@ TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_u
   std::vector<std::unique_ptr<slots::Exporter>> exporters;
   std::vector<std::unique_ptr<PeerMemory>> memories;
   for (int round = 0; round < 2; ++round) {
-    std::vector<std::string> files;
+    std::vector<pinrail_gpu_handle_t> blocks;
     for (uint32_t i = 0; i < kMany; ++i) {
       owners.push_back(std::make_unique<Bystander>());
       exporters.push_back(std::make_unique<slots::Exporter>());
-      ASSERT_TRUE(exporters.back()->create(owners.back()->process, 16).ok());
+      ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
       for (uint64_t base : {0x10000, 0x20000}) {
         memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, base, 4096));
         pinrail_gpu_handle_t block = memories.back()->block;
@@ -143,15 +154,15 @@ TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_u
         ASSERT_TRUE(exporters.back()->take(&block.slot, &block.slot_word).ok());
         block.checksum = checksum_of(block);
         pool.use(block);
-        if (base == 0x10000) files.push_back(file_of(block));
+        if (base == 0x10000) blocks.push_back(block);
       }
     }
-    for (const std::string& file : files) EXPECT_EQ(times_mapped(file), 2u) << "its maker is this process too";
+    for (const auto& block : blocks) EXPECT_EQ(times_mapped(block), 2u) << "its maker is this process too";
     EXPECT_EQ(pool.stats().registered_count, 2 * kMany);
     for (const auto& owner : owners) owner->end();
     for (uint32_t i = 0; i < kMany; ++i) EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
     EXPECT_EQ(pool.stats().registered_count, 0u);
-    for (const std::string& file : files) EXPECT_EQ(times_mapped(file), 1u);
+    for (const auto& block : blocks) EXPECT_EQ(times_mapped(block), 1u);
     owners.clear();
     exporters.clear();
     memories.clear();
@@ -164,7 +175,7 @@ TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
   PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
   pool.use(with_slot(memory));
   slots::Exporter anew;  // the same pid, the same address, another segment
-  ASSERT_TRUE(anew.create(bystander_.process, 16).ok());
+  ASSERT_TRUE(bystander_.make(&anew, 16));
   memory.replace(4096);
   pinrail_gpu_handle_t block = with_slot(memory);
   block.segment = anew.segment();

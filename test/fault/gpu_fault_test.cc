@@ -26,7 +26,7 @@ TEST_P(GpuNthAllocation, fails_and_the_exporter_and_the_registration_are_free) {
   const House house(without_threads());
   const Bystander owner;
   slots::Exporter exporter;
-  ASSERT_TRUE(exporter.create(owner.process, 4).ok());
+  ASSERT_TRUE(owner.make(&exporter, 4));
   const PeerMemory small(owner.process.pid, 0x10000, kMost), large(owner.process.pid, 0x20000, 2 * kMost);
   const pinrail_gpu_handle_t block = with_slot(large, owner.process, &exporter);
   PoolOptions options;
@@ -45,7 +45,7 @@ TEST_P(GpuNthAllocation, fails_and_the_exporter_and_the_registration_are_free) {
     EXPECT_EQ(next_registration(pool, small.block), free_one);
     EXPECT_EQ(exporter.importers_hook(block.slot), 0u);
     EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);  // ends all acquaintance
-    EXPECT_EQ(times_mapped(file_of(block)), 1u) << "its maker is this process too; the pool still counts a user";
+    EXPECT_EQ(times_mapped(block), 1u) << "its maker is this process too; the pool still counts a user";
   }
   EXPECT_GT(n, 5);
 }

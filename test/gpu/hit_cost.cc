@@ -51,15 +51,13 @@ pinrail_mpool_t* make_pool(const char* mpool, uint32_t kinds, size_t tail) {
   return pinrail_mpool_create(mpool, &choice, nullptr, &options, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
 }
 
-// Exporters under numbers that no process has, with segments of slots that are real.
+// Exporters that are this process, as if it had been started at other times, with segments of slots that are real.
 using Exporters = std::vector<std::unique_ptr<pinrail::slots::Exporter>>;
-
-constexpr uint32_t kFirstPid = 5000000;
 
 pinrail::slots::Process process(size_t peer) {
   pinrail::slots::Process made;
   pinrail::slots::this_process(&made).ignore();
-  made.pid = static_cast<uint32_t>(kFirstPid + peer);
+  made.start += 1 + peer;
   return made;
 }
 
@@ -103,9 +101,9 @@ class Blocks {
   void write(const Told& told, pinrail_gpu_handle_t* block) const {
     *block = {};
     block->kind = PINRAIL_GPU_IPC;
-    block->pid = kFirstPid + told.peer;
+    block->pid = owner_.pid;
     block->user = owner_.user;
-    block->start = owner_.start;
+    block->start = owner_.start + told.peer;
     block->machine = owner_.machine;
     block->base = 0x100000000 + told.which * kBytes;
     block->length = kBytes;
@@ -268,7 +266,7 @@ int main() {
   std::shuffle(order.begin(), order.end(), std::mt19937_64(1));  // NOLINT(cert-msc51-cpp): the same order each time
   const Exporters exporters = make_exporters();
   if (exporters.empty()) {
-    std::printf("hit_cost: no room for %zu segments of slots (/dev/shm, open files)\n", kPeers);
+    std::printf("hit_cost: no room for %zu segments of slots (memory, open files)\n", kPeers);
     return 1;
   }
   const Blocks without(nullptr), with(&exporters);

@@ -47,19 +47,6 @@ int open_descriptors() {
   return count;
 }
 
-// Nor may the pool leave a file behind. -1: there is no such folder.
-int segments() {
-  DIR* folder = opendir("/dev/shm");
-  if (folder == nullptr) return -1;
-  const std::string own = "pinrail-gpu." + std::to_string(geteuid()) + "." + std::to_string(getpid()) + ".";
-  int count = 0;
-  while (const dirent* entry = readdir(folder)) {  // NOLINT(concurrency-mt-unsafe): the stream is this call's own
-    if (std::strncmp(entry->d_name, own.c_str(), own.size()) == 0) ++count;
-  }
-  closedir(folder);
-  return count;
-}
-
 // What pools leave open is a fault. The real driver opens files whenever it likes: there it is only told.
 bool same_descriptors(const SoakOptions& options, const char* who, int before) {
   const int after = open_descriptors();
@@ -127,10 +114,6 @@ struct Exporter {
     if (pad != 0) driver.free(pad);
     well = pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS && well;
     well = same_descriptors(options, "exporter", before) && well;
-    if (segments() > 0) {
-      std::fprintf(stderr, "soak: the exporter left %d segment(s) in /dev/shm\n", segments());
-      well = false;
-    }
     well = pinrail_finalize() == PINRAIL_SUCCESS && memory.stop() && well;
     return well ? 0 : 1;
   }

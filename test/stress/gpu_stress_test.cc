@@ -54,7 +54,7 @@ class RgpusmStress : public ::testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
     cuda_double_forget();
-    ASSERT_TRUE(exporter_.create(bystander_.process, kSlots).ok());
+    ASSERT_TRUE(bystander_.make(&exporter_, kSlots));
     for (size_t i = 0; i < kMemories; ++i) {
       all_.push_back(std::make_unique<Exported>(bystander_, &exporter_, 0x100000 * (i + 1)));
     }

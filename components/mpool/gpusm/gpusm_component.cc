@@ -24,7 +24,7 @@ constexpr pinrail_param_t kParams[] = {
     exact::kGcInterval,
     exact::kMaxRegSize,
     mpool::param("max_exports", "65536",
-                 "Most allocations of one pool that are exported at a time; each takes 16 bytes of shared memory.",
+                 "Most allocations of one pool that are exported at a time; each takes 40 bytes of shared memory.",
                  PINRAIL_TYPE_UNSIGNED, 6, nullptr, 1, 1 << 24),
     mpool::param(
         "free", "notify",

@@ -40,7 +40,6 @@ Status Life::begin(const pinrail_host_t* host, std::unique_ptr<Life>* life_out) 
   status = slots::this_process(&life->self_);
   if (status.ok()) status = life->exports_.create(slots);
   if (!status.ok()) return status;
-  slots::remove_stale(life->self_.user);
   const Status made_segment = life->exporter_.create(life->self_, slots);
   if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
   if (!made_segment.ok()) host->help(host, "no segment", nullptr, 0);
@@ -59,7 +58,6 @@ void Life::end(const Life& next) {
   subscription_ = nullptr;
   if (self_.is(next.self_)) return;
   exporter_.disown();
-  slots::remove_stale(self_.user);  // unless that process lives on
 }
 
 void Life::introduce(exact::Peer* own) const {

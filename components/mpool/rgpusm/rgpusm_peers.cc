@@ -87,16 +87,14 @@ void Pool::look_around(pinrail_thread_t* thread) {
   if (!looking_.compare_exchange_strong(nobody, true)) return;
   drain_invalidated(thread);
   for (int i = 0; i < kLooks; ++i) {
-    uint32_t pid = 0;
-    uint64_t start = 0;
+    slots::Source source;
     {
       Guard guard(cache_->mutex);
       looked_at_ = looked_at_ == nullptr ? first_peer() : looked_at_->next;
       if (looked_at_ == nullptr) break;
-      pid = static_cast<uint32_t>(looked_at_->owner.pid);
-      start = looked_at_->owner.start;
+      source = looked_at_->source();
     }
-    if (pid != 0 && !slots::is_alive(pid, start)) bury(thread, looked_at_);
+    if (source.pid != 0 && !source.is_alive()) bury(thread, looked_at_);
   }
   looking_.store(false);
 }

@@ -147,7 +147,7 @@ Status Pool::begin(const exact::Request& request, pinrail_registration_t* reg) {
 // Of a crashed exporter the driver may say that it cannot map its memory: evicting others would not mend that.
 bool Pool::is_gone(const exact::Request& request) const {
   const exact::Key& key = request.key;
-  return key.slot != nullptr && !(slots::is_alive(key.slot, key.life) && slots::is_alive(key.pid, key.start));
+  return key.slot != nullptr && !(slots::is_alive(key.slot, key.life) && key.peer->source().is_alive());
 }
 
 void Pool::left(pinrail_registration_t* reg) {

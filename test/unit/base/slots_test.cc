@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Validity slots: a word that dies stays dead, other processes see it, and crashes leave nothing.
+// Validity slots: a word that dies stays dead, other processes see it, and crashes leave nothing; nobody can take a
+// segment away from under those who have it mapped.
 #include "base/slots/slots.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/mount.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -21,6 +24,15 @@
 
 #include "base/slots/segment.h"
 #include "test/support/child.h"
+
+namespace {
+std::atomic<int64_t> room_left{INT64_MAX};  // bytes that files of this program may still get
+}
+
+extern "C" __attribute__((visibility("default"))) int posix_fallocate(int file, off_t from, off_t bytes) {
+  if (room_left.fetch_sub(bytes) < bytes) return ENOSPC;
+  return fallocate(file, 0, from, bytes) == 0 ? 0 : errno;
+}
 
 namespace pinrail::test {
 namespace {
@@ -105,19 +117,29 @@ TEST_F(Slots, a_slot_that_a_crashed_importer_holds_is_used_last_and_its_leaving_
   EXPECT_TRUE(exporter_.take(&other, &other_life).is(PINRAIL_ERR_OUT_OF_RESOURCE));
 }
 
-TEST_F(Slots, the_file_is_the_users_alone_and_goes_with_the_exporter) {
-  char path[96];
-  slots::name_segment(path, sizeof(path), process_.user, process_.pid, process_.start, exporter_.segment());
-  struct stat about {};
-  ASSERT_EQ(stat(path, &about), 0);
-  EXPECT_EQ(about.st_mode & 0777, 0600u);
-  {
-    Exporter other;
-    ASSERT_TRUE(other.create(process_, 4).ok());
-    slots::name_segment(path, sizeof(path), process_.user, process_.pid, process_.start, other.segment());
-    EXPECT_EQ(stat(path, &about), 0);
-  }
-  EXPECT_NE(stat(path, &about), 0);
+// V5. Two processes would end by SIGBUS: the exporter at its next free, the importer at its next look.
+TEST_F(Slots, no_process_of_that_user_can_shorten_a_segment_that_is_mapped) {
+  uint32_t slot = 0;
+  uint64_t life = 0;
+  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  Importer importer;
+  ASSERT_TRUE(open(&importer).ok());
+  ChildAnswer answer{};
+  const std::string path =
+      "/proc/" + std::to_string(process_.pid) + "/fd/" + std::to_string(slots::file_of(exporter_.segment()));
+  ASSERT_TRUE(in_child(
+      [&] {
+        const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (file < 0) return ChildAnswer{0};
+        const bool shortened = ftruncate(file, 0) == 0, truncated = ::truncate(path.c_str(), 0) == 0;
+        return ChildAnswer{1, shortened || truncated};
+      },
+      &answer));
+  ASSERT_EQ(answer[0], 1);
+  EXPECT_EQ(answer[1], 0);
+  EXPECT_TRUE(slots::is_alive(importer.word(slot), life));
+  exporter_.kill_hook(slot);
+  EXPECT_FALSE(slots::is_alive(importer.word(slot), life));
 }
 
 TEST_F(Slots, another_start_or_another_segment_is_not_found) {
@@ -128,15 +150,54 @@ TEST_F(Slots, another_start_or_another_segment_is_not_found) {
       importer.open(process_.user, process_.pid, process_.start, exporter_.segment() + 2).is(PINRAIL_ERR_NOT_FOUND));
 }
 
-TEST_F(Slots, a_file_that_others_may_write_is_refused) {
-  char path[96];
-  slots::name_segment(path, sizeof(path), process_.user, process_.pid, process_.start, exporter_.segment());
-  ASSERT_EQ(chmod(path, 0666), 0);
-  Importer importer;
-  EXPECT_TRUE(open(&importer).is(PINRAIL_ERR_PERM));
+// A file of this process that begins as a segment, and its number.
+struct Forged {
+  Forged(const Process& of, uint32_t count, int seals) {
+    file = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    slots::Header header{};
+    header.magic = slots::kMagic;
+    header.version = slots::kVersion;
+    header.count = count;
+    header.pid = of.pid;
+    header.start = of.start;
+    header.segment = segment = uint64_t{1} << slots::kFileBits | static_cast<uint64_t>(file);
+    EXPECT_EQ(pwrite(file, &header, sizeof(header), 0), ssize_t{sizeof(header)});
+    EXPECT_EQ(ftruncate(file, slots::bytes_for(8)), 0);
+    EXPECT_EQ(fcntl(file, F_ADD_SEALS, seals), 0);
+  }
+  ~Forged() { close(file); }
+  Forged(const Forged&) = delete;
+  Forged& operator=(const Forged&) = delete;
+  int file = -1;
+  uint64_t segment = 0;
+};
+
+TEST_F(Slots, a_segment_that_can_be_shortened_or_is_shorter_than_it_says_is_refused) {
+  const auto open_forged = [&](uint32_t count, int seals) {
+    const Forged forged(process_, count, seals);
+    Importer importer;
+    return importer.open(process_.user, process_.pid, process_.start, forged.segment).code();
+  };
+  EXPECT_EQ(open_forged(8, slots::kSeals), PINRAIL_SUCCESS);
+  EXPECT_EQ(open_forged(8, F_SEAL_GROW | F_SEAL_SEAL), PINRAIL_ERR_PERM);
+  EXPECT_EQ(open_forged(8, F_SEAL_SHRINK | F_SEAL_GROW), PINRAIL_SUCCESS) << "what cannot be undone is enough";
+  EXPECT_EQ(open_forged(0, slots::kSeals), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(9, slots::kSeals), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(UINT32_MAX, slots::kSeals), PINRAIL_ERR_ERROR);
 }
 
-TEST_F(Slots, what_is_disowned_is_not_written_and_stays) {
+TEST_F(Slots, any_other_file_of_the_exporters_is_not_found) {
+  Importer importer;
+  for (const char* path : {"/dev/null", "/proc/self/stat", "/"}) {
+    const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(file, 0);
+    const uint64_t number = uint64_t{7} << slots::kFileBits | static_cast<uint64_t>(file);
+    EXPECT_TRUE(importer.open(process_.user, process_.pid, process_.start, number).is(PINRAIL_ERR_NOT_FOUND)) << path;
+    close(file);
+  }
+}
+
+TEST_F(Slots, what_is_disowned_is_not_written) {
   uint32_t slot = 0, other_slot = 0;
   uint64_t life = 0, other_life = 0;
   auto other = std::make_unique<Exporter>();
@@ -150,13 +211,11 @@ TEST_F(Slots, what_is_disowned_is_not_written_and_stays) {
   other->kill_hook(slot);
   other->give_back(slot);
   EXPECT_TRUE(slots::is_alive(other->word(slot), life)) << "it may still be read";
-  char path[96];
-  slots::name_segment(path, sizeof(path), process_.user, process_.pid, process_.start, other->segment());
+  EXPECT_FALSE(importer.source().is_alive()) << "this process is not the exporter any more";
   other.reset();
   EXPECT_TRUE(slots::is_alive(importer.word(slot), life));
   EXPECT_TRUE(slots::is_alive(importer.word(other_slot), other_life));
   EXPECT_EQ(importer.deaths()->load(), deaths);
-  EXPECT_EQ(unlink(path), 0);
 }
 
 TEST_F(Slots, an_orderly_end_kills_what_was_exported) {
@@ -171,27 +230,95 @@ TEST_F(Slots, an_orderly_end_kills_what_was_exported) {
   EXPECT_FALSE(slots::is_alive(importer.word(slot), life));
 }
 
-TEST_F(Slots, what_a_crash_left_is_removed_and_what_lives_is_not) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        auto* lost = new Exporter;  // never destroyed, as in a crash
-        const Process own = self();
-        const bool made = lost->create(own, 4).ok();
-        return ChildAnswer{made ? 1 : 0, own.pid, static_cast<int64_t>(own.start),
-                           static_cast<int64_t>(lost->segment())};
-      },
-      &answer));
-  ASSERT_EQ(answer[0], 1);
-  EXPECT_FALSE(slots::is_alive(static_cast<uint32_t>(answer[1]), static_cast<uint64_t>(answer[2])));
-  slots::remove_stale(process_.user);  // any process that makes a pool may do it first
-  char path[96];
-  struct stat about {};
-  slots::name_segment(path, sizeof(path), process_.user, static_cast<uint32_t>(answer[1]),
-                      static_cast<uint64_t>(answer[2]), static_cast<uint64_t>(answer[3]));
-  EXPECT_NE(stat(path, &about), 0);
+struct Name {
+  Process process;
+  uint64_t segment;
+};
+
+// A process that makes an exporter, and then does that; it never ends it.
+class Other {
+ public:
+  explicit Other(void (*then)()) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      Exporter exporter;
+      const Process own = self();
+      const bool made = exporter.create(own, 4).ok();
+      const Name name{own, exporter.segment()};
+      if (made && write(ends[1], &name, sizeof(name)) == ssize_t{sizeof(name)}) {
+        raise(SIGSTOP);
+        then();
+      }
+      _exit(1);
+    }
+    close(ends[1]);
+    EXPECT_EQ(read(ends[0], &name_, sizeof(name_)), ssize_t{sizeof(name_)});
+    close(ends[0]);
+    EXPECT_EQ(waitpid(child_, nullptr, WUNTRACED), child_);
+  }
+  ~Other() {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+  Other(const Other&) = delete;
+  Other& operator=(const Other&) = delete;
+  void go_on() const { kill(child_, SIGCONT); }
+  Status open(Importer* importer) const {
+    return importer->open(name_.process.user, name_.process.pid, name_.process.start, name_.segment);
+  }
+  bool is_process() const { return slots::is_alive(name_.process.pid, name_.process.start); }
+
+ private:
+  Name name_{};
+  pid_t child_ = -1;
+};
+
+template <typename Is>
+bool soon(Is&& is) {
+  for (int i = 0; i < 20000 && !is(); ++i) usleep(1000);
+  return is();
+}
+
+TEST(SlotsSource, an_exporter_that_execs_is_gone_although_pid_and_start_stay) {
+  const Other exporter([] { execl("/bin/sleep", "sleep", "600", nullptr); });
+  Importer before, after;
+  ASSERT_TRUE(exporter.open(&before).ok());
+  EXPECT_TRUE(before.source().is_alive());
+  exporter.go_on();
+  EXPECT_TRUE(soon([&] { return !before.source().is_alive(); }));
+  EXPECT_TRUE(exporter.is_process());
+  EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
+}
+
+TEST(SlotsSource, an_exporter_that_closed_its_descriptor_is_gone_whatever_has_the_number_now) {
+  const Other exporter([] {
+    close_range(3, ~0u, 0);
+    for (int i = 0; i < 64; ++i) ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    pause();
+  });
   Importer importer;
-  EXPECT_TRUE(open(&importer).ok()) << "that of a process that lives is still there";
+  ASSERT_TRUE(exporter.open(&importer).ok());
+  exporter.go_on();
+  EXPECT_TRUE(soon([&] { return !importer.source().is_alive(); }));
+  EXPECT_TRUE(exporter.is_process());
+}
+
+TEST(SlotsSource, a_crashed_exporter_is_gone_although_a_child_that_it_forked_lives) {
+  const Other exporter([] {
+    if (fork() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // with the test's process, which adopts it
+      pause();
+    }
+    kill(getpid(), SIGKILL);
+  });
+  Importer before, after;
+  ASSERT_TRUE(exporter.open(&before).ok());
+  exporter.go_on();
+  EXPECT_TRUE(soon([&] { return !before.source().is_alive(); }));
+  EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
 }
 
 // In a child that ends without a word, as in a crash: opens the segment, sits down, and enters those slots.
@@ -285,58 +412,24 @@ TEST_F(Slots, a_seat_that_a_crash_left_is_free_again_once_it_was_cleared) {
   for (const auto& each : all) each->leave(slot, life);
 }
 
-TEST_F(Slots, what_somebody_has_locked_is_not_removed_whoever_it_names) {
-  Process elsewhere = process_;
-  elsewhere.pid = 4000000;  // no process here: one of another namespace
-  Exporter other;
-  ASSERT_TRUE(other.create(elsewhere, 4).ok());
-  slots::remove_stale(process_.user);
-  Importer importer;
-  EXPECT_TRUE(importer.open(elsewhere.user, elsewhere.pid, elsewhere.start, other.segment()).ok());
-}
-
-// In a child: from here on /dev/shm is a file system of that many KiB. False: the system does not allow it.
-bool with_small_folder(const char* size) {
-  const std::string user = "0 " + std::to_string(geteuid()) + " 1", group = "0 " + std::to_string(getegid()) + " 1";
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
-  std::ofstream("/proc/self/uid_map") << user;
-  std::ofstream("/proc/self/setgroups") << "deny";
-  std::ofstream("/proc/self/gid_map") << group;
-  return mount("none", "/dev/shm", "tmpfs", 0, size) == 0 && geteuid() == 0;
-}
-
-TEST_F(Slots, a_full_folder_is_an_error_and_no_crash) {
-  constexpr int64_t kNotAllowed = -1;
+TEST_F(Slots, memory_that_runs_out_is_an_error_and_no_crash) {
   constexpr uint32_t kSlots = 65536;
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        if (!with_small_folder("size=280k")) return ChildAnswer{kNotAllowed};
-        Exporter exporter, second;
-        const Process own = self();
-        const Status made = exporter.create(own, kSlots);
-        uint32_t slot = 0, taken = 0;
-        uint64_t life = 0;
-        if (!made.ok()) return ChildAnswer{1, made.code()};
-        Status status = made;
-        while (status.ok() && taken < kSlots) {
-          status = exporter.take(&slot, &life);
-          taken += status.ok() ? 1 : 0;
-        }
-        exporter.give_back(7);
-        const Status again = exporter.take(&slot, &life);
-        return ChildAnswer{1, made.code(), status.code(), taken, again.code(), slot, second.create(own, kSlots).code()};
-      },
-      &answer))
-      << "it crashed";
-  if (answer[0] == kNotAllowed) GTEST_SKIP() << "no namespaces here";
-  EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
-  EXPECT_EQ(answer[2], PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_GE(answer[3], 4096);
-  EXPECT_LT(answer[3], kSlots);
-  EXPECT_EQ(answer[4], PINRAIL_SUCCESS) << "what was given back";
-  EXPECT_EQ(answer[5], 7);
-  EXPECT_EQ(answer[6], PINRAIL_ERR_NOT_SUPPORTED);
+  Exporter exporter, second;
+  room_left = 300000;
+  ASSERT_TRUE(exporter.create(process_, kSlots).ok());
+  uint32_t slot = 0, taken = 0;
+  uint64_t life = 0;
+  Status status = exporter.take(&slot, &life);
+  for (; status.ok(); ++taken) status = exporter.take(&slot, &life);
+  EXPECT_TRUE(status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+  EXPECT_GE(taken, 4096u);
+  EXPECT_LT(taken, kSlots);
+  exporter.give_back(7);
+  EXPECT_TRUE(exporter.take(&slot, &life).ok());
+  EXPECT_EQ(slot, 7u) << "what was given back";
+  EXPECT_TRUE(second.create(process_, kSlots).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_EQ(second.segment(), 0u);
+  room_left = INT64_MAX;
 }
 
 char state_of(pid_t pid) {
