@@ -8,7 +8,8 @@ libpinrail_internal_la_SOURCES += \
 	base/core/epoch.h base/core/lru_list.h base/core/lru_queue.h base/core/guarded.h \
 	base/core/allocations.h base/core/better.h base/core/dates.h base/core/figure.h base/core/lives.h \
 	base/core/page_counts.h base/core/errno_text.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
-	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h base/cuda/cuda_driver.h
+	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h base/core/trust.h base/core/trust.cc \
+	base/cuda/cuda_driver.h
 libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c

@@ -92,7 +92,8 @@ endif
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
 components_mpool_gpusm_la_SOURCES = \
 	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
-	components/mpool/gpusm/gpusm_life.cc components/mpool/gpusm/gpusm_free_hook.cc components/mpool/gpusm/gpusm.h
+	components/mpool/gpusm/gpusm_life.cc components/mpool/gpusm/gpusm_free_hook.cc components/mpool/gpusm/gpusm.h \
+	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports_hook.h
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_exact_libs)
 components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)

@@ -144,7 +144,7 @@ test_unit_base_base_test_SOURCES = \
 	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \
 	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
 	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc \
-	test/unit/base/lru_list_test.cc
+	test/unit/base/lru_list_test.cc test/unit/base/trust_test.cc
 test_unit_base_base_test_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_TINY_COMPONENT='"$(abs_top_builddir)/test/unit/base/.libs/tiny_component.so"'
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
@@ -455,6 +455,10 @@ test_unit_cuda_cuda_driver_test_SOURCES = test/unit/cuda/cuda_driver_test.cc tes
 test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAGS) \
 	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"'
 test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/gpusm/exports_test
+TESTS += test/unit/gpusm/exports_test
+test_unit_gpusm_exports_test_SOURCES = test/unit/gpusm/exports_test.cc components/mpool/gpusm/exports.cc
+test_unit_gpusm_exports_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/fake/cuda_double_test
 TESTS += test/unit/fake/cuda_double_test
 test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc \
@@ -522,6 +526,15 @@ test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.
 test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_house.h
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
+# Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
+check_PROGRAMS += test/conform/setuid
+TESTS += test/conform/setuid
+test_conform_setuid_SOURCES = test/conform/setuid.cc
+test_conform_setuid_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"' \
+	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
+test_conform_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
+test_conform_setuid_LDADD = libpinrail_internal.la
+EXTRA_test_conform_setuid_DEPENDENCIES = test/fake/libcuda.la
 # They need no GoogleTest: a machine with a GPU may lack it.
 check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 TESTS += test/gpu_soak_test.sh

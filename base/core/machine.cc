@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "base/core/machine.h"
 
+#include "base/core/trust.h"
 #include "config.h"
 
 #ifdef HAVE_HWLOC
@@ -46,7 +47,9 @@ struct Destroy {
 using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
 // Memory and processors only: caches and devices take time to find and are not asked for.
+// hwloc loads plugins that the environment names.
 Topology load_topology() {
+  if (!trust::in_environment()) return nullptr;
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What components are there, and what does the user want of them?
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
 
+#include "base/core/trust.h"
 #include "base/loader/descriptor.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/text.h"
@@ -156,6 +158,13 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
 }
 
 void Loader::Impl::find_in_folder(const std::string& folder) {
+  struct stat about {};
+  const std::string why = stat(folder.c_str(), &about) == 0 ? trust::why_not(about) : "";
+  if (!why.empty()) {
+    log(PINRAIL_LOG_WARN,
+        "no component is loaded from " + folder + ": it " + why + ", and this program runs with root's rights");
+    return;
+  }
   int error = 0;
   const std::vector<std::string> entries = entries_of(folder, &error);
   for (const std::string& entry : entries) add_file(folder, entry);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/core/trust.h"
 #include "base/loader/descriptor.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/text.h"
@@ -61,8 +62,8 @@ void Loader::Impl::refuse(Component* component, Status status, const std::string
 
 Status Loader::Impl::map(Component* component) {
   const std::string& path = component->listed.path;
-  std::string why;
-  Status status = check_elf(path, &why);
+  std::string why = trust::why_not_in_folder(path);
+  Status status = why.empty() ? check_elf(path, &why) : Status(PINRAIL_ERR_PERM);
   if (status.ok()) {
     component->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (component->handle == nullptr) {

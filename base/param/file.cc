@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/core/trust.h"
 #include "base/param/text.h"
 
 namespace pinrail::param {
@@ -123,6 +124,9 @@ Status read_file(const std::string& path, std::vector<FileLine>* lines_out, File
   if (S_ISDIR(about.st_mode)) return refuse(error_out, "it is a folder", EISDIR);
   // /dev/null is a usual way to say "no file".
   if (!S_ISREG(about.st_mode) && !S_ISCHR(about.st_mode)) return refuse(error_out, "it is not a regular file");
+  const std::string why_not = S_ISREG(about.st_mode) ? trust::why_not(about) : "";
+  if (!why_not.empty())
+    return refuse(error_out, "it " + why_not + ", and this program runs with root's rights", EACCES);
   std::string text;
   const Status status = read_all(file.get(), &text, error_out);
   return status.ok() ? parse_file(text, lines_out, error_out) : status;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What this process has of sources, and the parameters of the base itself.
 #include <pwd.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 
+#include "base/core/trust.h"
 #include "base/param/registry_impl.h"
 
 #ifndef PINRAIL_SYSCONFDIR
@@ -33,7 +33,7 @@ const pinrail_param_t kBaseParams[] = {
 
 std::string home_folder() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): start-up; whoever changes the environment meanwhile breaks every library.
-  const char* home = std::getenv("HOME");
+  const char* home = secure_getenv("HOME");
   if (home != nullptr && home[0] != '\0') return home;
   std::array<char, 4096> buffer;
   passwd entry{};
@@ -53,8 +53,7 @@ Sources process_sources() {
 #ifdef PINRAIL_ENVIRONMENT_PREFIX
   sources.environment_prefixes.emplace_back(PINRAIL_ENVIRONMENT_PREFIX);
 #endif
-  // The caller of a setuid program must not choose what is loaded into it.
-  if (getauxval(AT_SECURE) != 0) return sources;
+  if (!trust::in_environment()) return sources;
   const std::string home = home_folder();
   if (!home.empty()) sources.user_file = home + "/.pinrail/mca-params.conf";
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {

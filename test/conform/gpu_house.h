@@ -182,11 +182,13 @@ class Bystander {
       message.msg_iovlen = 1;
       message.msg_control = control;
       message.msg_controllen = sizeof(control);
-      if (recvmsg(socket, &message, 0) != ssize_t{sizeof(number)}) return;
+      if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != ssize_t{sizeof(number)}) return;
       if (number < 0) execl("/bin/sleep", "sleep", "600", nullptr);
       std::memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(file));
-      if (dup3(file, number, O_CLOEXEC) != number) return;
-      ::close(file);
+      if (file != number) {
+        if (dup3(file, number, O_CLOEXEC) != number) return;
+        ::close(file);
+      }
       if (send(socket, "", 1, 0) != 1) return;
     }
   }

@@ -187,6 +187,24 @@ TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
+TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothing_stays_open) {
+  House house(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 8192);
+  pinrail_gpu_handle_t block = with_slot(memory);
+  pinrail_handle_t handle{};
+  for (const uint64_t claimed : {uint64_t{8193}, uint64_t{1} << 40}) {
+    block.length = claimed;
+    block.checksum = checksum_of(block);
+    EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_BAD_PARAM) << claimed;
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+  }
+  block.length = 8192;
+  block.checksum = checksum_of(block);
+  pool.use(block);
+}
+
 TEST_F(RgpusmSlots, a_slot_beyond_the_segment_is_refused) {
   House house(without_threads());
   GpuPool pool("rgpusm");

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/core/lock.h"
+#include "base/core/trust.h"
 #include "components/monitor/cuda/cuda.h"
 
 namespace pinrail::cuda_monitor {
@@ -50,6 +51,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
   const Status found = host->param(host, "library", &file);
   if (!found.ok()) return found.code();
+  if (!trust::in_environment()) return PINRAIL_ERR_NOT_AVAILABLE;
   void* library = dlopen(file.s, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return PINRAIL_ERR_NOT_AVAILABLE;
   auto* context = new (std::nothrow) Context{host, library, nullptr};

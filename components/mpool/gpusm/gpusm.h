@@ -14,6 +14,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 
+#include "components/mpool/gpusm/exports_hook.h"
 #include "framework/mpool/block.h"
 #include "framework/mpool/exact_component.h"
 
@@ -27,21 +28,6 @@ struct Component {
 
 // What a free of exported memory does.
 enum class Free : uint8_t { notify, defer };
-
-// The ranges behind the slots, for the hook: no lock, no memory.
-struct Exports {
-  struct Range {
-    std::atomic<uintptr_t> base{0};
-    std::atomic<uintptr_t> end{0};  // 0: none
-  };
-  std::unique_ptr<Range[]> ranges;
-  std::atomic<uint32_t> used{0};                           // slots from here on never were
-  std::atomic<uintptr_t> lowest{UINTPTR_MAX}, highest{0};  // of all that ever were: most events are elsewhere
-
-  Status create(uint32_t count);
-  void put(uint32_t slot, uintptr_t base, size_t length);
-  void clear(uint32_t slot);
-};
 
 // What the pool is to others from one restart to the next: which process, its segment, what each slot is for.
 class Life {
@@ -66,8 +52,6 @@ class Life {
  private:
   explicit Life(const pinrail_host_t* host) : host_(host) {}
   static void report_hook(void* life, uintptr_t base, size_t length);
-  template <typename What>
-  void for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const;
   void wait_for_importers_hook(uint32_t slot, uint64_t until);
 
   const pinrail_host_t* const host_;

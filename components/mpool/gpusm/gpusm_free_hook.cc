@@ -17,24 +17,13 @@ uint64_t now_ms_hook() {
 
 void Life::report_hook(void* life, uintptr_t base, size_t length) { static_cast<Life*>(life)->free_hook(base, length); }
 
-// Calls what(slot) for each slot of memory that overlaps.
-template <typename What>
-void Life::for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const {
-  const uint32_t used = exports_.used.load();
-  for (uint32_t slot = 0; slot < used; ++slot) {
-    const Exports::Range& range = exports_.ranges[slot];
-    if (range.base.load() < end && range.end.load() > base) what(slot);
-  }
-}
-
 // All of them die before the first is waited for, and all are waited for together.
 void Life::free_hook(uintptr_t base, size_t length) {
   const uintptr_t end = base + length;
-  if (end <= exports_.lowest.load() || base >= exports_.highest.load()) return;
-  for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
+  exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
   if (free_ != Free::defer) return;
   const uint64_t until = now_ms_hook() + free_timeout_ms_;
-  for_overlapping_hook(base, end, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
+  exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
 }
 
 // The caller is about to free GPU memory, which waits for the GPU anyway. Peers close within their gc_interval; one

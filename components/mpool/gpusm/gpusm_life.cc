@@ -6,27 +6,6 @@
 
 namespace pinrail::gpusm {
 
-Status Exports::create(uint32_t count) {
-  ranges.reset(new (std::nothrow) Range[count]);
-  return ranges != nullptr ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
-}
-
-// All seq_cst: O2, the range is there before the driver is asked once more.
-void Exports::put(uint32_t slot, uintptr_t base, size_t length) {
-  const auto raise = [](auto* figure, auto value, auto&& is_better) {
-    auto now = figure->load();
-    while (is_better(value, now) && !figure->compare_exchange_weak(now, value)) {
-    }
-  };
-  ranges[slot].base.store(base);
-  ranges[slot].end.store(base + length);
-  raise(&lowest, base, [](auto a, auto b) { return a < b; });
-  raise(&highest, base + length, [](auto a, auto b) { return a > b; });
-  raise(&used, slot + 1, [](auto a, auto b) { return a > b; });
-}
-
-void Exports::clear(uint32_t slot) { ranges[slot].end.store(0); }
-
 Status Life::begin(const pinrail_host_t* host, std::unique_ptr<Life>* life_out) {
   pinrail_param_value_t most{}, free_way{}, timeout{};
   Status status = host->param(host, "max_exports", &most);

@@ -135,6 +135,12 @@ inline bool is_where_it_lies(const Registrar& registrar, const Tail& tail) {
 Status look_up(Registrar* registrar, const void* addr, Found* found_out);
 // The id of what is at an address, which no later memory of this process has. False: the driver does not say.
 bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out);
+// What is mapped there, and how many bytes there may be from there on: all, where the driver does not say.
+struct Mapping {
+  uint64_t id = 0;
+  size_t most_bytes = SIZE_MAX;
+};
+Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer);
 // The GPU where it lies; 0 where the driver does not say.
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
 // Whether it moves between host and GPU.

@@ -5,9 +5,7 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
-// Numbers, for older headers lack the names.
-constexpr auto kMemoryBlockId = static_cast<CUpointer_attribute>(20);
-constexpr uint64_t kFabricType = 8;
+constexpr uint64_t kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
 struct Plain {
   unsigned type = 0;
@@ -46,7 +44,7 @@ Status ask_mapping(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   CUresult error = address_range(registrar, pointer, plain);
   if (error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetAddressRange", error);
-  error = registrar->cuda.cuPointerGetAttribute(&block, kMemoryBlockId, pointer);
+  error = registrar->cuda.cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttribute", error);
   plain->id ^= block * 0x9E3779B97F4A7C15u;
@@ -98,6 +96,18 @@ bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out) {
   if (!ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_BUFFER_ID, &id)) return false;
   *id_out = id;
   return true;
+}
+
+Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer) {
+  unsigned long long id = 0;
+  CUdeviceptr start = 0;
+  size_t bytes = 0;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_BUFFER_ID, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* values[] = {&id, &start, &bytes};
+  if (registrar.cuda.cuPointerGetAttributes(3, names, values, pointer) != CUDA_SUCCESS) return {};
+  const bool is_inside = bytes != 0 && pointer - start <= bytes;
+  return {id, is_inside ? bytes - (pointer - start) : SIZE_MAX};
 }
 
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {

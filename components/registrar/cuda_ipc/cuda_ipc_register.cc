@@ -139,8 +139,11 @@ Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
     case PINRAIL_GPU_POOL: status = open_pool(registrar, descriptor, tail); break;
     default: status = open_vmm(registrar, descriptor, tail); break;
   }
-  if (status.ok()) id_at(*registrar, tail->mapped, &tail->mapping_id);
-  return status;
+  if (!status.ok()) return status;
+  const Mapping mapping = mapping_at(*registrar, tail->mapped);
+  tail->mapping_id = mapping.id;
+  // A block that lies about its length would have transfers run over the end of what is mapped.
+  return tail->block.length <= mapping.most_bytes ? status : Status(PINRAIL_ERR_BAD_PARAM);
 }
 
 // A close that fails is tried once more: what is not closed keeps the peer's memory for as long as this process lives.

@@ -8,7 +8,7 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
-constexpr auto kFabricType = static_cast<CUmemAllocationHandleType>(8);  // older headers lack the name
+constexpr auto kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
 // Mapped from its beginning on: the driver takes no other offset yet.
 Status export_physical(const Registrar& registrar, const Found& found, CUmemGenericAllocationHandle physical,

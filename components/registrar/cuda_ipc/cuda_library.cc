@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "base/core/trust.h"
+
 namespace pinrail::cuda_ipc {
 namespace {
 
@@ -15,6 +17,10 @@ bool load(void* handle, const char* name, Function* function_out) {
 }  // namespace
 
 Status Library::open(const char* file, const char** why_out) {
+  if (!trust::in_environment()) {
+    *why_out = "the program has more rights than its caller, and the driver reads the environment";
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
   void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread

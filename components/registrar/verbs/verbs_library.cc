@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include "base/core/trust.h"
+
 namespace pinrail::verbs {
 namespace {
 
@@ -17,6 +19,10 @@ bool load(void* handle, const char* name, Function* function_out) {
 }  // namespace
 
 Status Library::open(const char** why_out) {
+  if (!trust::in_environment()) {
+    *why_out = "the program has more rights than its caller, and libibverbs reads the environment";
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
   // Never unmapped: it has loaded drivers of its own, which do not expect to go.
   handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {

@@ -70,7 +70,7 @@ std::vector<uint64_t> hugepage_sizes(const pinrail_machine_t& machine) {
 std::vector<ParamFile> param_files(const Snapshot& snapshot) {
   const std::string folder = fact(snapshot, "sysconfdir");
   // NOLINTNEXTLINE(concurrency-mt-unsafe): this program changes no environment.
-  const char* home = std::getenv("HOME");
+  const char* home = secure_getenv("HOME");
   return {{"site", folder + "/pinrail-mca-params.conf"},
           {"user", home != nullptr ? std::string(home) + "/.pinrail/mca-params.conf" : ""},
           {"override", folder + "/pinrail-mca-params-override.conf"}};

@@ -235,15 +235,20 @@ struct Name {
   uint64_t segment;
 };
 
+int leash = -1;  // in such a process: can be read when the test is over
+
 // A process that makes an exporter, and then does that; it never ends it.
 class Other {
  public:
   explicit Other(void (*then)()) {
-    int ends[2];
+    int ends[2], held[2];
     EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(held, O_CLOEXEC), 0);
     child_ = fork();
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      leash = held[0];
+      close(held[1]);
       Exporter exporter;
       const Process own = self();
       const bool made = exporter.create(own, 4).ok();
@@ -255,6 +260,8 @@ class Other {
       _exit(1);
     }
     close(ends[1]);
+    close(held[0]);
+    leash_ = held[1];
     EXPECT_EQ(read(ends[0], &name_, sizeof(name_)), ssize_t{sizeof(name_)});
     close(ends[0]);
     EXPECT_EQ(waitpid(child_, nullptr, WUNTRACED), child_);
@@ -262,6 +269,7 @@ class Other {
   ~Other() {
     kill(child_, SIGKILL);
     waitpid(child_, nullptr, 0);
+    close(leash_);
   }
   Other(const Other&) = delete;
   Other& operator=(const Other&) = delete;
@@ -274,6 +282,7 @@ class Other {
  private:
   Name name_{};
   pid_t child_ = -1;
+  int leash_ = -1;
 };
 
 template <typename Is>
@@ -308,10 +317,8 @@ TEST(SlotsSource, an_exporter_that_closed_its_descriptor_is_gone_whatever_has_th
 
 TEST(SlotsSource, a_crashed_exporter_is_gone_although_a_child_that_it_forked_lives) {
   const Other exporter([] {
-    if (fork() == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // with the test's process, which adopts it
-      pause();
-    }
+    char nothing = 0;
+    if (fork() == 0) _exit(static_cast<int>(read(leash, &nothing, 1)));  // lives until the test is over
     kill(getpid(), SIGKILL);
   });
   Importer before, after;

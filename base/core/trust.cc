@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/core/trust.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+namespace pinrail::trust {
+namespace {
+
+std::string resolved(const char* path) {
+  const std::unique_ptr<char, void (*)(void*)> full(realpath(path, nullptr), std::free);
+  return full != nullptr ? full.get() : "";
+}
+
+// The main program is known by the name that it was called by, which need not be a path: the kernel knows better.
+bool is_main_program(const Dl_info& object) {
+  Dl_info program{};
+  const auto headers = static_cast<uintptr_t>(getauxval(AT_PHDR));
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel hands the address over as a number.
+  return dladdr(reinterpret_cast<const void*>(headers), &program) != 0 && program.dli_fbase == object.dli_fbase;
+}
+
+Owners owners_here() {
+  struct stat about {};
+  const uid_t self = geteuid();
+  return {self, stat(own_file().c_str(), &about) == 0 ? about.st_uid : self};
+}
+
+bool must_care() { return geteuid() == 0 || !in_environment(); }
+
+}  // namespace
+
+std::string own_file() {
+  Dl_info object{};
+  if (dladdr(reinterpret_cast<const void*>(&own_file), &object) == 0) return "";
+  return resolved(is_main_program(object) ? "/proc/self/exe" : object.dli_fname);
+}
+
+std::string why_others_may_change(const struct stat& about, const Owners& owners) {
+  const bool is_ours = about.st_uid == 0 || about.st_uid == owners.self || about.st_uid == owners.own_file;
+  if (!is_ours) return "belongs to user " + std::to_string(about.st_uid);
+  if ((about.st_mode & S_IWOTH) != 0) return "may be written by everybody";
+  if ((about.st_mode & S_IWGRP) != 0 && about.st_gid != 0)
+    return "may be written by group " + std::to_string(about.st_gid);
+  return "";
+}
+
+std::string why_not(const struct stat& about) { return must_care() ? why_others_may_change(about, owners_here()) : ""; }
+
+// What does not exist is no matter of trust.
+std::string why_not_in_folder(const std::string& path) {
+  struct stat about {};
+  const std::string file = resolved(path.c_str());
+  if (stat(file.c_str(), &about) != 0) return "";
+  const std::string why = why_not(about);
+  if (!why.empty()) return why;
+  const std::string folder = file.substr(0, file.rfind('/') + 1);
+  if (stat(folder.c_str(), &about) != 0) return "";
+  const std::string of_folder = why_not(about);
+  return of_folder.empty() ? "" : "is in " + folder + ", which " + of_folder;
+}
+
+}  // namespace pinrail::trust

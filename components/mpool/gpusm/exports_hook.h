@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// exports_hook.h - which slots are for memory that overlaps a range? The ranges behind the slots, found by address.
+//
+// Owns     nothing but its arrays, made once.
+// Threads  put() and clear() exclude each other; of one slot they come in turn. for_overlapping_hook() runs beside
+// them. Hook     for_overlapping_hook(): no lock, no memory.
+//
+// X1  A range that put() had finished when the search began, and that clear() has not begun with, is found.
+//
+// A hash table of chains leads to the ranges, by their size: one of more than 2^(s-1) and at most 2^s bytes is in the
+// chain of s and of base >> s. So what overlaps a few bytes begins in one of two or three places for each size that
+// there is. A search during which a chain changed looks at all ranges instead; so does one of many places.
+#ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_HOOK_H
+#define PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_HOOK_H
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/core/lock.h"
+#include "base/core/status.h"
+
+namespace pinrail::gpusm {
+
+class Exports {
+ public:
+  Status create(uint32_t count);  // of slots
+  void put(uint32_t slot, uintptr_t base, size_t length) EXCLUDES(mutex_);
+  void clear(uint32_t slot) EXCLUDES(mutex_);
+
+  // Calls what(slot) for each slot of memory that overlaps, some of them more than once. Returns at how many ranges it
+  // looked.
+  template <typename What>
+  size_t for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Range {
+    std::atomic<uintptr_t> base{0};
+    std::atomic<uintptr_t> end{0};  // 0: none
+    std::atomic<uint32_t> next{kNone};
+  };
+  static constexpr unsigned kClasses = 64;
+  // s as above; all of more than 2^63 bytes are in the last one, which has two places.
+  static unsigned class_of(size_t length) {
+    if (length <= 1) return 0;
+    const auto bits = 64 - static_cast<unsigned>(__builtin_clzll(static_cast<unsigned long long>(length) - 1));
+    return bits < kClasses ? bits : kClasses - 1;
+  }
+  std::atomic<uint32_t>& chain(unsigned shift, uintptr_t place) const {
+    const uint64_t mixed = (uint64_t{place} << 6 | shift) * 0x9E3779B97F4A7C15u;
+    return chains_[mixed >> 32 & chain_mask_];
+  }
+  void link_locked(uint32_t slot, unsigned shift) REQUIRES(mutex_);
+  void unlink_locked(uint32_t slot, unsigned shift) REQUIRES(mutex_);
+  template <typename What>
+  bool follow_chains_hook(uintptr_t base, uintptr_t end, What& what, size_t* looks) const;
+  template <typename What>
+  void look_at_hook(uint32_t slot, uintptr_t base, uintptr_t end, What& what, size_t* looks) const {
+    ++*looks;
+    const Range& range = ranges_[slot];
+    if (range.base.load() < end && range.end.load() > base) what(slot);
+  }
+
+  std::unique_ptr<Range[]> ranges_;
+  std::unique_ptr<std::atomic<uint32_t>[]> chains_;  // the first slot of each
+  uint64_t chain_mask_ = 0;
+  Mutex mutex_{LockRank::slots};
+  uint32_t in_class_[kClasses] GUARDED_BY(mutex_) = {};
+  // All seq_cst.
+  std::atomic<uint64_t> classes_{0};                         // a bit for each s that a range has
+  std::atomic<uint32_t> version_{0};                         // odd: a chain changes
+  std::atomic<uint32_t> used_{0};                            // slots from here on never were
+  std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // of all that ever were: most events are elsewhere
+};
+
+template <typename What>
+size_t Exports::for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const {
+  size_t looks = 0;
+  if (end <= lowest_.load() || base >= highest_.load()) return looks;
+  const uint32_t before = version_.load();
+  const bool is_whole = before % 2 == 0 && follow_chains_hook(base, end, what, &looks);
+  if (is_whole && version_.load() == before) return looks;
+  const uint32_t used = used_.load();
+  for (uint32_t slot = 0; slot < used; ++slot) look_at_hook(slot, base, end, what, &looks);
+  return looks;
+}
+
+// False: not all of them were followed.
+template <typename What>
+bool Exports::follow_chains_hook(uintptr_t base, uintptr_t end, What& what, size_t* looks) const {
+  const size_t most = size_t{used_.load()} + 8;
+  for (uint64_t left = classes_.load(); left != 0; left &= left - 1) {
+    const auto shift = static_cast<unsigned>(__builtin_ctzll(left));
+    const uintptr_t last = (end - 1) >> shift, here = base >> shift, first = here == 0 ? 0 : here - 1;
+    if (last - first >= most) return false;
+    for (uintptr_t place = first; place <= last; ++place) {
+      for (uint32_t slot = chain(shift, place).load(); slot != kNone; slot = ranges_[slot].next.load()) {
+        if (*looks > most) return false;  // a chain that changes may lead round in a circle
+        look_at_hook(slot, base, end, what, looks);
+      }
+    }
+  }
+  return true;
+}
+
+}  // namespace pinrail::gpusm
+
+#endif
