@@ -35,7 +35,8 @@ struct FileError {
 // The lines of a text. BAD_PARAM: a line is neither blank, a comment nor a setting.
 Status parse_file(std::string_view text, std::vector<FileLine>* lines_out, FileError* error_out);
 
-// NOT_FOUND: there is no such file. ERROR: it cannot be read, or others may change it (base/core/trust.h). BAD_PARAM: as above.
+// NOT_FOUND: there is no such file. ERROR: it cannot be read, or others may change it (base/core/trust.h). BAD_PARAM:
+// as above.
 Status read_file(const std::string& path, std::vector<FileLine>* lines_out, FileError* error_out);
 
 }  // namespace pinrail::param
