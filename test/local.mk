@@ -568,4 +568,4 @@ test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc
 test_stress_exit_stress_LDADD = libpinrail.la
 
 # What the part systems of contrib/run-tests compares with.
-EXTRA_DIST += test/systems/README test/systems/compare test/systems/debian-12.json
+EXTRA_DIST += test/systems/README test/systems/compare test/systems/debian-12.json test/systems/debian-13.json
