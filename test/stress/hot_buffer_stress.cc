@@ -22,8 +22,8 @@ constexpr size_t kMostWaiting = 64;     // such batches
 constexpr uint64_t kTakenByOne = 5000;  // then the thread ends, and the next one comes
 constexpr uint64_t kDroppedByOne = 80000;
 
-uint64_t operations = 1000000;
-size_t pairs = 12;
+uint64_t operations = 2000000;
+size_t pairs = 24;
 
 using Batch = std::vector<pinrail_handle_t>;
 
@@ -124,6 +124,7 @@ TEST(HotBuffer, taken_and_dropped_on_threads_that_come_and_go_it_stays_as_long_a
   EXPECT_EQ(broken, 0u);
   EXPECT_EQ(traffic.refused, 0u);
   EXPECT_EQ(traffic.another, 0u);
+  EXPECT_EQ(pool.stats().hits, operations);
   EXPECT_EQ(registrar.register_calls(), 1u);
   EXPECT_EQ(registrar.deregister_calls(), 0u);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
