@@ -57,7 +57,7 @@ test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/conform/grdma_ft_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
+	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/nth_allocation.h test/support/nth_allocation.cc
@@ -316,7 +316,8 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 if HAVE_GTEST
 check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
 TESTS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
-test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/known_mappings_test.cc
+test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/known_mappings_test.cc \
+	test/unit/monitor/monitor_test.cc
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_house.h \
 	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // lock.h - mutexes that know their rank.
 //
-// Debug builds keep a mask of the ranks that a thread holds and abort on a step down. Each shared object has a mask
-// of its own (components have no symbols of the library), so nesting is checked within one object.
+// Debug builds keep a mask of the ranks that a thread holds and abort on a step down, and on an unlock without a lock.
+// Each shared object has a mask of its own (components have no symbols of the library), so nesting is checked within
+// one object.
 #ifndef PINRAIL_BASE_CORE_LOCK_H
 #define PINRAIL_BASE_CORE_LOCK_H
 
@@ -33,7 +34,14 @@ inline void rank_enter(LockRank rank) {
   }
   held_ranks |= uint64_t{1} << r;
 }
-inline void rank_leave(LockRank rank) { held_ranks &= ~(uint64_t{1} << static_cast<unsigned>(rank)); }
+inline void rank_leave(LockRank rank) {
+  const unsigned r = static_cast<unsigned>(rank);
+  if ((held_ranks >> r & 1) == 0) {
+    std::fprintf(stderr, "pinrail: lock rank %u unlocked by a thread that does not hold it\n", r);
+    std::abort();
+  }
+  held_ranks &= ~(uint64_t{1} << r);
+}
 #else
 inline void rank_enter(LockRank) {}
 inline void rank_leave(LockRank) {}

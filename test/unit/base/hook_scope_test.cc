@@ -128,6 +128,21 @@ TEST(HookWall, is_each_threads_own) {
   other->join();
 }
 
+TEST(LockRankDeathTest, a_step_down_and_two_of_one_rank) {
+  Mutex low(LockRank::cache), high(LockRank::index), other_high(LockRank::index);
+  const Guard guard(high);
+  EXPECT_DEATH(low.lock(), "lock rank 20 taken while");
+  EXPECT_DEATH(other_high.lock(), "taken while one of the same or a higher rank is held");
+}
+
+TEST(LockRankDeathTest, an_unlock_without_a_lock) {
+  Mutex mutex(LockRank::cache);
+  EXPECT_DEATH(mutex.unlock(), "unlocked by a thread that does not hold it");
+  mutex.lock();
+  EXPECT_DEATH(std::thread([&] { mutex.unlock(); }).join(), "unlocked by a thread that does not hold it");
+  mutex.unlock();
+}
+
 #else
 
 TEST(HookWall, stands_in_debug_builds) { GTEST_SKIP() << "this build is one without --enable-debug"; }

@@ -113,6 +113,16 @@ TEST(Machine, no_struct_or_one_without_a_size_is_refused) {
   pinrail_machine_t view{};
   EXPECT_EQ(pinrail_machine_read(nullptr), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_machine_read(&view), PINRAIL_ERR_BAD_PARAM);
+  view.size = sizeof(view.size) - 1;
+  EXPECT_EQ(pinrail_machine_read(&view), PINRAIL_ERR_BAD_PARAM) << "not even the size has room";
+  EXPECT_EQ(view.page_size, 0u);
+}
+
+TEST(Machine, a_struct_of_nothing_but_its_size_is_left_as_it_is) {
+  pinrail_machine_t view{};
+  view.size = sizeof(view.size);
+  EXPECT_EQ(pinrail_machine_read(&view), PINRAIL_SUCCESS);
+  EXPECT_EQ(view.size, sizeof(view.size));
   EXPECT_EQ(view.page_size, 0u);
 }
 

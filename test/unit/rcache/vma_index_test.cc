@@ -436,7 +436,8 @@ TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
     }
     size_t found = 0;
     for (const pinrail_registration_t* reg : regs) {
-      found += starts::find(kept.table(), span_of(reg).base) == starts::entry_of(kept.table(), reg) ? 1 : 0;
+      const starts::Entry* const entry = starts::find(kept.table(), span_of(reg).base);
+      found += entry != nullptr && entry == starts::entry_of(kept.table(), reg) ? 1 : 0;
     }
     EXPECT_GT(found, many * 99 / 100) << "stride " << stride;
     EXPECT_EQ(kept.check([](const pinrail_registration_t*) { return true; }), nullptr);
@@ -446,6 +447,23 @@ TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
       arena::free(const_cast<pinrail_registration_t*>(reg));
     }
   }
+}
+
+// The index asks for memory before each insert, and without its lock; afterwards it has the lock again.
+TEST_F(IndexTest, the_table_of_starts_grows_with_the_index) {
+  constexpr size_t kMany = 20000;
+  Index index(false, arena::chunks(), thread::epoch_word());
+  std::vector<pinrail_registration_t*> regs;
+  for (size_t i = 0; i < kMany; ++i) {
+    regs.push_back(make(0x7f0000000000 + 2 * i * kPage, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS));
+    ASSERT_TRUE(put(index, regs.back()).ok());
+  }
+  size_t found = 0;
+  for (const pinrail_registration_t* reg : regs) found += starts::entry_of(*index.starts(), reg) != nullptr ? 1 : 0;
+  EXPECT_GT(found, kMany * 99 / 100);
+  EXPECT_EQ(index.check(), nullptr);
+  for (pinrail_registration_t* reg : regs) ASSERT_TRUE(index.remove(reg).ok());
+  EXPECT_EQ(index.check(), nullptr);
 }
 
 TEST_F(IndexTest, covered_bytes_counts_each_page_once) {

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/grdma: pools that share a cache name, and references that one thread takes and another one drops.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+fake::FakeOptions caller_mode() {
+  fake::FakeOptions options;
+  options.thread_mode = PINRAIL_THREAD_CALLER;
+  options.needs_pool_scope = true;
+  return options;
+}
+
+PoolOptions room_for_one() { return {1, PINRAIL_UNSET, 1, 0, "shared"}; }
+
+TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
+  House house;
+  fake::FakeRegistrar fake, other_fake;
+  Pool pool(fake, room_for_one()), other(other_fake, room_for_one());
+  other.use(kBase, kPage);
+  report(kBase, kPage);
+  ASSERT_EQ(other_fake.live_count(), 1u);
+  pool.use(2 * kBase, kPage);
+  EXPECT_EQ(other_fake.live_count(), 0u);
+  EXPECT_EQ(other_fake.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
+// C2: a CALLER registrar is called inside calls into its own pool only, also for what is dead.
+TEST(GrdmaCache, what_is_dead_in_a_pool_with_a_caller_registrar_waits_for_a_call_into_that_pool) {
+  House house;
+  fake::FakeRegistrar fake, caller_fake(caller_mode());
+  Pool pool(fake, room_for_one()), caller(caller_fake, room_for_one());
+  {
+    const fake::PoolScope scope;
+    caller.use(kBase, kPage);
+  }
+  report(kBase, kPage);
+  pinrail_handle_t handle{};
+  const pinrail_status_t refused = pool.reg(2 * kBase, kPage, &handle);
+  EXPECT_TRUE(refused == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE || refused == PINRAIL_ERR_OUT_OF_RESOURCE) << refused;
+  EXPECT_EQ(caller_fake.live_count(), 1u);
+  EXPECT_EQ(caller_fake.violations(), std::vector<std::string>{});
+  {
+    const fake::PoolScope scope;
+    caller.use(2 * kBase, kPage);  // makes room by what is dead in its own pool
+    report(2 * kBase, kPage);
+    EXPECT_EQ(pinrail_mpool_progress(caller.get()), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(caller_fake.live_count(), 0u);
+  pool.use(2 * kBase, kPage);
+  const fake::PoolScope scope;
+  EXPECT_EQ(caller.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(caller_fake.violations(), std::vector<std::string>{});
+}
+
+template <typename Body>
+void on_another_thread(Body body) {
+  std::thread(body).join();
+}
+
+void drop(pinrail_handle_t handle) { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); }
+
+// The last drop of a dead registration gives it back, without a call of anybody else.
+class LastDrop : public ::testing::TestWithParam<bool> {
+ protected:
+  ~LastDrop() override {
+    EXPECT_EQ(fake_.live_count(), 0u);
+    EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+    EXPECT_EQ(fake_.violations(), std::vector<std::string>{});
+  }
+  // The event; and, if the parameter says so, it is found held once.
+  void kill() {
+    report(kBase, kPage);
+    if (GetParam()) {
+      EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
+    }
+    EXPECT_EQ(fake_.live_count(), 1u);
+  }
+  House house_;
+  fake::FakeRegistrar fake_;
+  Pool pool_{fake_};
+};
+
+TEST_P(LastDrop, by_the_thread_that_took_it) {
+  const pinrail_handle_t handle = pool_.must(kBase, kPage);
+  kill();
+  drop(handle);
+}
+
+TEST_P(LastDrop, by_a_thread_that_never_took_one) {
+  const pinrail_handle_t handle = pool_.must(kBase, kPage);
+  kill();
+  on_another_thread([&] { drop(handle); });
+}
+
+TEST_P(LastDrop, by_a_thread_that_drops_its_own_and_anothers) {
+  const pinrail_handle_t handle = pool_.must(kBase, kPage);
+  on_another_thread([&] {
+    const pinrail_handle_t own = pool_.must(kBase, kPage);
+    kill();
+    drop(own);
+    EXPECT_EQ(fake_.live_count(), 1u) << "the other thread holds it";
+    drop(handle);
+  });
+}
+
+TEST_P(LastDrop, by_a_thread_that_took_it_when_another_one_has_dropped_its_own) {
+  const pinrail_handle_t handle = pool_.must(kBase, kPage);
+  on_another_thread([&] {
+    const pinrail_handle_t own = pool_.must(kBase, kPage);
+    kill();
+    on_another_thread([&] { drop(handle); });
+    EXPECT_EQ(fake_.live_count(), 1u) << "this thread holds it";
+    drop(own);
+  });
+}
+
+TEST_P(LastDrop, by_the_maker_of_what_an_ended_thread_had_taken) {
+  const pinrail_handle_t handle = pool_.must(kBase, kPage);
+  pinrail_handle_t taken{};
+  on_another_thread([&] { taken = pool_.must(kBase, kPage); });
+  kill();
+  drop(handle);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  drop(taken);
+}
+
+INSTANTIATE_TEST_SUITE_P(Found, LastDrop, ::testing::Bool());
+
+}  // namespace
+}  // namespace pinrail::test
