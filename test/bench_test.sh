@@ -43,7 +43,7 @@ def check(holds, what):
 
 WORKS = {"hot": 1, "random": 4, "random_odd": 1, "random_odd_sizes": 1, "same_buffer": 2, "different_buffers": 2,
          "miss_insert_evict": 1, "invalidate_uncached": 1, "mixed": 24, "mmap_munmap": 1, "fresh_mapping": 1, "memory": 2, "memory_odd": 2,
-         "pause": 1}
+         "pause": 1, "tail_hit": 1, "tail_miss": 1}
 found = {}
 for row in report["rows"]:
     found[row["work"]] = found.get(row["work"], 0) + 1
@@ -87,6 +87,13 @@ for row in report["rows"]:
     if row["work"] == "pause":
         for figure in ("p9999_ns", "invalidate_ns", "quiet_max_ns", "quiet_p9999_ns", "hits"):
             check(row["samples"]["pinrail"].get(figure, 0) > 0, f"{name}: {figure}")
+    if row["work"].startswith("tail_"):
+        for library in present:
+            of = row["samples"][library]
+            rising = [row[f"{library}_ns"], of["p99_ns"], of["p999_ns"], of["longest_ns"]]
+            check(of["of"] > 0 and rising == sorted(rising), f"{name}: {library} {rising} of {of['of']}")
+            clock = [of["clock_p50_ns"], of["clock_p99_ns"], of["clock_p999_ns"], of["clock_longest_ns"]]
+            check(0 < clock[0] < rising[0] and clock == sorted(clock), f"{name}: {library}: the clock's {clock}")
     if row["work"] == "miss_insert_evict":
         for library in present:
             check(row["samples"][library]["registered_share"] == 1, f"{name}: {library} had hits")

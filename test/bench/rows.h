@@ -5,6 +5,11 @@
 //   mixed:P    the same; P per cent of the regions are invalidated just before, and so are misses
 //   cycle      register + deregister of all regions in their order; with --limit below their number each one is a
 //              miss that evicts another
+//   tail:hit   the slowest of the hits while every eighth pair is a miss that evicts another; with --limit at half of
+//   the
+//              regions. The result is the median of single pairs, and the quantiles stand beside it: of the hits, and
+//              of reading the clock with nothing between
+//   tail:miss  the same of the misses
 //   same       threads that all use the first region                          (--threads; the next two as well)
 //   different  threads that use one region each
 //   team:P     threads that each draw regions as "mixed:P" does
@@ -55,7 +60,9 @@ class Rows {
   // "mixed:10" is "mixed" and 10.
   static unsigned percent_of(const std::string& row) {
     const size_t colon = row.find(':');
-    return colon == std::string::npos ? 0 : static_cast<unsigned>(std::stoul(row.substr(colon + 1)));
+    return colon == std::string::npos || row.compare(0, colon, "tail") == 0
+               ? 0
+               : static_cast<unsigned>(std::stoul(row.substr(colon + 1)));
   }
 
   void add(const std::string& row) {
@@ -67,6 +74,10 @@ class Rows {
       add_loop(row, work_.random(percent), percent == 0 ? Expect::hits : Expect::some);
     else if (kind == "cycle")
       add_loop(row, work_.in_order(), Expect::misses);
+    else if (kind == "tail")
+      add_once(row, [this, of_misses = row == "tail:miss"](State& state) {
+        tail(state, of_misses);
+      })->Repetitions(options_.repetitions);
     else if (kind == "same" || kind == "different" || kind == "team")
       add_teams(row, kind, percent);
     else if (kind == "uncached")
@@ -271,6 +282,51 @@ class Rows {
     }
   }
 
+  // Each pair by itself; what was a miss is told by the registrar's calls.
+  void tail(State& state, bool of_misses) {
+    constexpr double kSamples = 5;  // times as long as other rows: one pair of a thousand shall be many
+    constexpr uint64_t kBatch = 1024;
+    fill_once();
+    const Sequence sequence = work_.churn();
+    const Pinned pinned(0);
+    // The first time round finds the cache as fill() left it.
+    run_pairs(cache_, work_, sequence, tail_at_, sequence.size());
+    auto hits = std::make_unique<Histogram>(), misses = std::make_unique<Histogram>(),
+         clock = std::make_unique<Histogram>();
+    const double end = now_ns() + kSamples * options_.seconds * 1e9;
+    do {
+      for (uint64_t i = 0; i < kBatch; ++i, ++tail_at_) {
+        const uint64_t before = register_calls().counted();
+        const uint64_t start = ticks();
+        run_pairs(cache_, work_, sequence, tail_at_, 1);
+        const uint64_t took = ticks() - start;
+        (register_calls().counted() == before ? *hits : *misses).add(took);
+      }
+      for (uint64_t i = 0; i < kBatch; ++i) {
+        const uint64_t start = ticks();
+        clock->add(ticks() - start);
+      }
+    } while (now_ns() < end);
+    if (hits->total() < 6 * misses->total() || misses->total() == 0) fail("hits or misses are too few");
+    show_tail(state, of_misses ? *misses : *hits, *clock);
+  }
+
+  static void show_tail(State& state, const Histogram& of, const Histogram& clock) {
+    const double tick = ns_per_tick();
+    const auto ns = [&](const Histogram& histogram, double share) {
+      return static_cast<double>(histogram.quantile(share)) * tick;
+    };
+    for (auto _ : state) state.SetIterationTime(ns(of, 0.5) * 1e-9);
+    state.counters["samples"] = static_cast<double>(of.total());
+    state.counters["p99_ns"] = ns(of, 0.99);
+    state.counters["p999_ns"] = ns(of, 0.999);
+    state.counters["longest_ns"] = static_cast<double>(of.longest()) * tick;
+    state.counters["clock_p50_ns"] = ns(clock, 0.5);
+    state.counters["clock_p99_ns"] = ns(clock, 0.99);
+    state.counters["clock_p999_ns"] = ns(clock, 0.999);
+    state.counters["clock_longest_ns"] = static_cast<double>(clock.longest()) * tick;
+  }
+
   void pause(State& state) {
     fill_once();
     const Sequence hot = work_.strangers();
@@ -307,6 +363,7 @@ class Rows {
   const Work work_;
   bool filled_ = false;
   uint64_t team_at_ = 0;
+  uint64_t tail_at_ = 0;
 };
 
 // main() of every program: makes the cache, measures, and leaves without taking it down, which could take long.

@@ -90,6 +90,20 @@ Sequence Work::in_order() const {
   return sequence;
 }
 
+Sequence Work::churn() const {
+  constexpr uint32_t kHot = 8;   // a part of this many of the regions
+  constexpr size_t kMissOf = 8;  // steps
+  Random random;
+  Sequence sequence(sequence_length(regions_.size()));
+  const auto hot = static_cast<uint32_t>(regions_.size() / kHot);
+  size_t cold = hot;
+  for (size_t i = 0; i < sequence.size(); ++i) {
+    sequence[i] = i % kMissOf == 0 ? regions_[cold] : regions_[random.below(hot)];
+    if (i % kMissOf == 0 && ++cold == regions_.size()) cold = hot;
+  }
+  return sequence;
+}
+
 Sequence Work::only(size_t region) const { return Sequence(sequence_length(1), regions_[region]); }
 
 Sequence Work::strangers() const {

@@ -54,6 +54,9 @@ class Work {
   Sequence random(unsigned percent) const;
   // All in their order, over and over.
   Sequence in_order() const;
+  // An eighth of the regions at random; every eighth step is the next one of the others, which with room for half of
+  // the regions was evicted since it was used last.
+  Sequence churn() const;
   // Always the same one.
   Sequence only(size_t region) const;
   // Ranges of 64 KiB that lie behind all regions and are never registered.
