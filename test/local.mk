@@ -76,9 +76,27 @@ test_fault_lost_barrier_SOURCES = test/fault/lost_barrier_test.cc $(fake_registr
 test_fault_lost_barrier_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
+# Random calls beside a model of the rules: test/attack/README. "make attack SECONDS_OF_EACH=60 SEED=7".
+attack_sources = test/attack/attack.cc test/attack/crew.h test/attack/model.h test/attack/model.cc \
+	test/attack/threads.h test/attack/threads.cc test/attack/world.h test/attack/world.cc \
+	test/fake/fake_registrar.h test/fake/fake_registrar.cc
+check_PROGRAMS += test/attack/attack
+test_attack_attack_SOURCES = $(attack_sources)
+test_attack_attack_LDADD = libpinrail.la -lpthread
+TESTS += test/attack/attack
+EXTRA_DIST += test/attack/README
+.PHONY: attack
+attack: all test/attack/attack
+	test/attack/attack --seconds $(or $(SECONDS_OF_EACH),300) --seed $(or $(SEED),1000) --minimise
+	test/attack/attack --seconds $(or $(SECONDS_OF_EACH),300) --seed $(or $(SEED),1000) --threads 6 --steps 20000
+
 # The shape of the house, and its border.
 TESTS += test/includes_test.sh test/headers_test.sh
-EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/mutants/run test/mutants/list
+.PHONY: mutants-random
+mutants-random: Makefile
+	$(srcdir)/test/mutants/random --seed $(or $(SEED),1) --count $(or $(COUNT),40)
+EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/mutants/run test/mutants/list \
+	test/mutants/random test/mutants/equivalent
 
 # Registrars: one suite, one program for each that joins it.
 if HAVE_GTEST
