@@ -25,7 +25,6 @@ constexpr const char* kOpen[] = {
     "that cannot be met evicted",         // R7, where what is held keeps a request out
     "R4: what was asked was not tried",   // the device has no room for the wider rights
     "with PERSISTENT is served by what",  // a cached one that may be evicted
-    "gone orphan",                        // R10: threads that end count in what a forced destroy left behind
 };
 
 constexpr char kHelp[] =

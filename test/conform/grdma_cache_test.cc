@@ -2,6 +2,7 @@
 // mpool/grdma: pools that share a cache name, and references that one thread takes and another one drops.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <thread>
 
 #include "test/support/house.h"
@@ -130,6 +131,54 @@ TEST_P(LastDrop, by_the_maker_of_what_an_ended_thread_had_taken) {
   drop(handle);
   EXPECT_EQ(fake_.live_count(), 1u);
   drop(taken);
+}
+
+// R10: after a forced destroy each reference is dropped once, whatever becomes of the threads that counted it.
+class Orphan : public ::testing::Test {
+ protected:
+  // Lives until it is let go, and does the first part at once.
+  class Worker {
+   public:
+    template <typename Body>
+    explicit Worker(Body body)
+        : thread_([this, body] {
+            body();
+            done_.set_value();
+            let_go_.get_future().wait();
+          }) {
+      done_.get_future().wait();
+    }
+    void end() {
+      let_go_.set_value();
+      thread_.join();
+    }
+
+   private:
+    std::promise<void> done_, let_go_;
+    std::thread thread_;
+  };
+  House house_;
+  fake::FakeRegistrar fake_;
+  Pool pool_{fake_};
+};
+
+TEST_F(Orphan, is_dropped_once_when_its_taker_has_ended) {
+  pinrail_handle_t handle{};
+  Worker taker([&] { handle = pool_.must(kBase, kPage); });
+  ASSERT_EQ(pool_.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  taker.end();
+  drop(handle);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST_F(Orphan, is_still_held_when_a_thread_has_ended_that_dropped_for_another) {
+  const pinrail_handle_t handle = pool_.must(kBase, kPage);
+  const pinrail_handle_t second = pool_.must(kBase, kPage);
+  Worker dropper([&] { drop(second); });
+  ASSERT_EQ(pool_.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  dropper.end();
+  drop(handle);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
 }
 
 INSTANTIATE_TEST_SUITE_P(Found, LastDrop, ::testing::Bool());
