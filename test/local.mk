@@ -58,6 +58,8 @@ test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
+
+	test/conform/grdma_ft_test.cc test/conform/grdma_refusal_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/nth_allocation.h test/support/nth_allocation.cc
@@ -588,3 +590,17 @@ test_stress_exit_stress_LDADD = libpinrail.la
 
 # What the part systems of contrib/run-tests compares with.
 EXTRA_DIST += test/systems/README test/systems/compare test/systems/debian-12.json test/systems/debian-13.json
+
+# Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
+check_PROGRAMS += test/stress/signal_stress
+TESTS += test/stress/signal_stress
+test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc
+test_stress_signal_stress_LDADD = libpinrail.la
+
+# Embedders' functions that do not return.
+if HAVE_GTEST
+check_PROGRAMS += test/fault/unwind_fault
+TESTS += test/fault/unwind_fault
+test_fault_unwind_fault_SOURCES = test/fault/unwind_fault_test.cc $(fake_registrar_sources)
+test_fault_unwind_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+endif

@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "base/core/no_cancel.h"
+
 namespace pinrail::gate {
 
 Page page;
@@ -55,6 +57,8 @@ void release_hook() {
 void wait_until_released() {
   constexpr int kYields = 1000;
   constexpr timespec kNap = {0, 50000};
+  if (page.word.load(std::memory_order_acquire) <= kOpen) return;  // acquire: as in is_open()
+  const NoCancel no_cancel;
   for (int i = 0; page.word.load(std::memory_order_acquire) > kOpen; ++i) {  // acquire: as in is_open()
     if (i < kYields) {
       sched_yield();

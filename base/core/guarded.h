@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// guarded.h - nothing thrown crosses a C border.
+// guarded.h - nothing thrown crosses a C border. Forced unwinding (pthread_exit, cancellation) is no exception: it is
+// passed on, for who catches it without throwing it again ends the process.
 #ifndef PINRAIL_BASE_CORE_GUARDED_H
 #define PINRAIL_BASE_CORE_GUARDED_H
+
+#include <cxxabi.h>
 
 #include <new>
 
@@ -14,6 +17,8 @@ template <typename Body>
 pinrail_status_t guarded(Body&& body) {
   try {
     return Status(body()).code();
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (const std::bad_alloc&) {
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   } catch (...) {

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "base/core/futex_lock.h"
+#include "base/core/hook_locks.h"
 #include "base/core/hook_scope.h"
 #include "base/core/lock_rank.h"
 #include "base/core/sanitizer.h"
@@ -80,18 +81,71 @@ class CAPABILITY("mutex") Mutex {
   const LockRank rank_;
 };
 
+// One that hooks take. Its thread counts it, so that a hook in a signal handler that interrupted the thread does not
+// wait for it (deferred_hook.h).
+class CAPABILITY("mutex") HookMutex {
+ public:
+  constexpr explicit HookMutex(LockRank rank, HookLocks locks = {}) : mutex_(rank), locks_(locks) {}
+  HookMutex(const HookMutex&) = delete;
+  HookMutex& operator=(const HookMutex&) = delete;
+
+  void lock() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
+    HookDepth* const depth = enter();
+    mutex_.lock();
+    depth_ = depth;
+  }
+  bool try_lock() TRY_ACQUIRE(true) NO_THREAD_SAFETY_ANALYSIS {
+    HookDepth* const depth = enter();
+    const bool locked = mutex_.try_lock();
+    if (locked) {
+      depth_ = depth;
+    } else {
+      leave(depth);
+    }
+    return locked;
+  }
+  void unlock() RELEASE() NO_THREAD_SAFETY_ANALYSIS {
+    HookDepth* const depth = depth_;
+    mutex_.unlock();
+    leave(depth);
+  }
+
+ private:
+  // H1. The fences are for the compiler: handlers run on this thread.
+  HookDepth* enter() const {
+    if (locks_.depth_hook == nullptr) return nullptr;
+    HookDepth* const depth = locks_.depth_hook();
+    ++depth->depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return depth;
+  }
+  // 0 already: in a forked child, which has set aside what it inherited.
+  void leave(HookDepth* depth) const {
+    if (depth == nullptr) return;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (depth->depth != 0) --depth->depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (depth->depth == 0 && depth->waiting != 0) locks_.deliver_hook();
+  }
+
+  Mutex mutex_;
+  const HookLocks locks_;
+  HookDepth* depth_ = nullptr;  // of the holder; guarded by mutex_
+};
+
+template <typename Lock>
 class SCOPED_CAPABILITY Guard {
  public:
-  explicit Guard(Mutex& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  explicit Guard(Lock& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
   ~Guard() RELEASE() { mutex_.unlock(); }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
  private:
-  Mutex& mutex_;
+  Lock& mutex_;
 };
 
-// Waits with a Mutex held; the rank is given back while it sleeps. Not std::condition_variable_any: that has a
+// Waits with a lock held; the rank is given back while it sleeps. Not std::condition_variable_any: that has a
 // destructor, and its waits are cancellation points (R10). May wake without a reason: whoever waits looks again.
 class Condition {
  public:
@@ -99,9 +153,13 @@ class Condition {
   Condition(const Condition&) = delete;
   Condition& operator=(const Condition&) = delete;
 
-  void wait(Mutex& mutex) REQUIRES(mutex) { sleep(mutex, nullptr); }
+  template <typename Lock>
+  void wait(Lock& mutex) REQUIRES(mutex) {
+    sleep(mutex, nullptr);
+  }
   // Returns also when the time is over.
-  void wait_for(Mutex& mutex, std::chrono::microseconds time) REQUIRES(mutex) {
+  template <typename Lock>
+  void wait_for(Lock& mutex, std::chrono::microseconds time) REQUIRES(mutex) {
     const timespec most = {static_cast<time_t>(time.count() / 1000000),
                            static_cast<long>(time.count() % 1000000) * 1000};
     sleep(mutex, &most);
@@ -114,7 +172,8 @@ class Condition {
 
  private:
   // A notification between the two unlocked calls has changed the word, and then the kernel does not let it sleep.
-  void sleep(Mutex& mutex, const timespec* most) REQUIRES(mutex) {
+  template <typename Lock>
+  void sleep(Lock& mutex, const timespec* most) REQUIRES(mutex) {
     const uint32_t seen = word_.load(std::memory_order_relaxed);
     mutex.unlock();
     futex_call(&word_, FUTEX_WAIT_PRIVATE, seen, most);

@@ -9,6 +9,7 @@
 #include "base/core/forever.h"
 #include "base/core/hook_scope.h"
 #include "base/core/lock.h"
+#include "base/core/no_cancel.h"
 #include "base/core/set_aside.h"
 
 namespace pinrail::report {
@@ -32,6 +33,7 @@ bool first_time(const std::string& text) {
 
 // Straight to the descriptor: stdio would need a lock of the program's, and may be closed already.
 void put(std::string_view text) {
+  const NoCancel no_cancel;
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls on a pool: check the arguments, forward.
 #include "base/core/allocations.h"
+#include "base/core/call_scope.h"
 #include "base/core/gate.h"
 #include "base/core/recent.h"
 #include "base/core/registration.h"
@@ -28,6 +29,8 @@ __attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void*
                                                     pinrail_handle_t* handle_out) {
   if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   look();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
@@ -112,6 +115,8 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
   if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   look();
   if ((word & state::kOrphan) != 0) return drop_orphan(handle, word);
   pinrail_thread_t* thread = thread::current();
@@ -123,6 +128,12 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
 // Out of line, for it is rare. The pool is there: destroying it excludes calls with its handles.
 __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                      pinrail_handle_t handle, uint64_t state) {
+  const deferred::Call call;
+  if (!call) {
+    // In a signal handler. The reference is dropped; whoever drains next sums again.
+    __atomic_fetch_add(thread->undone, 1, __ATOMIC_SEQ_CST);
+    return PINRAIL_SUCCESS;
+  }
   look();
   pool->ops->dropped_dead(pool->module, thread, handle, state);
   return PINRAIL_SUCCESS;
@@ -131,6 +142,8 @@ __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool
 // The shortcut does not serve: the pool drops it.
 __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                               pinrail_handle_t handle) {
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   look();
   return pool->ops->deregister(pool->module, thread, handle);
 }
@@ -155,6 +168,18 @@ __attribute__((noinline)) pinrail_status_t drop_stirred(const pinrail_mpool_t* p
                                                         pinrail_handle_t handle) {
   const uint64_t after = state::load(handle.reg);
   return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : drop_dead(pool, thread, handle, after);
+}
+
+void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
+  const auto* const pool = static_cast<const pinrail_mpool_t*>(pool_pointer);
+  pool->ops->invalidate_range_hook(pool->module, base, length);
+}
+
+// Where a signal handler has left too much already, everything is reported.
+void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
+  const deferred::Deferral deferral = deferred::defer_hook(deliver_to_pool_hook, pool, base, length);
+  if (deferral == deferred::Deferral::none) deliver_to_pool_hook(pool, base, length);
+  if (deferral == deferred::Deferral::no_room) monitor::report_hook(0, UINTPTR_MAX);
 }
 
 // Whether the handle is of a registration that its pool still has.
@@ -209,6 +234,8 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
                                     pinrail_handle_t* handle_out) {
   if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((access & ~front::kAccessMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
@@ -235,11 +262,13 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
   if (pool == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: its locks may be held for ever
-  pool->ops->invalidate_range_hook(pool->module, reinterpret_cast<uintptr_t>(addr), length);
+  front::invalidate_hook(pool, reinterpret_cast<uintptr_t>(addr), length);
   return PINRAIL_SUCCESS;
 }
 
 pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   pinrail_thread_t* thread = thread::current();
   if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
@@ -247,6 +276,8 @@ pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
 }
 
 pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   pinrail_thread_t* thread = thread::current();
   if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
@@ -255,6 +286,8 @@ pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
 
 pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
   if (pool == nullptr || state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return PINRAIL_ERR_BAD_PARAM;
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   if (pool->ops->ft_event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
@@ -267,6 +300,8 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
 
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
   if (pool == nullptr || stats_out == nullptr || stats_out->size != sizeof(*stats_out)) return PINRAIL_ERR_BAD_PARAM;
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   return pool->ops->stats(pool->module, stats_out);
 }

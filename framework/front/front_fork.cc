@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "base/core/deferred_hook.h"
 #include "base/core/lock.h"
 #include "base/core/registration_arena.h"
 #include "base/core/thread.h"
@@ -123,6 +124,7 @@ void leave_parents_life() {
   loading_thread.store(pthread_t{});
   for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
   thread::leave_parents_life();
+  deferred::leave_parents_life();
   arena::leave_parents_life();
   report::leave_parents_life();
   monitor::leave_parents_life();

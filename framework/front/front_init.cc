@@ -2,7 +2,9 @@
 // Init and finalize: parameters, components, monitors, in that order; and back.
 #include "config.h"
 
+#include "base/core/call_scope.h"
 #include "base/core/gate.h"
+#include "base/core/no_cancel.h"
 #include "base/core/references.h"
 #include "base/core/registration_arena.h"
 #include "base/core/set_aside.h"
@@ -138,6 +140,8 @@ pinrail_host_t services() {
   host.registrar_close = close_registrar;
   host.registrar_abandon = registrar::abandon_mem;
   host.registrar_restart = registrar::restart;
+  host.depth_hook = deferred::depth_hook;
+  host.deliver_deferred_hook = deferred::deliver_hook;
   return host;
 }
 
@@ -295,10 +299,18 @@ using pinrail::guarded;
 
 pinrail_status_t pinrail_init(const pinrail_init_options_t* options) {
   const pinrail_init_options_t none = PINRAIL_INIT_OPTIONS_INIT;
+  const pinrail::NoCancel no_cancel;
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   return guarded([&] { return pinrail::front::enter(options != nullptr ? *options : none); });
 }
 
-pinrail_status_t pinrail_finalize(void) { return guarded(pinrail::front::leave); }
+pinrail_status_t pinrail_finalize(void) {
+  const pinrail::NoCancel no_cancel;
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  return guarded(pinrail::front::leave);
+}
 
 const char* pinrail_status_name(pinrail_status_t status) { return pinrail::status_name(status); }
 

@@ -2,6 +2,8 @@
 // Pools come and go.
 #include <vector>
 
+#include "base/core/call_scope.h"
+#include "base/core/no_cancel.h"
 #include "base/core/thread.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
@@ -102,6 +104,9 @@ pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar
                                       pinrail_mpool_t** pool_out) {
   const pinrail_registrar_choice_t any{};
   const pinrail_mpool_options_t none = PINRAIL_MPOOL_OPTIONS_INIT;
+  const pinrail::NoCancel no_cancel;
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   return guarded([&] {
     return pinrail::front::create(mpool, registrar != nullptr ? *registrar : any,
                                   cache_name != nullptr ? cache_name : "default", options != nullptr ? *options : none,
@@ -110,6 +115,9 @@ pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar
 }
 
 pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t* pool, uint32_t flags) {
+  const pinrail::NoCancel no_cancel;
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   return guarded([&] { return pinrail::front::destroy_one(pool, flags); });
 }
 

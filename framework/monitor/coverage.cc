@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "base/core/no_cancel.h"
 #include "base/param/text.h"
 #include "framework/monitor/mapping.h"
 
@@ -126,6 +127,7 @@ class Look {
 // What is not kept, because an event came between, serves for this once: if it touched the range that is asked for, the
 // pool asks again (R13).
 Verdict Coverage::look(uintptr_t at) {
+  const NoCancel no_cancel;  // files are read
   Look look(&known_);
   pinrail_mapping_t mapping{};
   if (!find_(at, &mapping)) mapping.base = UINTPTR_MAX;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/core/deferred_hook.h"
 #include "base/core/lock.h"
 #include "base/core/span.h"
 
@@ -64,7 +65,7 @@ class KnownMappings {
   void put(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
   void move(size_t to, size_t from) REQUIRES(mutex_);
 
-  mutable Mutex mutex_{LockRank::mappings};
+  mutable HookMutex mutex_{LockRank::mappings, deferred::kLocks};
   std::atomic<uint32_t> looking_{0};
   std::atomic<uint64_t> version_{0};  // odd while the entries change
   std::atomic<size_t> count_{0};

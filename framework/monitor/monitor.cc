@@ -9,6 +9,7 @@
 
 #include "base/core/forever.h"
 #include "base/core/lock.h"
+#include "base/core/no_cancel.h"
 #include "base/core/set_aside.h"
 #include "base/report/report.h"
 #include "framework/monitor/coverage.h"
@@ -277,6 +278,7 @@ void check_on_miss() {
 }
 
 Status check() {
+  const NoCancel no_cancel;
   Status result = success();
   for (const Started& monitor : *started) {
     const Status status = monitor.ops->check != nullptr ? Status(monitor.ops->check(monitor.context)) : success();

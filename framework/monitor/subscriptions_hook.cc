@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "framework/monitor/subscriptions_hook.h"
 
+#include "base/core/deferred_hook.h"
 #include "base/core/gate.h"
 #include "base/core/hook_scope.h"
 #include "framework/monitor/coverage.h"
@@ -28,9 +29,9 @@ void Subscriptions::deliver_hook(uintptr_t base, size_t length) {
   leave_hook(side);
 }
 
-void report_hook(uintptr_t base, size_t length) {
-  if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
-  if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
+namespace {
+
+void deliver_report_hook(void*, uintptr_t base, size_t length) {
   {
     const HookScope scope;
     coverage.forget_hook(Span::of(base, length));  // first: who is told to try again looks at the mapping again
@@ -38,6 +39,15 @@ void report_hook(uintptr_t base, size_t length) {
   }
   const ForeignScope theirs;  // E3: the one exception; what they may do there is theirs to know
   foreign_subscriptions.deliver_hook(base, length);
+}
+
+}  // namespace
+
+void report_hook(uintptr_t base, size_t length) {
+  if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
+  if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
+  const deferred::Deferral deferral = deferred::defer_hook(deliver_report_hook, nullptr, base, length);
+  if (deferral == deferred::Deferral::none) deliver_report_hook(nullptr, base, length);
 }
 
 }  // namespace pinrail::monitor

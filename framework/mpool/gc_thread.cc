@@ -15,6 +15,7 @@
 
 #include "base/core/forever.h"
 #include "base/core/lock.h"
+#include "base/core/on_unwind.h"
 #include "base/core/set_aside.h"
 #include "base/core/thread.h"
 
@@ -71,7 +72,9 @@ bool drain_all(uint64_t round) {
   if (thread == nullptr) return true;  // no memory just now
   bool is_left = false;
   while (Member* member = begin_next(round)) {
+    OnUnwind unwound(end_this);
     if (member->drain(member->arg, thread) != 0) is_left = true;
+    unwound.disarm();
     end_this();
   }
   return is_left;

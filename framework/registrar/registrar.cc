@@ -2,12 +2,16 @@
 // The calls: checked on the way in and on the way out.
 #include "framework/registrar/registrar.h"
 
+#include <cxxabi.h>
+
 #include <cinttypes>
 #include <cstdio>
 #include <initializer_list>
 
+#include "base/core/call_scope.h"
 #include "base/core/guarded.h"
 #include "base/core/hook_scope.h"
+#include "base/core/on_unwind.h"
 #include "base/core/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/registrar/fork_marks.h"
@@ -44,6 +48,7 @@ class Turn {
   pinrail_bound_registrar_t* const bound_;
   pinrail_thread_t* const thread_;
   bool holds_ = false;
+  const deferred::CallerScope caller_;
 };
 
 bool is_known(pinrail_status_t status) { return status <= PINRAIL_SUCCESS && status >= PINRAIL_ERR_VERSION; }
@@ -61,32 +66,39 @@ Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
   return PINRAIL_ERR_ERROR;
 }
 
-// An embedder's function may be C++ and throw.
-Status call_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
-                     pinrail_registration_t* reg) {
+// An embedder's function may be C++ and throw; its thread may end inside it, and that is passed on (C4).
+template <typename Function>
+Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
   try {
-    return bound->table.register_mem(bound->table.context, request, reg);
+    return function();
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     return bad_answer(bound, "an exception");
   }
 }
 
+Status call_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
+                     pinrail_registration_t* reg) {
+  return answer_of(bound, [&] { return bound->table.register_mem(bound->table.context, request, reg); });
+}
+
 Status call_deregister(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  try {
-    return bound->table.deregister_mem(bound->table.context, reg, reason);
-  } catch (...) {
-    return bad_answer(bound, "an exception");
-  }
+  return answer_of(bound, [&] { return bound->table.deregister_mem(bound->table.context, reg, reason); });
 }
 
 Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
   if (bound->table.tail_init == nullptr || bound->table.tail_size == 0) return success();
-  return bound->table.tail_init(bound->table.context, arena::tail_of(reg));
+  return answer_of(bound, [&] { return bound->table.tail_init(bound->table.context, arena::tail_of(reg)); });
 }
 
 void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
   if (bound->table.tail_fini == nullptr || bound->table.tail_size == 0) return;
-  bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
+  const Status finished = answer_of(bound, [&] {
+    bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
+    return success();
+  });
+  finished.ignore();  // reported; the tail serves another registration either way
 }
 
 // What a registrar may not touch. Put right again where it did: others read these fields while the call runs, so
@@ -124,7 +136,9 @@ Status mark_and_ask(pinrail_bound_registrar_t* bound, const pinrail_register_req
   const Span span = Span::of(request->addr, request->length);
   Status status = fork_marks::mark(span);
   if (!status.ok()) return status;
+  OnUnwind unwound([&] { fork_marks::unmark(span, false); });
   status = ask(bound, request, reg);
+  unwound.disarm();
   if (!status.ok()) fork_marks::unmark(span, false);
   return status;
 }
@@ -146,7 +160,9 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
   Turn turn(bound, thread);
   status = init_tail(bound, reg);
   if (!status.ok()) return status.code();
+  OnUnwind unwound([&] { finish_tail(bound, reg); });
   status = mark_and_ask(bound, request, reg);
+  unwound.disarm();
   if (!status.ok()) finish_tail(bound, reg);
   return status.code();
 }
@@ -154,7 +170,9 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
 pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                                 pinrail_reason_t reason) {
   Turn turn(bound, thread);
+  OnUnwind unwound([&] { forget(bound, reg, reason); });
   const Status status = call_deregister(bound, reg, reason);
+  unwound.disarm();
   forget(bound, reg, reason);
   if (status.ok()) return PINRAIL_SUCCESS;
   char base[32], length[32];
@@ -174,12 +192,8 @@ void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pin
 pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
   if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
   Turn turn(bound, thread);
-  try {
-    const pinrail_status_t status = bound->table.restart(bound->table.context);
-    return is_known(status) ? status : bad_answer(bound, "a status that does not exist").code();
-  } catch (...) {
-    return bad_answer(bound, "an exception").code();
-  }
+  const Status status = answer_of(bound, [&] { return Status(bound->table.restart(bound->table.context)); });
+  return is_known(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
 }
 
 }  // namespace pinrail::registrar

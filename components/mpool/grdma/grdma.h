@@ -45,11 +45,22 @@ struct Area {
   uint32_t lru_place;  // guarded by the cache lock
   uint8_t reason;      // pinrail_reason_t; relaxed atomic
   bool is_ready;       // stands in ready_, guarded by the cache lock
+  bool is_uncached;    // it is an UncachedArea, linked; of who has the registration
 };
+// Of one that was never in the index and is counted in its word: so that an event reaches it.
+struct UncachedArea : Area {
+  pinrail_registration_t* previous_uncached;  // guarded by the pending lock
+  pinrail_registration_t* next_uncached;
+};
+static_assert(sizeof(UncachedArea) <= arena::area_bytes(PINRAIL_COUNTING_SHARED), "it fits");
 static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it fits");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
+
+inline UncachedArea& uncached_area_of(pinrail_registration_t* reg) {
+  return *static_cast<UncachedArea*>(arena::area_of(reg));
+}
 
 // Soon both of its lines are changed: together, they are waited for but once.
 inline void fetch(const pinrail_registration_t* reg) {
@@ -138,6 +149,8 @@ struct Pending {
   uint32_t traits = 0;
   uint64_t ticket = 0;  // 0: nobody waits for it
   bool raced = false;
+  bool is_counted = false;   // as a miss
+  bool is_uncached = false;  // its registration will not be in the index
   Pending* next = nullptr;
 };
 
@@ -154,6 +167,9 @@ enum class Published : uint8_t {
   indexed,  // in the index, with its maker's reference
   alone     // another one covers it by now: dead, but its maker holds it
 };
+
+// Whether room may be made at the device, at the cost of what is idle.
+enum class Room : uint8_t { as_it_is, made };
 
 // Whether the device still has what it was told.
 enum class Device : uint8_t { knows, forgot };
@@ -218,7 +234,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
                                                        uint64_t how, pinrail_handle_t* handle_out);
   Status register_known(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                         pinrail_registration_t** reg_out);
-  Status register_uncached(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  Status register_uncached(pinrail_thread_t* thread, const Request& request, Pending* own,
+                           pinrail_registration_t** reg_out);
+  Status register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                           pinrail_registration_t** reg_out);
   Status register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
@@ -235,17 +253,21 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Pending* covering_pending(const Pending& own) const REQUIRES(pending_mutex_);
   bool is_pending(uint64_t ticket) const REQUIRES(pending_mutex_);
   void unlink_pending(Pending* own) REQUIRES(pending_mutex_);
+  void link_uncached(pinrail_registration_t* reg);
+  void unlink_uncached(pinrail_registration_t* reg);
 
   // grdma_device.cc
   uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
-  Status tell_device(pinrail_thread_t* thread, const Request& request, uint32_t rights, pinrail_counting_t counting,
+  Status tell_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
                      pinrail_registration_t** reg_out);
-  Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  Status tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg);
-  Status ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                       pinrail_registration_t* reg);
+  Status admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
+  Status tell_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room);
+  Status tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
+                         Room room);
+  Status ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request, pinrail_registration_t* reg,
+                       Room room);
   bool make_room(pinrail_thread_t* thread);
   Status nothing_idle(const pinrail_registration_t* own);
   void say_limit(const pinrail_registration_t* reg);
@@ -264,6 +286,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool evict_one(pinrail_thread_t* thread);
   static void leave_device(pinrail_thread_t* thread, const Victim& victim);
   static void end(pinrail_registration_t* reg, Pool* owner);
+  static void dismiss_and_end(pinrail_registration_t* reg, Pool* owner);
+  void forget_admission(pinrail_registration_t* reg, const Status& status, const Victim& victim);
   void empty(pinrail_thread_t* thread);
   bool confirm_held(pinrail_registration_t* reg, uint64_t generation);
   // The rest under the cache lock.
@@ -273,6 +297,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   pinrail_registration_t* next_ready();
   void unlink(pinrail_registration_t* reg);
   void unlist(pinrail_registration_t* reg);
+  template <typename IsEnough>
+  bool add_idle(IsEnough&& is_enough) const;
 
   // grdma_gc.cc
   // What one miss gives back at most: an event may kill ten thousands, and one call shall not wait for all of them.
@@ -283,6 +309,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   size_t drain_once(pinrail_thread_t* thread, size_t most);
   size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most);
   void put_rest_back(pinrail_registration_t* rest);
+  void put_batch_back(pinrail_registration_t** regs, size_t count);
   size_t give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
                         size_t count, uint64_t undone);
   bool put_in_limbo(pinrail_registration_t* reg, uint64_t undone);
@@ -380,12 +407,15 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // Calls into other pools of the cache that drain this one's gc list.
   std::atomic<uint64_t> visitors_{0};
 
-  mutable Mutex pending_mutex_{LockRank::pending};
+  mutable HookMutex pending_mutex_{LockRank::pending, HookLocks::of(host_)};
   Condition pending_done_;
   // Changed under the lock, but that who finds nobody enters without. seq_cst, but for who leaves: a hook that finds
   // none without the lock came before whoever is entered next looks at the mapping and at the index, or behind the
   // insert of who was here.
   std::atomic<Pending*> pending_{nullptr};
+  // Held, and never in the index: events tell their last drop why (R12). Changed under the lock; hooks that find none
+  // without it came before who is linked next calls the device.
+  std::atomic<pinrail_registration_t*> uncached_{nullptr};
   uint64_t tickets_ GUARDED_BY(pending_mutex_) = 0;
   size_t waiters_ GUARDED_BY(pending_mutex_) = 0;  // for another's registration
 
@@ -397,9 +427,35 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   std::atomic<uint64_t> limbo_undone_{
       kNoLimbo};  // thread->undone before the oldest sum of what is in limbo_; under the cache lock
 
+  std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
   HitCounts hits_;
 };
+
+// Calls is_enough(reg) for what seems idle, dead or not, until it says true; whether it did. Under the cache lock. What
+// is known to be idle comes first; the rest is summed as it stands, so that hits are not disturbed.
+template <typename IsEnough>
+bool Pool::add_idle(IsEnough&& is_enough) const {
+  for (size_t i = ready_next_; i != ready_end_; ++i) {
+    if (is_enough(ready_[i])) return true;
+  }
+  for (pinrail_registration_t* reg = all_.first; reg != nullptr;) {
+    pinrail_registration_t* batch[kBatch];
+    int64_t references[kBatch];
+    size_t count = 0;
+    for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
+      const bool pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
+      if (!pending && !area_of(reg).is_ready) batch[count++] = reg;
+    }
+    if (count == 0) break;
+    host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return false;
+    for (size_t i = 0; i < count; ++i) {
+      if (references[i] <= 0 && is_enough(batch[i])) return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace pinrail::grdma
 

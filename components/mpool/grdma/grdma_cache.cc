@@ -27,6 +27,26 @@ bool Cache::has_room_for(uint64_t bytes) const {
   return usage_.bytes <= limits_.bytes - bytes && usage_.count < limits_.count;
 }
 
+// R7: whether there were room if everything were gone that seems idle. Where any one victim is enough, nothing needs to
+// be counted: without an idle one nothing is evicted either.
+bool Cache::could_fit(const Pool* asker, uint64_t bytes) const {
+  const uint64_t most = limits_.bytes - bytes;
+  const uint64_t wanted = usage_.bytes > most ? usage_.bytes - most : 0;
+  const uint64_t wanted_count = usage_.count < limits_.count ? 0 : usage_.count - limits_.count + 1;
+  if (wanted <= smallest_ && wanted_count <= 1) return true;
+  uint64_t idle = 0, idle_count = 0;
+  for (const Pool* pool : pools_) {
+    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
+    const bool enough = pool->add_idle([&](const pinrail_registration_t* reg) {
+      idle += reg->length;
+      ++idle_count;
+      return idle >= wanted && idle_count >= wanted_count;
+    });
+    if (enough) return true;
+  }
+  return false;
+}
+
 // Whether the victim's place in the budget is enough, and nothing of it is left over: others would use that before the
 // device has forgotten the victim.
 bool Cache::has_room_instead_of(const Victim& victim, uint64_t bytes) const {
@@ -49,12 +69,16 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   if (!has_room_for(reg->length)) {
+    admission->possible = admission->possible || could_fit(pool, reg->length);
+    admission->impossible = !admission->possible;
+    if (admission->impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
     if (victim->reg == nullptr || !has_room_instead_of(*victim, reg->length)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     dismiss_locked(victim->owner, victim->reg);
   }
   usage_.bytes += reg->length;
   usage_.count += 1;
+  smallest_ = std::min<uint64_t>(smallest_, reg->length);
   usage_.peak_bytes = std::max(usage_.peak_bytes, usage_.bytes);
   link(pool, admission->reg);
   return success();

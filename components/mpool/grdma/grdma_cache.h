@@ -41,7 +41,9 @@ struct Victim {
 // One registration on its way in.
 struct Admission {
   pinrail_registration_t* reg;
-  bool counted = false;  // as a miss
+  bool counted = false;     // as a miss
+  bool possible = false;    // evicting would make enough room, as far as that could be seen
+  bool impossible = false;  // it would not: nothing is to be evicted for it (R7)
 };
 
 class Cache {
@@ -96,6 +98,7 @@ class Cache {
 
  private:
   bool has_room_for(uint64_t bytes) const REQUIRES(mutex);
+  bool could_fit(const Pool* asker, uint64_t bytes) const REQUIRES(mutex);
   bool has_room_instead_of(const Victim& victim, uint64_t bytes) const REQUIRES(mutex);
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
@@ -105,7 +108,8 @@ class Cache {
 
   const Limits limits_;
   Usage usage_ GUARDED_BY(mutex);
-  size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
+  uint64_t smallest_ GUARDED_BY(mutex) = UINT64_MAX;  // length of what was ever admitted
+  size_t waiters_ GUARDED_BY(mutex) = 0;              // for a release
   std::vector<Pool*> pools_ GUARDED_BY(mutex);
 };
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma.h"
 #include "framework/registrar/request.h"
 
@@ -42,7 +43,7 @@ uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
 }
 
 // A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
-Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint32_t rights, pinrail_counting_t counting,
+Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
                          pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
@@ -50,60 +51,89 @@ Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, uint3
   if (!allocated.ok()) return allocated;
   reg->base = reinterpret_cast<void*>(request.span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
   reg->length = request.span.length();
-  reg->rights = rights;
+  reg->rights = own->rights;
   reg->traits = request.traits();
   reg->flags = request.flags();
   reg->pool = config_.pool;
   area_of(reg).owner = this;
   if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
+  if (own->is_uncached) link_uncached(reg);
 
-  Status status = admit(thread, reg);
-  if (!status.ok()) {
+  const auto forget = [&] {
+    unlink_uncached(reg);
     host_->registration_free(host_, reg);
-    return status;
-  }
-  status = call_registrar(thread, reg);
-  const bool only_resources = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  if (!status.ok() && !only_resources && rights != request.rights()) {
-    reg->rights = request.rights();
-    status = call_registrar(thread, reg);
-  }
+  };
+  OnUnwind unwound(forget);
+  Status status = admit(thread, own, reg);
+  if (status.ok()) status = tell_admitted(thread, request, reg);
+  unwound.disarm();
   if (!status.ok()) {
-    cache_->dismiss(this, reg);
-    host_->registration_free(host_, reg);
+    forget();
     return status;
   }
   *reg_out = reg;
   return success();
 }
 
+// If the device does not take it, it is dismissed. R4: for wider rights than were asked for, nothing is evicted.
+Status Pool::tell_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  OnUnwind unwound([&] { cache_->dismiss(this, reg); });
+  const bool is_wider = reg->rights != request.rights();
+  Status status = call_registrar(thread, reg, is_wider ? Room::as_it_is : Room::made);
+  if (!status.ok() && is_wider) {
+    reg->rights = request.rights();
+    status = call_registrar(thread, reg, Room::made);
+  }
+  unwound.disarm();
+  if (!status.ok()) cache_->dismiss(this, reg);
+  return status;
+}
+
 // Within the limits, if need be at the cost of idle ones (R8).
-Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  Admission admission{reg};
+Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
+  Admission admission{reg, own->is_counted};
+  own->is_counted = true;  // a call that races is tried again, and is one miss
   Victim victim;
   for (;;) {
     const Victim gone = victim;
     const Status status = cache_->admit(thread, this, &admission, &victim);
+    OnUnwind unwound([&] { forget_admission(reg, status, victim); });
     if (gone.reg != nullptr) end(gone.reg, gone.owner);
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say_limit(reg);
     if (victim.reg != nullptr) {
       leave_device(thread, victim);
       if (status.ok()) end(victim.reg, victim.owner);
+      if (status.ok()) victim = {};
       if (settings_.empty_cache) empty(thread);
     }
-    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
-    if (victim.reg == nullptr && !make_room(thread)) return nothing_idle(reg);
+    if (admission.impossible) {
+      unwound.disarm();
+      return nothing_idle(reg);
+    }
+    const bool is_over = !status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+    const bool is_hopeless = !is_over && victim.reg == nullptr && !make_room(thread);
+    unwound.disarm();
+    if (is_over) return status;
+    if (is_hopeless) return nothing_idle(reg);
   }
 }
 
-Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+// The thread ends inside the registrar, or it threw, after an admission had come to that.
+void Pool::forget_admission(pinrail_registration_t* reg, const Status& status, const Victim& victim) {
+  if (victim.reg != nullptr && !status.ok()) cache_->dismiss(victim.owner, victim.reg);
+  if (victim.reg != nullptr) end(victim.reg, victim.owner);
+  if (status.ok()) cache_->dismiss(this, reg);
+}
+
+Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
   pinrail_register_request_t request = device_request(reg);
-  return knows_gpu_ != nullptr ? tell_gpu_memory(thread, &request, reg) : ask_registrar(thread, request, reg);
+  return knows_gpu_ != nullptr ? tell_gpu_memory(thread, &request, reg, room)
+                               : ask_registrar(thread, request, reg, room);
 }
 
 // By dmabuf; where driver or device have none, as if it were host memory: a kernel with peer memory takes that.
-Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request,
-                             pinrail_registration_t* reg) {
+Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
+                             Room room) {
   const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
   Status status = PINRAIL_ERR_NOT_SUPPORTED;
   if (takes_dmabuf && knows_gpu_->export_dmabuf != nullptr) {
@@ -111,22 +141,24 @@ Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_
                                        &request->fd_offset);
     if (status.ok()) {
       request->kind = PINRAIL_KIND_DMABUF;
-      status = ask_registrar(thread, *request, reg);
+      OnUnwind unwound([request] { close(request->fd); });
+      status = ask_registrar(thread, *request, reg, room);
+      unwound.disarm();
       close(request->fd);
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
   *request = device_request(reg);
-  const Status as_host = ask_registrar(thread, *request, reg);
+  const Status as_host = ask_registrar(thread, *request, reg, room);
   return as_host.ok() ? as_host : status;
 }
 
-// Asks the device until it agrees or nothing is left to evict (R7).
+// Asks the device; if room may be made, until it agrees or nothing is left to evict (R7).
 Status Pool::ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                           pinrail_registration_t* reg) {
+                           pinrail_registration_t* reg, Room room) {
   for (;;) {
     const Status status = host_->registrar_register(config_.registrar, thread, &request, reg);
-    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return status;
+    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
     if (!make_room(thread)) return nothing_idle(reg);
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   }
@@ -154,6 +186,8 @@ void Pool::say_limit(const pinrail_registration_t* reg) {
   const Limits& limits = cache_->limits();
   const bool by_bytes = reg->length > limits.bytes;
   if (!by_bytes && limits.count != 0) return;
+  // Once for each limit, whatever the sizes are.
+  if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
   guarded([&] {
     const char* name = by_bytes ? "mpool_grdma_size_limit" : "mpool_grdma_count_limit";
     const std::string limit = std::to_string(by_bytes ? limits.bytes : limits.count);
@@ -169,9 +203,15 @@ void Pool::say_limit(const pinrail_registration_t* reg) {
 
 // The device forgets it, and then we do.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  OnUnwind unwound([&] { dismiss_and_end(reg, this); });
   tell_device_off(thread, reg, reason);
-  cache_->dismiss(this, reg);
-  end(reg, this);
+  unwound.disarm();
+  dismiss_and_end(reg, this);
+}
+
+void Pool::dismiss_and_end(pinrail_registration_t* reg, Pool* owner) {
+  owner->cache_->dismiss(owner, reg);
+  end(reg, owner);
 }
 
 // What was dismissed.
@@ -183,6 +223,7 @@ void Pool::end(pinrail_registration_t* reg, Pool* owner) {
 
 void Pool::tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                            Device device) {
+  unlink_uncached(reg);
   // An event that came since overrides: the memory is somebody else's (R12). relaxed: ordered by the state word.
   const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
   if (event == PINRAIL_REASON_INVALIDATED) reason = event;

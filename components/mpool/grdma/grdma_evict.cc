@@ -3,6 +3,7 @@
 //
 // Whether a registration is idle is not known, it has to be found out: seal some of the oldest, sum them, keep those
 // that are idle sealed and ready, and unseal the others. A hit breaks the seal, and then the evictor finds it broken.
+#include "base/core/on_unwind.h"
 #include "base/core/starts.h"
 #include "components/mpool/grdma/grdma.h"
 
@@ -11,9 +12,10 @@ namespace pinrail::grdma {
 bool Pool::evict_one(pinrail_thread_t* thread) {
   const Victim victim = cache_->claim_victim(this);
   if (victim.reg == nullptr) return false;
+  OnUnwind unwound([&] { dismiss_and_end(victim.reg, victim.owner); });
   leave_device(thread, victim);
-  cache_->dismiss(victim.owner, victim.reg);
-  end(victim.reg, victim.owner);
+  unwound.disarm();
+  dismiss_and_end(victim.reg, victim.owner);
   return true;
 }
 

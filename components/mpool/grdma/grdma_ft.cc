@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // F2: a checkpoint finds nothing idle at the device, and after a restart nothing of the past life is given to it.
+#include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
@@ -34,9 +35,10 @@ void Pool::release_idle(pinrail_thread_t* thread) {
   epoch::move_on(host_->epoch);
   const uint64_t now = cache_->epoch();
   for (Victim victim = cache_->claim_of(this, now); victim.reg != nullptr; victim = cache_->claim_of(this, now)) {
+    OnUnwind unwound([&] { dismiss_and_end(victim.reg, this); });
     leave_device(thread, victim);
-    cache_->dismiss(this, victim.reg);
-    end(victim.reg, this);
+    unwound.disarm();
+    dismiss_and_end(victim.reg, this);
   }
   settle(thread, kPatience);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Deferred deregistration, API context only: what events killed goes back to the device, once nobody holds it.
+#include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
@@ -8,10 +9,12 @@ namespace pinrail::grdma {
 size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
   if (!has_dead(thread)) return 0;
   draining_.fetch_add(1, std::memory_order_relaxed);
+  OnUnwind unwound([this] { draining_.fetch_sub(1, std::memory_order_release); });
   size_t given_back = is_misjudged(thread) ? look_at_limbo(thread) : 0;
   given_back += drain_once(thread, most);
   // relaxed: the bound of the gc list need not be exact.
   if (gc_bytes_.load(std::memory_order_relaxed) <= settings_.gc_limit) gc_due_.store(false, std::memory_order_relaxed);
+  unwound.disarm();
   draining_.fetch_sub(1, std::memory_order_release);  // pairs with the acquire load in destroy()
   return given_back;
 }
@@ -26,7 +29,11 @@ size_t Pool::drain_once(pinrail_thread_t* thread, size_t most) {
   }
   // acquire: pairs with the release push in die_hook().
   if (dead == nullptr) dead = gc_list_.exchange(nullptr, std::memory_order_acquire);
+  OnUnwind unwound([&] {
+    if (dead != nullptr) put_rest_back(dead);
+  });
   const size_t given_back = sum_some(thread, &dead, most);
+  unwound.disarm();
   if (dead != nullptr) put_rest_back(dead);
   return given_back;
 }
@@ -70,14 +77,29 @@ void Pool::put_rest_back(pinrail_registration_t* rest) {
 // undone: of before the sum.
 size_t Pool::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
                             size_t count, uint64_t undone) {
-  size_t given_back = 0;
-  for (size_t i = 0; i < count; ++i) {
+  size_t given_back = 0, i = 0;
+  OnUnwind unwound([&] { put_batch_back(regs + i + 1, count - i - 1); });
+  for (; i < count; ++i) {
     if (references[i] > 0 && !put_in_limbo(regs[i], undone)) continue;
     if (references[i] <= 0) references::forgive(regs[i], references[i]);
     give_back_dropped(thread, regs[i]);
     ++given_back;
   }
+  unwound.disarm();
   return given_back;
+}
+
+// The thread ends inside the registrar: whoever drains next sums them again.
+void Pool::put_batch_back(pinrail_registration_t** regs, size_t count) {
+  if (count == 0) return;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) {
+    area_of(regs[i]).gc_next = i + 1 < count ? regs[i + 1] : nullptr;
+    bytes += regs[i]->length;
+  }
+  gc_bytes_.fetch_add(bytes, std::memory_order_relaxed);  // relaxed: a bound, not exact
+  gc_count_.fetch_add(count, std::memory_order_relaxed);  // as above
+  put_rest_back(regs[0]);
 }
 
 // Nobody holds it, and it is the caller's.
@@ -119,7 +141,16 @@ size_t Pool::look_at_limbo(pinrail_thread_t* thread) {
       }
       more = limbo_.places[List::looking] != nullptr;
     }
-    for (size_t i = 0; i < idle; ++i) give_back_dropped(thread, batch[i]);
+    size_t i = 0;
+    OnUnwind unwound([&] {
+      {
+        Guard guard(cache_->mutex);
+        limbo_.places[List::looking] = nullptr;
+      }
+      put_batch_back(batch + i + 1, idle - i - 1);
+    });
+    for (; i < idle; ++i) give_back_dropped(thread, batch[i]);
+    unwound.disarm();
     given_back += idle;
   }
   return given_back;
@@ -130,11 +161,17 @@ size_t Pool::drain_all(pinrail_thread_t* thread) {
   constexpr size_t kPools = 64;
   Pool* pools[kPools];
   const size_t count = cache_->reachable_pools(this, pools, kPools);
-  size_t given_back = 0;
-  for (size_t i = 0; i < count; ++i) {
+  size_t given_back = 0, i = 0;
+  // release: pairs with the acquire load in destroy().
+  const auto leave_one = [&] { pools[i++]->visitors_.fetch_sub(1, std::memory_order_release); };
+  OnUnwind unwound([&] {
+    while (i < count) leave_one();
+  });
+  while (i < count) {
     given_back += pools[i]->drain_own(thread, kSome);
-    pools[i]->visitors_.fetch_sub(1, std::memory_order_release);  // pairs with the acquire load in destroy()
+    leave_one();
   }
+  unwound.disarm();
   return given_back;
 }
 

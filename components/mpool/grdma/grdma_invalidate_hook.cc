@@ -64,8 +64,13 @@ void Pool::invalidated_hook(void* pool, pinrail_registration_t* const* regs, siz
 // First those under way are marked, then the index is searched: publish() checks the mark and inserts under the same
 // lock, so that each registration is caught by the one or by the other. The caller has come through a full barrier.
 void Pool::invalidate_range_hook(const Span& span) {
-  if (pending_.load() != nullptr) {
+  if (pending_.load() != nullptr || uncached_.load() != nullptr) {
     Guard guard(pending_mutex_);
+    for (pinrail_registration_t* reg = uncached_.load(); reg != nullptr; reg = uncached_area_of(reg).next_uncached) {
+      // relaxed: ordered by the lock
+      if (span_of(reg).overlaps(span))
+        __atomic_store_n(&area_of(reg).reason, PINRAIL_REASON_INVALIDATED, __ATOMIC_RELAXED);
+    }
     for (Pending* other = pending_.load(); other != nullptr; other = other->next) {
       if (other->span.overlaps(span)) other->raced = true;
     }

@@ -109,6 +109,29 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
   return is_in ? Published::indexed : Published::alone;
 }
 
+void Pool::link_uncached(pinrail_registration_t* reg) {
+  UncachedArea& area = uncached_area_of(reg);
+  area.is_uncached = true;
+  Guard guard(pending_mutex_);
+  area.previous_uncached = nullptr;
+  area.next_uncached = uncached_.load();
+  if (area.next_uncached != nullptr) uncached_area_of(area.next_uncached).previous_uncached = reg;
+  uncached_.store(reg);
+}
+
+void Pool::unlink_uncached(pinrail_registration_t* reg) {
+  UncachedArea& area = uncached_area_of(reg);
+  if (!area.is_uncached) return;
+  area.is_uncached = false;
+  Guard guard(pending_mutex_);
+  if (area.next_uncached != nullptr) uncached_area_of(area.next_uncached).previous_uncached = area.previous_uncached;
+  if (area.previous_uncached != nullptr) {
+    uncached_area_of(area.previous_uncached).next_uncached = area.next_uncached;
+  } else {
+    uncached_.store(area.next_uncached);
+  }
+}
+
 void Pool::leave(Pending* own) {
   Guard guard(pending_mutex_);
   leave_locked(own);

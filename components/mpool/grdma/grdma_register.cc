@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: a hit, or a miss -> registrar -> index.
+#include "base/core/on_unwind.h"
 #include "base/core/starts.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
@@ -8,6 +9,11 @@ namespace {
 
 // R13: a range that goes away while it is being registered is tried again this often.
 constexpr int kRetriesAfterRace = 3;
+
+// A persistent registration goes with its last reference; what is cached does not.
+bool is_what_was_asked_for(const Request& request, const pinrail_registration_t* reg) {
+  return !request.has(PINRAIL_FLAG_PERSISTENT) || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0;
+}
 
 }  // namespace
 
@@ -36,11 +42,12 @@ inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, 
 pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                                       uint64_t how, pinrail_handle_t* handle_out) {
   auto* pool = static_cast<Pool*>(pool_pointer);
-  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
+  // One that is cached but not persistent is no answer to who wants a pin of his own.
+  constexpr uint64_t kNoHit = uint64_t{PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT} << PINRAIL_HOW_FLAGS_SHIFT;
   Span span = Span::of(addr, length);
   if (!round_out(&span, pool->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   // relaxed: a hint; the gc list itself is taken with an acquire.
-  const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kBypass) == 0;
+  const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kNoHit) == 0;
   // What the C face looks at before it asks.
   const bool seen = pool->lends_starts() && thread->index < HitCounts::kAlone && how >> PINRAIL_HOW_FLAGS_SHIFT == 0;
   if (usual && pool->hit(thread, span, how, handle_out, seen ? Starts::seen : Starts::unseen)) return PINRAIL_SUCCESS;
@@ -63,7 +70,8 @@ Status Pool::register_known(pinrail_thread_t* thread, const Request& request, bo
                             pinrail_registration_t** reg_out) {
   pinrail_handle_t handle{};
   drain_if_due(thread);
-  *is_hit_out = !request.has(PINRAIL_FLAG_CACHE_BYPASS) && hit(thread, request.span, request.how, &handle);
+  *is_hit_out = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0 &&
+                hit(thread, request.span, request.how, &handle);
   if (!*is_hit_out) return miss(thread, request, reg_out);
   *reg_out = handle.reg;
   return success();
@@ -97,30 +105,51 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
 }
 
 Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  if (request.span.base == 0) return PINRAIL_ERR_BAD_PARAM;  // rounded out; before anything is evicted for it
   const size_t max_length = limits_of_registrar_.max_length;
   if (max_length != 0 && request.span.length() > max_length) return PINRAIL_ERR_NOT_SUPPORTED;
   drain_if_many(thread);
   // A thread that is inside its own registrar call would wait for itself: it gets one of its own (R5).
   if (request.has(PINRAIL_FLAG_CACHE_BYPASS) || thread->in_registrar != 0) {
-    return register_uncached(thread, request, reg_out);
+    return register_own(thread, request, reg_out);
   }
   Pending own;
+  *reg_out = nullptr;
   const Entered entered = enter(thread, request, &own, reg_out);
+  if (entered == Entered::found && !is_what_was_asked_for(request, *reg_out)) {
+    Status(deregister_entry(this, thread, {*reg_out, generation_of(*reg_out)})).ignore();
+    return register_own(thread, request, reg_out);
+  }
   if (entered == Entered::found) {
     hits_.add(thread);
     return success();
   }
   Status status = success();
+  // Waiters and hooks look at `own`. The reference is nobody's if the caller does not get it.
+  OnUnwind unwound([&] {
+    leave(&own);
+    if (*reg_out != nullptr) Status(deregister_entry(this, thread, {*reg_out, generation_of(*reg_out)})).ignore();
+  });
   if (entered == Entered::needs_memory) status = rcache_.ops->prepare(rcache_.module, 1);
   if (status.ok()) status = register_indexed(thread, request, &own, reg_out);
   if (!status.ok()) leave(&own);
   drain_if_many(thread);  // also what the new one displaced
+  unwound.disarm();
   return status;
 }
 
-Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+// Of the caller alone, and entered nowhere.
+Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  Pending own;
+  own.rights = request.rights();
+  return register_uncached(thread, request, &own, reg_out);
+}
+
+Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request, Pending* own,
+                               pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  const Status status = tell_device(thread, request, request.rights(), PINRAIL_COUNTING_SHARED, &reg);
+  own->is_uncached = true;
+  const Status status = tell_device(thread, request, own, PINRAIL_COUNTING_SHARED, &reg);
   if (!status.ok()) return status;
   state::set(reg, state::kDead, 1);
   *reg_out = reg;
@@ -131,7 +160,8 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
 Status Pool::register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
                                 pinrail_registration_t** reg_out) {
   rcache_.ops->cancel(rcache_.module);
-  const Status status = register_uncached(thread, request, reg_out);
+  own->rights = request.rights();
+  const Status status = register_uncached(thread, request, own, reg_out);
   if (!status.ok()) return status;
   uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   leave(own);
@@ -159,7 +189,9 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
   const bool kept = is_kept(request.flags());
   if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
-  const Status status = tell_device(thread, request, own->rights, counting, &reg);
+  OnUnwind unwound([&] { rcache_.ops->cancel(rcache_.module); });
+  const Status status = tell_device(thread, request, own, counting, &reg);
+  unwound.disarm();
   if (!status.ok()) {
     rcache_.ops->cancel(rcache_.module);
     return status;

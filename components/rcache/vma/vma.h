@@ -45,7 +45,8 @@ struct Query {
 class Index {
  public:
   // chunks, epoch: as the host lends them (component.h).
-  Index(bool exact, char* const* chunks, const uint64_t* epoch) : starts_(chunks, epoch), exact_(exact) {}
+  Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {})
+      : starts_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
 
   Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                uint32_t* rights_out);
@@ -111,7 +112,7 @@ class Index {
     Turn& operator=(const Turn&) = delete;
 
    private:
-    Mutex& mutex_;
+    HookMutex& mutex_;
   };
   void let_others_in_hook() REQUIRES(mutex_);
   // What begin() or prepare() announced is used up when the insert is over (P1 of vma_pool.h).
@@ -141,7 +142,7 @@ class Index {
   bool is_clear_hook(const Span& span) const;
 
   mutable std::atomic<uint32_t> waiters_{0};
-  mutable Mutex mutex_{LockRank::index};
+  mutable HookMutex mutex_;
   std::atomic<bool> has_room_for_starts_{true};
   NodePool pool_;  // changed under the index lock, but for reservations
   size_t count_ GUARDED_BY(mutex_) = 0;
@@ -149,7 +150,8 @@ class Index {
 
 // One index and where it speaks.
 struct Module {
-  Module(const pinrail_host_t* where, bool exact) : host(where), index(exact, where->chunks, where->epoch) {}
+  Module(const pinrail_host_t* where, bool exact)
+      : host(where), index(exact, where->chunks, where->epoch, HookLocks::of(where)) {}
   const pinrail_host_t* host;
   Index index;
 };

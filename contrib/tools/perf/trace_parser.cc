@@ -79,6 +79,7 @@ Result TraceParser::header(std::string_view text) {
   text.remove_prefix(1);
   const std::string_view key = next_field(&text);
   if (key == "records:" && !take(&text, 10, &announced_)) return malformed("'# records:' names no number");
+  if (key == "records:" && announced_ > kMostRecords) return malformed("'# records:' names more than a trace may have");
   const size_t start = text.find_first_not_of(' ');
   if (key == "program:" && start != std::string_view::npos) trace_.program = text.substr(start);
   return Result::good();

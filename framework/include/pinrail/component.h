@@ -133,6 +133,15 @@ typedef struct pinrail_thread {
   void (*fold)(const struct pinrail_thread *thread, const pinrail_registration_t *reg);
 } pinrail_thread_t;
 
+/**
+ * Of one thread: the locks that hooks take and that it holds or waits for, and the memory events that signal handlers
+ * have left for it meanwhile.
+ */
+typedef struct pinrail_hook_depth {
+  uint32_t depth;
+  uint32_t waiting;
+} pinrail_hook_depth_t;
+
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */
 
 enum {
@@ -545,6 +554,15 @@ struct pinrail_host {
   int (*settle_dead)(const pinrail_host_t *host, pinrail_handle_t handle, pinrail_dead_t what);
   /** Whether new registrations may be counted per thread: 0 once a barrier has failed. */
   int (*counts_per_thread)(const pinrail_host_t *host);
+
+  /**
+   * For locks that hooks take. A signal handler may unmap memory on a thread that holds such a lock, and its hook must not
+   * wait for it. So a component raises the calling thread's depth before it asks for the lock, and lowers it after it has
+   * released it; what was waiting when the depth has come to 0 it has delivered. Both in any context. See
+   * base/core/lock.h.
+   */
+  pinrail_hook_depth_t *(*depth_hook)(void);
+  void (*deliver_deferred_hook)(void);
 };
 
 #ifdef __cplusplus

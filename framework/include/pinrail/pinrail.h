@@ -7,6 +7,16 @@
  *          NOT_AVAILABLE; deregister, destroy and finalize succeed and reach no device. pinrail_init() there gives pools
  *          that work.
  *          The calls must not be made in a child of vfork() before it execs, for that shares the parent's memory.
+ * Signals  A signal handler may unmap memory, and call pinrail_monitor_report() and pinrail_mpool_invalidate_range(),
+ *          whatever it interrupted. All other calls are not for handlers: where the thread was inside a call that may
+ *          have a lock, they return BUSY and nothing has changed; where it was inside a hit, they may spoil its count
+ *          of references. A handler must not leave by longjmp.
+ * Unwind   Calls are no cancellation points. A function of an embedder's that a call runs may throw (that is an ERROR)
+ *          and its thread may end inside it, by pthread_exit() or by cancellation at a cancellation point of the
+ *          function's own: the call is left like that, with nothing taken, locked or counted. Only pinrail_init(),
+ *          pinrail_finalize(), create and destroy must not be left so. A thread whose cancellation type is
+ *          asynchronous must not call, nor unmap memory: POSIX allows it no such function, and under a monitor that
+ *          patches them (patcher) they are ours.
  * Exit     A process may exit at any time, on any thread, whatever other threads do in here.
  * Errors   Are values. A call that fails changes nothing and has said why on stderr, once.
  */

@@ -53,7 +53,8 @@ enum {
 enum {
   PINRAIL_FLAG_CACHE_BYPASS = 0x1u, /**< never served from the cache and never put into it */
   PINRAIL_FLAG_PERSISTENT = 0x2u,   /**< a pin of the caller's own: others may hit it, nothing evicts or displaces it,
-                                         and its last deregister gives it back to the device, whatever leave_pinned is */
+                                         and its last deregister gives it back to the device, whatever leave_pinned is;
+                                         what is cached and not persistent does not serve it */
   PINRAIL_FLAGS_MASK = 0x3u
 };
 

@@ -85,6 +85,7 @@ TEST(PerfTrace, a_header_that_counts_records_shows_that_lines_are_missing) {
   Trace trace;
   EXPECT_TRUE(parse(head + line + "0\n" + line + "1\n", &trace).ok());
   expect_refused(head + line + "0\n", "line 2: is the last one, but the header speaks of 2 records");
+  expect_refused("# records: 18446744073709551615\n" + line + "0\n", "line 1: '# records:' names more");
   expect_refused("# records: many\n" + line + "0\n", "line 1:");
 }
 

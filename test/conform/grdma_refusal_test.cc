@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a refused request leaves as it was, and what a caller who asks for something special gets.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "test/support/house.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x100000;
+constexpr size_t kPage = 4096;
+
+class GrdmaRefusal : public ::testing::Test {
+ protected:
+  const House house_;
+  fake::FakeRegistrar fake_;
+};
+
+void use(const Pool& pool, uintptr_t base, size_t length, uint32_t access = 1) {
+  EXPECT_EQ(pinrail_mpool_deregister(pool.must(base, length, access)), PINRAIL_SUCCESS);
+}
+bool has(const Pool& pool, uintptr_t base, size_t length) {
+  pinrail_handle_t handle{};
+  const bool found =
+      pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(base), length, 1, &handle) == PINRAIL_SUCCESS;
+  if (found) pinrail_mpool_deregister(handle);
+  return found;
+}
+void report(uintptr_t base, size_t length) { pinrail_monitor_report(reinterpret_cast<void*>(base), length); }
+
+// R7: what is held leaves no room for it, whatever is evicted.
+TEST_F(GrdmaRefusal, what_cannot_fit_beside_what_is_held_evicts_nothing) {
+  Pool pool(fake_, {1, 100 * kPage});
+  std::vector<pinrail_handle_t> held;
+  for (uintptr_t i = 0; i < 70; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
+  for (uintptr_t i = 70; i < 100; ++i) use(pool, kBase + 2 * i * kPage, kPage);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(0x10000000, 31 * kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().evictions, 0u);
+  EXPECT_EQ(pool.stats().registered_count, 100u);
+  use(pool, 0x10000000, 30 * kPage);
+  EXPECT_EQ(pool.stats().evictions, 30u);
+  for (const pinrail_handle_t& each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+}
+
+// R2: refused for its arguments.
+TEST_F(GrdmaRefusal, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, 1});
+  use(pool, kBase, kPage);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(1, 10, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.stats().evictions, 0u);
+  EXPECT_EQ(pool.stats().misses, 1u);
+  EXPECT_TRUE(has(pool, kBase, kPage));
+}
+
+TEST_F(GrdmaRefusal, a_call_that_races_four_times_is_one_miss) {
+  fake_.on_register([](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    pinrail_monitor_report(request.addr, request.length);
+  });
+  Pool pool(fake_);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().races, 4u);
+  EXPECT_EQ(pool.stats().misses, 1u);
+}
+
+TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
+  Pool pool(fake_, {1, 10 * kPage});
+  pinrail_handle_t handle{};
+  testing::internal::CaptureStderr();
+  for (size_t pages = 11; pages < 20; ++pages) {
+    EXPECT_EQ(pool.reg(kBase, pages * kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  const size_t first = said.find("never fits");
+  ASSERT_NE(first, std::string::npos) << said;
+  EXPECT_EQ(said.find("never fits", first + 1), std::string::npos) << said;
+}
+
+// R4: rights that nobody asked for cost nobody his registration.
+TEST(GrdmaUnion, that_the_device_has_no_room_for_evicts_nothing_and_what_was_asked_is_registered) {
+  const House house;
+  pinrail_registrar_t table{};
+  table.size = sizeof(table);
+  table.kinds = PINRAIL_KIND_HOST;
+  table.granularity = kPage;
+  constexpr uint32_t kBoth = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ;
+  table.register_mem = [](void*, const pinrail_register_request_t* request, pinrail_registration_t*) {
+    return request->rights == kBoth ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
+  };
+  table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
+  Pool pool(table);
+  use(pool, kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
+  use(pool, 2 * kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
+  const pinrail_handle_t other = pool.must(kBase, kPage, PINRAIL_ACCESS_REMOTE_READ);
+  EXPECT_EQ(other.reg->rights, uint32_t{PINRAIL_ACCESS_REMOTE_READ});
+  EXPECT_EQ(pool.stats().evictions, 0u);
+  EXPECT_TRUE(has(pool, kBase, kPage) && has(pool, 2 * kBase, kPage));
+  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
+}
+
+TEST_F(GrdmaRefusal, persistent_asked_for_what_is_cached_is_a_pin_of_the_callers_own) {
+  Pool pool(fake_);
+  use(pool, kBase, kPage);
+  const pinrail_handle_t own = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  EXPECT_EQ(fake_.live_count(), 2u);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u) << "its last deregister gives it back";
+}
+
+TEST_F(GrdmaRefusal, persistent_asked_for_twice_is_one_pin) {
+  Pool pool(fake_);
+  const pinrail_handle_t first = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  const pinrail_handle_t second = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  EXPECT_EQ(first.reg, second.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u);
+}
+
+// R12: the address may be somebody else's by now.
+TEST_F(GrdmaRefusal, what_bypassed_the_cache_is_given_back_as_invalidated_if_an_event_came) {
+  Pool pool(fake_);
+  const pinrail_handle_t gone = pool.must(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  const pinrail_handle_t there = pool.must(2 * kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  report(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(gone), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(there), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
+  report(kBase, kPage);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// R10, C4: an embedder's function that throws, or whose thread ends inside it, leaves no lock, request or count behind;
+// and our own calls are no cancellation points.
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <new>
+#include <thread>
+
+#include "test/support/house.h"
+#include "test/support/tasks.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x100000;
+constexpr size_t kLength = 0x1000;
+
+enum class Leave : uint8_t { throws, exits, is_cancelled };
+
+// A registrar whose functions leave as they are told, once.
+class LeavingRegistrar {
+ public:
+  enum class In : uint8_t { none, register_mem, deregister_mem, tail_init, tail_fini };
+
+  explicit LeavingRegistrar(pinrail_thread_mode_t mode = PINRAIL_THREAD_CONCURRENT) {
+    table_.size = sizeof(table_);
+    table_.context = this;
+    table_.thread_mode = mode;
+    table_.kinds = PINRAIL_KIND_HOST;
+    table_.granularity = 4096;
+    table_.tail_size = 64;
+    table_.register_mem = [](void* self, const pinrail_register_request_t*, pinrail_registration_t*) {
+      return of(self)->pass(In::register_mem);
+    };
+    table_.deregister_mem = [](void* self, pinrail_registration_t*, pinrail_reason_t) {
+      return of(self)->pass(In::deregister_mem);
+    };
+    table_.tail_init = [](void* self, void*) {
+      const pinrail_status_t status = of(self)->pass(In::tail_init);
+      ++of(self)->tails;  // one that does not return has made nothing
+      return status;
+    };
+    table_.tail_fini = [](void* self, void*) {
+      --of(self)->tails;
+      of(self)->pass(In::tail_fini);
+    };
+  }
+  const pinrail_registrar_t& table() const { return table_; }
+  void leave_in(In where, Leave how) {
+    how_ = how;
+    where_ = where;
+  }
+  bool has_left() const { return where_ == In::none; }
+
+  std::atomic<int> tails{0};
+  std::function<void()> in_register;  // runs first
+
+ private:
+  static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }
+  pinrail_status_t pass(In here) {
+    if (here == In::register_mem && in_register) in_register();
+    if (where_ != here) return PINRAIL_SUCCESS;
+    where_ = In::none;
+    if (how_ == Leave::throws) throw std::bad_alloc();
+    if (how_ == Leave::exits) pthread_exit(nullptr);
+    pthread_cancel(pthread_self());
+    pthread_testcancel();
+    return PINRAIL_SUCCESS;
+  }
+
+  pinrail_registrar_t table_{};
+  std::atomic<In> where_{In::none};
+  std::atomic<Leave> how_{Leave::throws};
+};
+using In = LeavingRegistrar::In;
+
+// Not std::thread, which ends the process if its function is left by forced unwinding under some compilers.
+void on_a_thread(std::function<void()> body) {
+  pthread_t thread;
+  const auto run = [](void* pointer) -> void* {
+    (*static_cast<std::function<void()>*>(pointer))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, run, &body), 0);
+  ASSERT_EQ(pthread_join(thread, nullptr), 0);
+}
+
+struct Case {
+  In where;
+  Leave how;
+  pinrail_thread_mode_t mode;
+};
+
+// A hang is a failure.
+class Unwinding : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { alarm(60); }
+  void TearDown() override { alarm(0); }
+};
+// Out of what gives a registration back.
+class UnwindingBack : public Unwinding {};
+
+// The same range can be registered afterwards, nothing is counted that nobody holds, and the pool can go.
+void expect_whole(Pool* pool, const LeavingRegistrar& registrar) {
+  EXPECT_TRUE(registrar.has_left());
+  on_a_thread([&] {
+    const pinrail_handle_t handle = pool->must(kBase, kLength);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  });
+  EXPECT_TRUE(pool->invariants_hold());
+  EXPECT_EQ(pool->stats().registered_count, pool->stats().indexed);
+  EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.tails.load(), 0);
+}
+
+TEST_P(Unwinding, out_of_a_miss_leaves_nothing_behind) {
+  const House house;
+  LeavingRegistrar registrar(GetParam().mode);
+  Pool pool(registrar.table(), {1, PINRAIL_UNSET, 1});
+  // In the pool's way, so that a miss gives something back as well.
+  EXPECT_EQ(pinrail_mpool_deregister(pool.must(2 * kBase, kLength)), PINRAIL_SUCCESS);
+  registrar.leave_in(GetParam().where, GetParam().how);
+  on_a_thread([&] {
+    pinrail_handle_t handle{};
+    const pinrail_status_t status = pool.reg(kBase, kLength, &handle);
+    if (status == PINRAIL_SUCCESS) pinrail_mpool_deregister(handle);
+    EXPECT_EQ(GetParam().how, Leave::throws) << "the thread should have ended";
+  });
+  expect_whole(&pool, registrar);
+}
+
+TEST_P(UnwindingBack, out_of_a_release_leaves_nothing_behind) {
+  const House house;
+  LeavingRegistrar registrar(GetParam().mode);
+  Pool pool(registrar.table(), {0});
+  registrar.leave_in(GetParam().where, GetParam().how);
+  on_a_thread([&] { pinrail_mpool_deregister(pool.must(kBase, kLength)); });
+  expect_whole(&pool, registrar);
+}
+
+TEST_P(UnwindingBack, out_of_a_drain_leaves_nothing_behind) {
+  const House house;
+  LeavingRegistrar registrar(GetParam().mode);
+  Pool pool(registrar.table(), {1});
+  for (uintptr_t i = 0; i < 200; ++i) {
+    EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase + 2 * i * kLength, kLength)), PINRAIL_SUCCESS);
+  }
+  pinrail_monitor_report(reinterpret_cast<void*>(kBase), 400 * kLength);
+  registrar.leave_in(GetParam().where, GetParam().how);
+  on_a_thread([&] { pinrail_mpool_progress(pool.get()); });
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().dead_bytes, 0u);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  expect_whole(&pool, registrar);
+}
+
+const Case kBack[] = {{In::deregister_mem, Leave::throws, PINRAIL_THREAD_CONCURRENT},
+                      {In::deregister_mem, Leave::exits, PINRAIL_THREAD_SERIALIZED},
+                      {In::deregister_mem, Leave::is_cancelled, PINRAIL_THREAD_CONCURRENT},
+                      {In::tail_fini, Leave::throws, PINRAIL_THREAD_CONCURRENT},
+                      {In::tail_fini, Leave::exits, PINRAIL_THREAD_CONCURRENT},
+                      {In::tail_fini, Leave::is_cancelled, PINRAIL_THREAD_SERIALIZED}};
+const Case kForth[] = {{In::register_mem, Leave::throws, PINRAIL_THREAD_CONCURRENT},
+                       {In::register_mem, Leave::exits, PINRAIL_THREAD_CONCURRENT},
+                       {In::register_mem, Leave::is_cancelled, PINRAIL_THREAD_SERIALIZED},
+                       {In::tail_init, Leave::throws, PINRAIL_THREAD_CONCURRENT},
+                       {In::tail_init, Leave::exits, PINRAIL_THREAD_SERIALIZED},
+                       {In::tail_init, Leave::is_cancelled, PINRAIL_THREAD_CONCURRENT}};
+INSTANTIATE_TEST_SUITE_P(back, Unwinding, ::testing::ValuesIn(kBack));
+INSTANTIATE_TEST_SUITE_P(forth, Unwinding, ::testing::ValuesIn(kForth));
+INSTANTIATE_TEST_SUITE_P(back, UnwindingBack, ::testing::ValuesIn(kBack));
+
+// R5: whoever waits for another's registration is cancelled when it is back from our call, not inside it.
+TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
+  const House house;
+  LeavingRegistrar registrar;
+  std::atomic<bool> is_inside{false}, may_go_on{false};
+  registrar.in_register = [&] {
+    is_inside = true;
+    while (!may_go_on) usleep(100);
+  };
+  Pool pool(registrar.table(), {1});
+  std::thread first([&] { EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase, kLength)), PINRAIL_SUCCESS); });
+  while (!is_inside) usleep(100);
+  struct Second {
+    Pool* pool;
+    std::atomic<bool> is_back{false};
+  } second{&pool, {}};
+  pthread_t waiting;
+  const auto wait = [](void* pointer) -> void* {
+    auto* own = static_cast<Second*>(pointer);
+    pinrail_mpool_deregister(own->pool->must(kBase, kLength));
+    own->is_back = true;
+    pthread_testcancel();
+    ADD_FAILURE() << "it was not cancelled";
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&waiting, nullptr, wait, &second), 0);
+  usleep(20000);
+  pthread_cancel(waiting);
+  usleep(20000);
+  may_go_on = true;
+  pthread_join(waiting, nullptr);
+  first.join();
+  EXPECT_TRUE(second.is_back);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test
