@@ -57,9 +57,8 @@ test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
-
-	test/conform/grdma_ft_test.cc test/conform/grdma_refusal_test.cc test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
+	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
+	test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/nth_allocation.h test/support/nth_allocation.cc
