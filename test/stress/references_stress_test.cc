@@ -183,6 +183,16 @@ TEST(References, taken_on_threads_that_end_and_dropped_on_many_no_count_wraps) {
   }
 }
 
+// Far more than a device could be told of, and none of them in a cell.
+TEST(References, more_references_than_twenty_bits_count_are_held) {
+  pinrail_registration_t* reg = make_indexed();
+  constexpr int kMany = (1 << 20) + 5;
+  std::thread([&] { take_often(thread::current(), reg, kMany); }).join();
+  EXPECT_EQ(sum_of(reg), kMany);
+  std::thread([&] { drop_often(thread::current(), reg, kMany - 1); }).join();
+  EXPECT_EQ(sum_of(reg), 1);
+}
+
 // A thread whose cells count others counts in the registration itself.
 TEST(References, what_no_cell_counts_is_summed_and_breaks_a_seal) {
   pinrail_registration_t* reg = make_indexed();
