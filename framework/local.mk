@@ -9,6 +9,10 @@ libpinrail_internal_la_SOURCES += \
 	framework/registrar/fork_marks.h framework/registrar/fork_marks.cc \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
+	framework/monitor/kept.h framework/monitor/kept.cc \
+	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
+	framework/monitor/own_calls.h framework/monitor/own_calls.cc framework/monitor/own_calls_hook.cc \
+	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
 	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc \
 	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/kernel_events.cc \

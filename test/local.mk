@@ -236,7 +236,7 @@ test_oracle_oracle_LDADD = libpinrail.la -lpthread
 test_oracle_oracle_mutants_SOURCES = $(oracle_sources) test/oracle/deaf_wrap.cc
 test_oracle_oracle_mutants_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_ORACLE_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
-test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEmm
+test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEjmm
 test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
 TESTS += test/oracle_test.sh
 # As for bench_test.sh below.
@@ -315,6 +315,17 @@ test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)
 test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 endif
 
+# Allocators with system calls of their own. Programs under sanitizers are built by the script.
+check_PROGRAMS += test/own_calls/rounds
+check_LTLIBRARIES += test/own_calls/raw_malloc.la
+test_own_calls_rounds_SOURCES = test/own_calls/rounds.cc
+test_own_calls_rounds_LDADD = libpinrail.la -ldl
+test_own_calls_raw_malloc_la_SOURCES = test/own_calls/raw_malloc.c
+test_own_calls_raw_malloc_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fno-builtin
+test_own_calls_raw_malloc_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+TESTS += test/own_calls_test.sh
+EXTRA_DIST += test/own_calls_test.sh
+
 # Hooks under allocators that others brought along, and beside other runtimes: test/interpose/run.
 if HAVE_URING
 check_LTLIBRARIES += test/interpose/free_madvises.la
@@ -335,8 +346,8 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 if HAVE_GTEST
 check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
 TESTS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
-test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/known_mappings_test.cc \
-	test/unit/monitor/monitor_test.cc
+test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
+	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_house.h \
 	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)

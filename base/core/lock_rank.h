@@ -16,8 +16,9 @@ enum class LockRank : uint8_t {
   front = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
   monitor = 7,     // one monitor component's own: start, stop and its looking after itself. Never taken in a hook.
   patch = 8,       // while a jump is laid into code. Never taken in a hook.
-  strangers = 9,   // monitor framework: list of other runtimes' subscriptions. Held while one's calls in flight end.
-  subscribe = 10,  // monitor framework: list of subscriptions. Hooks read the list without it.
+  monitors = 9,    // monitor framework: which monitors see what. Held while samples of memory are mapped.
+  strangers = 10,  // monitor framework: list of other runtimes' subscriptions. Held while one's calls in flight end.
+  subscribe = 11,  // monitor framework: list of subscriptions. Hooks read the list without it.
   gc = 12,         // members of the gc thread. Never taken in a hook, never held while one drains.
   caches = 15,     // an mpool component's caches by name. Create and destroy only.
   cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.

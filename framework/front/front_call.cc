@@ -331,7 +331,7 @@ pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
 }
 
 void pinrail_monitor_report(void* addr, size_t length) {
-  monitor::report_hook(reinterpret_cast<uintptr_t>(addr), length);
+  monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
 }
 
 void* pinrail_registration_tail(const pinrail_registration_t* reg) {

@@ -57,8 +57,9 @@ pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t f
   return guarded([&] { return rcache::create(*the_house->loader, name, flags, rcache_out); });
 }
 
-pinrail_status_t subscribe(const pinrail_host_t*, monitor::Hook hook, void* arg, void** subscription_out) {
-  return monitor::subscribe(hook, arg, subscription_out).code();
+pinrail_status_t subscribe(const pinrail_host_t*, uint32_t kinds, monitor::Hook hook, void* arg,
+                           void** subscription_out) {
+  return monitor::subscribe(kinds, hook, arg, subscription_out).code();
 }
 void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
 int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
@@ -76,7 +77,9 @@ void monitor_blind(const pinrail_host_t* host, const char* why) {
     return success();
   });
 }
-void report_hook(const pinrail_host_t*, uintptr_t base, size_t length) { monitor::report_hook(base, length); }
+void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
+  monitor::report_of_hook(host, base, length);
+}
 void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
 void release_hook(const pinrail_host_t*) { gate::release_hook(); }
 

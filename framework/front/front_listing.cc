@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "framework/front/front.h"
+#include "framework/monitor/monitor.h"
 
 #define TEXT_OF(value) TEXT_OF_EXPANDED(value)
 #define TEXT_OF_EXPANDED(value) #value
@@ -69,6 +70,21 @@ pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* in
   info_out->size = size;
   return PINRAIL_SUCCESS;
 }
+
+pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t* kind_out) {
+  if (kind_out == nullptr || kind_out->size < sizeof(kind_out->size)) return PINRAIL_ERR_BAD_PARAM;
+  pinrail_memory_kind_t kind{};
+  kind.size = sizeof(kind);
+  const bool found = listed() != nullptr && pinrail::monitor::kept_at(index, &kind.name, &kind.why_not);
+  if (!found) return PINRAIL_ERR_NOT_FOUND;
+  kind.is_kept = *kind.why_not == 0 ? 1 : 0;
+  const size_t size = std::min(kind_out->size, sizeof(kind));
+  std::memcpy(kind_out, &kind, size);
+  kind_out->size = size;
+  return PINRAIL_SUCCESS;
+}
+
+const char* pinrail_monitors_at_work(void) { return listed() != nullptr ? pinrail::monitor::names_of_started() : ""; }
 
 const pinrail_build_fact_t* pinrail_build_at(size_t index) {
   return index < std::size(kFacts) ? &kFacts[index] : nullptr;

@@ -39,11 +39,6 @@ constexpr EventName kEventNames[] = {{PINRAIL_EVENT_UNMAP, "unmap"},
                                      {PINRAIL_EVENT_TRUNCATE, "truncate"},
                                      {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"}};
 
-// E8: whose pages another process cannot take away.
-bool is_private_memory(pinrail_mapping_kind_t kind) {
-  return kind == PINRAIL_MAPPING_ANONYMOUS || kind == PINRAIL_MAPPING_HEAP || kind == PINRAIL_MAPPING_STACK;
-}
-
 std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
   char range[64];
   std::snprintf(range, sizeof(range), "%" PRIxPTR "-%" PRIxPTR " (", mapping.base, mapping.end);
@@ -51,6 +46,10 @@ std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
 }
 
 }  // namespace
+
+bool is_private_memory(pinrail_mapping_kind_t kind) {
+  return kind == PINRAIL_MAPPING_ANONYMOUS || kind == PINRAIL_MAPPING_HEAP || kind == PINRAIL_MAPPING_STACK;
+}
 
 uint32_t events_of(pinrail_mapping_kind_t kind) {
   switch (kind) {

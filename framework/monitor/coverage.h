@@ -29,6 +29,8 @@ struct Policy {
 
 // The events that can make registrations in such a mapping stale.
 uint32_t events_of(pinrail_mapping_kind_t kind);
+// E8: whether no other process can take its pages away.
+bool is_private_memory(pinrail_mapping_kind_t kind);
 // Those that this kernel has at all: tried on a page of its own.
 uint32_t events_of_kernel();
 // "guard_install,punch_hole" to bits. BAD_PARAM and the name that is none.

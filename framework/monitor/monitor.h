@@ -2,12 +2,16 @@
 // monitor.h - how pools learn that memory goes away: subscriptions, and which monitors work.
 //
 // Owns     the list of subscriptions.
-// Threads  subscribe(), unsubscribe(), works(), covers(), blind(), check(): any time. declare(), start(), stop(): at
+// Threads  subscribe(), unsubscribe(), works(), kept_at(), covers(), blind(), check(): any time. declare(), start(),
+// stop(): at
 //          start-up and shut-down.
-// Hook     report_hook(): also before init, after finalize, and in a forked child: there it goes nowhere.
+// Hook     report_hook(), report_of_hook(): also before init, after finalize, and in a forked child: there it goes
+// nowhere.
 //
 // M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
-// M2  An event is delivered to every subscription that was complete before it and not yet taken back.
+// M2  An event is delivered to every subscription that was complete before it and not yet taken back, and that wants
+//     events of this kind of memory.
+// M3  What a monitor of host memory cannot see any more ends nothing that is no host memory (E5).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 #define PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 
@@ -23,28 +27,38 @@ namespace pinrail::monitor {
 
 using Hook = void (*)(void* arg, uintptr_t base, size_t length);
 
-Status subscribe(Hook hook, void* arg, void** subscription_out);
+// kinds: PINRAIL_KIND_* bits of the memory whose events are wanted; 0: all.
+Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out);
 void unsubscribe(void* subscription);
 
 // Another runtime's (E3): called after all of ours. unsubscribe_foreign() waits for its calls in flight, too.
 Status subscribe_foreign(Hook hook, void* arg, void** subscription_out);
 void unsubscribe_foreign(void* subscription);
 
-void report_hook(uintptr_t base, size_t length);
+// kinds: of the memory that goes away; 0: it may be of any kind. "Everything" is (0, UINTPTR_MAX).
+void report_hook(uint32_t kinds, uintptr_t base, size_t length);
+// By the monitor with this host table, of the memory that it watches.
+void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
 
 // In a forked child: nobody subscribed, nothing was started, whoever was in the middle of it.
 void leave_parents_life();
+void leave_parents_monitors();  // its part in selection.cc
 
-// The parameters monitor_never and monitor_strict; before start().
+// The parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().
 Status declare(param::Registry* params);
 
-// Starts the opened monitors, best first: those that were named, which must work, and others as long as something is
-// not seen yet.
+// Starts the opened monitors, best first: those that were named, which must work, and others as long as some kind of
+// memory is not kept yet. What was not named and adds nothing is stopped again.
 Status start(const loader::Loader& loader, const param::Registry& params);
 void stop(const loader::Loader& loader);
 
-// Whether a monitor was started and seen to work (E5); why_out: if not, why. The text lives until stop().
+// Whether memory of some usual kind is kept (E5). why_out: what keeps the rest, or all of it, from being kept; empty if
+// nothing does. The text lives until the next start().
 bool works(const char** why_out);
+// The index-th kind of memory that programs register, and why it is not kept; "": it is. False: past the end.
+bool kept_at(size_t index, const char** kind_out, const char** why_not_out);
+// Monitors of host memory that see something, with commas between them.
+const char* names_of_started();
 
 // Whether registrations of the range may be kept (coverage.h); makes monitors watch it. No lock may be held.
 bool covers(uintptr_t base, size_t length);

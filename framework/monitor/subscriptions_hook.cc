@@ -22,32 +22,39 @@ uint32_t Subscriptions::enter_hook() {
   }
 }
 
-void Subscriptions::deliver_hook(uintptr_t base, size_t length) {
+void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (first.load() == nullptr) return;
   const uint32_t side = enter_hook();
-  for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) at->hook(at->arg, base, length);
+  for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) {
+    const bool is_wanted = kinds == 0 || at->kinds == 0 || (kinds & at->kinds) != 0;
+    if (is_wanted) at->hook(at->arg, base, length);
+  }
   leave_hook(side);
 }
 
 namespace {
 
-void deliver_report_hook(void*, uintptr_t base, size_t length) {
+void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   {
     const HookScope scope;
-    coverage.forget_hook(Span::of(base, length));  // first: who is told to try again looks at the mapping again
-    subscriptions.deliver_hook(base, length);
+    // First: who is told to try again looks at the mapping again.
+    if (kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0) coverage.forget_hook(Span::of(base, length));
+    subscriptions.deliver_hook(kinds, base, length);
   }
   const ForeignScope theirs;  // E3: the one exception; what they may do there is theirs to know
-  foreign_subscriptions.deliver_hook(base, length);
+  foreign_subscriptions.deliver_hook(kinds, base, length);
 }
+
+// Deferred events are united, so that there is always room: of whatever kind they were.
+void deliver_deferred_hook(void*, uintptr_t base, size_t length) { deliver_report_hook(0, base, length); }
 
 }  // namespace
 
-void report_hook(uintptr_t base, size_t length) {
+void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
-  const deferred::Deferral deferral = deferred::defer_hook(deliver_report_hook, nullptr, base, length);
-  if (deferral == deferred::Deferral::none) deliver_report_hook(nullptr, base, length);
+  const deferred::Deferral deferral = deferred::defer_hook(deliver_deferred_hook, nullptr, base, length);
+  if (deferral == deferred::Deferral::none) deliver_report_hook(kinds, base, length);
 }
 
 }  // namespace pinrail::monitor

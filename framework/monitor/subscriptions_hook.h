@@ -13,6 +13,7 @@
 namespace pinrail::monitor {
 
 struct Subscription {
+  uint32_t kinds;  // PINRAIL_KIND_* bits of the memory whose events are wanted; 0: all
   void (*hook)(void* arg, uintptr_t base, size_t length);
   void* arg;
   std::atomic<Subscription*> next;
@@ -27,7 +28,8 @@ struct Subscriptions {
 
   uint32_t enter_hook();
   void leave_hook(uint32_t side) { gate[side].fetch_sub(1); }
-  void deliver_hook(uintptr_t base, size_t length);
+  // kinds: of the memory that the event is about; 0: it may be of any kind.
+  void deliver_hook(uint32_t kinds, uintptr_t base, size_t length);
 };
 
 // Both constant-initialised: there before main, and after everything. Those of other runtimes are called last, by a

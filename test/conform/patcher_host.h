@@ -122,18 +122,17 @@ class Patcher {
     // On a page of its own, which is gone after close(): whoever looks at it then crashes.
     host_page_ = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pinrail_host_t& table = *new (host_page_) pinrail_host_t(*fake_->table());
-    table.monitor_subscribe = [](const pinrail_host_t*, void (*hook)(void*, uintptr_t, size_t), void* arg, void** out) {
-      return monitor::subscribe(hook, arg, out).code();
-    };
+    table.monitor_subscribe = [](const pinrail_host_t*, uint32_t kinds, void (*hook)(void*, uintptr_t, size_t),
+                                 void* arg, void** out) { return monitor::subscribe(kinds, hook, arg, out).code(); };
     table.monitor_unsubscribe = [](const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); };
     table.monitor_report_hook = [](const pinrail_host_t* host, uintptr_t base, size_t length) {
       if (slow_reports.load()) sched_yield();
-      if (static_cast<const volatile pinrail_host_t*>(host)->size != 0) monitor::report_hook(base, length);
+      if (static_cast<const volatile pinrail_host_t*>(host)->size != 0) monitor::report_hook(0, base, length);
     };
     table.monitor_hold_hook = [](const pinrail_host_t*) { gate::hold_hook(); };
     table.monitor_release_hook = [](const pinrail_host_t*) { gate::release_hook(); };
     table.monitor_blind = [](const pinrail_host_t*, const char*) { blind_count.fetch_add(1); };
-    monitor::subscribe(Recorder::note_hook, &recorder, &subscription_).ignore();
+    monitor::subscribe(0, Recorder::note_hook, &recorder, &subscription_).ignore();
     if (descriptor_->open(&table, &context_) == PINRAIL_SUCCESS) status = ops()->start(context_);
     recorder.clear();
   }

@@ -488,7 +488,7 @@ TEST(Patcher, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
   Waiter waiter;
   waiter.base = marked_pages(1);
   void* subscription = nullptr;
-  ASSERT_TRUE(monitor::subscribe(Waiter::hook, &waiter, &subscription).ok());
+  ASSERT_TRUE(monitor::subscribe(0, Waiter::hook, &waiter, &subscription).ok());
   patcher.recorder.clear();
   int result = -1, error = 0;
   waiter.lock.lock();
@@ -629,7 +629,7 @@ TEST(PatcherDeathTest, a_subscriber_that_allocates_ends_a_debug_build_at_the_mun
         Patcher patcher;
         void* subscription = nullptr;
         const auto hook = [](void*, uintptr_t, size_t) { taken = std::malloc(1); };
-        monitor::subscribe(hook, nullptr, &subscription).ignore();
+        monitor::subscribe(0, hook, nullptr, &subscription).ignore();
         munmap(at(marked_pages(1)), kPage);
       },
       "hook wall: memory is allocated in a hook");

@@ -99,7 +99,7 @@ pinrail_status_t make_index(const pinrail_host_t* host, const char*, uint32_t fl
   out->ops = ops;
   return ops->create(context, flags, &out->module);
 }
-pinrail_status_t subscribe(const pinrail_host_t*, void (*)(void*, uintptr_t, size_t), void*, void**) {
+pinrail_status_t subscribe(const pinrail_host_t*, uint32_t, void (*)(void*, uintptr_t, size_t), void*, void**) {
   return PINRAIL_SUCCESS;
 }
 void unsubscribe(const pinrail_host_t*, void*) {}

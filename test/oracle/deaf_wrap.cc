@@ -7,8 +7,10 @@
 
 // The linker's names for the function that is called, and for the real one.
 extern "C" {
-void real_report_hook(uintptr_t base, size_t length) __asm__("__real__ZN7pinrail7monitor11report_hookEmm");
-void filtered_report_hook(uintptr_t base, size_t length) __asm__("__wrap__ZN7pinrail7monitor11report_hookEmm");
+void real_report_hook(uint32_t kinds, uintptr_t base,
+                      size_t length) __asm__("__real__ZN7pinrail7monitor11report_hookEjmm");
+void filtered_report_hook(uint32_t kinds, uintptr_t base,
+                          size_t length) __asm__("__wrap__ZN7pinrail7monitor11report_hookEjmm");
 }
 
 namespace pinrail::oracle {
@@ -25,16 +27,16 @@ struct Slot {
 Slot slots[kSlots];
 
 // From this slot on: what no range holds is passed on, piece by piece.
-void pass_on_hook(uintptr_t base, uintptr_t end, size_t first) {
+void pass_on_hook(uint32_t kinds, uintptr_t base, uintptr_t end, size_t first) {
   for (size_t i = first; i < kSlots; ++i) {
     const uintptr_t deaf_base = slots[i].base.load();
     const uintptr_t deaf_end = slots[i].end.load();
     if (deaf_base == 0 || end <= deaf_base || deaf_end <= base) continue;
-    if (base < deaf_base) pass_on_hook(base, deaf_base, i + 1);
-    if (deaf_end < end) pass_on_hook(deaf_end, end, i + 1);
+    if (base < deaf_base) pass_on_hook(kinds, base, deaf_base, i + 1);
+    if (deaf_end < end) pass_on_hook(kinds, deaf_end, end, i + 1);
     return;
   }
-  real_report_hook(base, end - base);
+  real_report_hook(kinds, base, end - base);
 }
 
 }  // namespace
@@ -60,8 +62,8 @@ Deaf::~Deaf() {
 
 }  // namespace pinrail::oracle
 
-void filtered_report_hook(uintptr_t base, size_t length) {
+void filtered_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (length == 0) return;
   const uintptr_t end = length > UINTPTR_MAX - base ? UINTPTR_MAX : base + length;
-  pinrail::oracle::pass_on_hook(base, end, 0);
+  pinrail::oracle::pass_on_hook(kinds, base, end, 0);
 }

@@ -14,7 +14,9 @@ pinrail_status_t start(void*) { return PINRAIL_SUCCESS; }
 void stop(void*) {}
 uint32_t sees(void*) { return PINRAIL_EVENTS_ALL; }
 
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, nullptr, sees, nullptr};
+// Who reports says that it knows of all.
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, nullptr, sees, nullptr, 0,
+                                        PINRAIL_MONITOR_ANY_CALLER};
 
 }  // namespace
 

@@ -246,7 +246,7 @@ Status begin(Context* context) {
   if (status.ok()) status = say_if_static(*context);
   if (!status.ok()) return status;
   const pinrail_host_t* host = context->services;
-  status = host->monitor_subscribe(host, probe_hook, context, &context->subscription);
+  status = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &context->subscription);
   if (!status.ok()) return status;
   context->host.store(host, std::memory_order_release);  // release: pairs with is_active_hook()
   {

@@ -17,16 +17,32 @@
 
 #include <pinrail/component.h>
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 
 #include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
+#include "base/patch/system_call.h"
 
 namespace pinrail::uffd {
 
 constexpr size_t kPage = 4096;
+
+// Past libc, whose functions may be patched, or be those of a sanitizer. A result, or -errno.
+template <typename... Args>
+long kernel_hook(long number, Args... args) {
+#if PINRAIL_CAN_PATCH
+  return patch::system_call_hook(number,
+                                 (long)args...);  // NOLINT: pointers and integers alike, as the kernel takes them
+#else
+  const long result = syscall(number, args...);
+  return result == -1 ? -errno : result;
+#endif
+}
 
 struct Context {
   Mutex mutex{LockRank::monitor};  // who starts, stops or checks

@@ -101,7 +101,8 @@ uint32_t cover_entry(void* context, const pinrail_mapping_t* mapping) {
   return cover(static_cast<Context*>(context), *mapping);
 }
 
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, nullptr, cover_entry};
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, nullptr, cover_entry, 0,
+                                        PINRAIL_MONITOR_ANY_CALLER};
 
 }  // namespace
 }  // namespace pinrail::uffd

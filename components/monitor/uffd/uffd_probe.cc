@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // E5: real events, by system calls of our own: what a patched function reports would not show that the kernel does.
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "components/monitor/uffd/uffd.h"
@@ -12,20 +11,21 @@ namespace {
 constexpr size_t kLength = 2 * kPage;
 
 uintptr_t map_scratch() {
-  const long got = syscall(SYS_mmap, nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
-  return got == -1 ? 0 : static_cast<uintptr_t>(got);
+  const long got =
+      kernel_hook(SYS_mmap, nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1L, 0L);
+  return got < 0 && got >= -4095 ? 0 : static_cast<uintptr_t>(got);
 }
 
-void unmap(uintptr_t base) { syscall(SYS_munmap, base, kLength); }
+void unmap(uintptr_t base) { kernel_hook(SYS_munmap, base, kLength); }
 
 void drop(uintptr_t base) {
-  syscall(SYS_madvise, base, kLength, MADV_DONTNEED);
+  kernel_hook(SYS_madvise, base, kLength, MADV_DONTNEED);
   unmap(base);
 }
 
 void move(uintptr_t base) {
   const uintptr_t onto = map_scratch();
-  if (onto != 0) syscall(SYS_mremap, base, kLength, kLength, MREMAP_MAYMOVE | MREMAP_FIXED, onto);
+  if (onto != 0) kernel_hook(SYS_mremap, base, kLength, kLength, MREMAP_MAYMOVE | MREMAP_FIXED, onto);
   unmap(onto != 0 ? onto : base);
 }
 
@@ -60,7 +60,7 @@ bool fire(Context* context, void (*act)(uintptr_t base)) {
 Status try_events(Context* context) {
   const pinrail_host_t* host = context->host;
   void* subscription;
-  const Status subscribed = host->monitor_subscribe(host, probe_hook, context, &subscription);
+  const Status subscribed = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &subscription);
   if (!subscribed.ok()) return subscribed;
   const bool seen = fire(context, unmap) && fire(context, drop) && fire(context, move);
   host->monitor_unsubscribe(host, subscription);

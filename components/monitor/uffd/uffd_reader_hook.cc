@@ -34,8 +34,8 @@ enum class Taken : uint8_t { some, none, lost };
 
 Taken take_batch_hook(const Context& context) {
   uffd_msg events[kBatch];
-  const ssize_t got = read(context.watch, events, sizeof(events));
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Taken::none;
+  const long got = kernel_hook(SYS_read, context.watch, events, sizeof(events));
+  if (got == -EAGAIN || got == -EINTR) return Taken::none;
   if (got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0) return Taken::lost;
   for (size_t i = 0; i < static_cast<size_t>(got) / sizeof(uffd_msg); ++i) tell_hook(context, events[i]);
   return static_cast<size_t>(got) == sizeof(events) ? Taken::some : Taken::none;
@@ -58,10 +58,9 @@ bool take_events_hook(const Context& context) {
 bool read_events_hook(Context* context) {
   pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->bell, POLLIN, 0}};
   for (;;) {
-    if (poll(ready, 2, -1) < 0) {
-      if (errno == EINTR) continue;
-      return false;
-    }
+    const long status = kernel_hook(SYS_ppoll, ready, 2, nullptr, nullptr, 0);
+    if (status == -EINTR) continue;
+    if (status < 0) return false;
     if ((ready[0].revents & ~POLLIN) != 0) return false;
     if ((ready[0].revents & POLLIN) != 0) {
       if (!take_events_hook(*context)) return false;

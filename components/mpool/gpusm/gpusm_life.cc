@@ -22,7 +22,7 @@ Status Life::begin(const pinrail_host_t* host, std::unique_ptr<Life>* life_out) 
   const Status made_segment = life->exporter_.create(life->self_, slots);
   if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
   if (!made_segment.ok()) host->help(host, "no segment", nullptr, 0);
-  status = host->monitor_subscribe(host, report_hook, life.get(), &life->subscription_);
+  status = host->monitor_subscribe(host, PINRAIL_KIND_GPU, report_hook, life.get(), &life->subscription_);
   if (status.ok()) *life_out = std::move(life);
   return status;
 }

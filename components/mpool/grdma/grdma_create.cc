@@ -51,6 +51,7 @@ Status resolve_leave_pinned(const pinrail_host_t* host, int64_t asked, bool* kep
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
   if (asked == -1 && !works) host->help(host, "leave_pinned off", args, 1);
+  if (asked != 0 && works && *why != 0) host->help(host, "leave_pinned in part", args, 1);
   *kept_out = asked != 0 && works;
   return success();
 }
@@ -176,7 +177,8 @@ Status Pool::connect() {
   const Status index = host_->rcache_create(host_, settings_.rcache_name.c_str(), flags, &rcache_);
   if (!index.ok()) return index;
   starts_ = rcache_.ops->starts(rcache_.module);
-  const Status subscribed = host_->monitor_subscribe(host_, report_hook, this, &subscription_);
+  const uint32_t kind = knows_gpu_ != nullptr ? PINRAIL_KIND_GPU : PINRAIL_KIND_HOST;
+  const Status subscribed = host_->monitor_subscribe(host_, kind, report_hook, this, &subscription_);
   if (!subscribed.ok()) rcache_.ops->destroy(rcache_.module);
   return subscribed;
 }

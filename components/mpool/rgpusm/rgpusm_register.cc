@@ -40,7 +40,8 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
       [](Pool* unused) { delete unused; });
   status = slots::this_process(&pool->self_);
   if (status.ok()) {
-    status = component->host->monitor_subscribe(component->host, report_hook, pool.get(), &pool->subscription_);
+    status = component->host->monitor_subscribe(component->host, PINRAIL_KIND_GPU, report_hook, pool.get(),
+                                                &pool->subscription_);
   }
   if (status.ok()) status = pool->join(config.cache_name);
   if (status.ok()) *pool_out = pool.release();

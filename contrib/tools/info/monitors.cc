@@ -162,44 +162,65 @@ std::vector<pinrail_setting_t> with_monitor(const std::vector<pinrail_setting_t>
   return more;
 }
 
-// The names, as a child finds them: one a line. False, with what Pinrail said: it does not start with these settings.
-bool monitor_names(const std::vector<pinrail_setting_t>& settings, std::vector<std::string>* names_out,
-                   std::string* why_out) {
+// What a child finds with these settings.
+struct Found {
+  std::vector<std::string> names;  // of monitors
+  std::string at_work;
+  std::vector<KeptKind> kept;
+};
+
+int tell_what_is_found(const std::vector<pinrail_setting_t>& settings) {
+  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.settings = settings.data();
+  init.setting_count = settings.size();
+  if (pinrail_init(&init) != PINRAIL_SUCCESS) return 1;
+  pinrail_component_info_t info{};
+  info.size = sizeof(info);
+  for (size_t i = 0; pinrail_component_at(i, &info) == PINRAIL_SUCCESS; ++i) {
+    if (std::strcmp(info.framework, "monitor") != 0 || std::strcmp(info.name, "external") == 0) continue;
+    dprintf(STDOUT_FILENO, "monitor %s\n", info.name);
+  }
+  dprintf(STDOUT_FILENO, "at_work %s\n", pinrail_monitors_at_work());
+  pinrail_memory_kind_t kind{};
+  kind.size = sizeof(kind);
+  for (size_t i = 0; pinrail_memory_kind_at(i, &kind) == PINRAIL_SUCCESS; ++i) {
+    dprintf(STDOUT_FILENO, "kind %s|%s\n", kind.name, kind.why_not);
+  }
+  return 0;
+}
+
+void read_line(const std::string& line, Found* found) {
+  const size_t blank = line.find(' ');
+  const std::string word = line.substr(0, blank), rest = blank == std::string::npos ? "" : line.substr(blank + 1);
+  if (word == "monitor") found->names.push_back(rest);
+  if (word == "at_work") found->at_work = rest;
+  const size_t bar = rest.find('|');
+  if (word == "kind" && bar != std::string::npos) found->kept.push_back({rest.substr(0, bar), rest.substr(bar + 1)});
+}
+
+// False, with what Pinrail said: it does not start with these settings.
+bool find_monitors(const std::vector<pinrail_setting_t>& settings, Found* found_out, std::string* why_out) {
   std::string said;
-  const auto list = [&] {
-    pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-    init.settings = settings.data();
-    init.setting_count = settings.size();
-    if (pinrail_init(&init) != PINRAIL_SUCCESS) return 1;
-    pinrail_component_info_t info{};
-    info.size = sizeof(info);
-    for (size_t i = 0; pinrail_component_at(i, &info) == PINRAIL_SUCCESS; ++i) {
-      if (std::strcmp(info.framework, "monitor") != 0 || std::strcmp(info.name, "external") == 0) continue;
-      dprintf(STDOUT_FILENO, "monitor %s\n", info.name);
-    }
-    return 0;
-  };
-  if (in_child(list, &said) != 0) {
+  if (in_child([&settings] { return tell_what_is_found(settings); }, &said) != 0) {
     *why_out = said;
     return false;
   }
   std::istringstream lines(said);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.compare(0, 8, "monitor ") == 0) names_out->push_back(line.substr(8));
-  }
+  for (std::string line; std::getline(lines, line);) read_line(line, found_out);
   return true;
 }
 
 }  // namespace
 
-bool measure_monitors(const std::vector<pinrail_setting_t>& settings, std::vector<MonitorColumn>* columns_out,
-                      std::string* why_out) {
-  std::vector<std::string> names;
-  if (!monitor_names(settings, &names, why_out)) return false;
-  for (const std::string& name : names) {
-    columns_out->push_back(measure_column(name, with_monitor(settings, name.c_str())));
+bool measure_monitors(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out) {
+  Found found;
+  if (!find_monitors(settings, &found, why_out)) return false;
+  for (const std::string& name : found.names) {
+    table_out->columns.push_back(measure_column(name, with_monitor(settings, name.c_str())));
   }
-  columns_out->push_back(measure_column("default", settings));
+  table_out->columns.push_back(measure_column("default", settings));
+  table_out->at_work = found.at_work;
+  table_out->kept = found.kept;
   return true;
 }
 

@@ -37,15 +37,25 @@ struct MonitorColumn {
   std::vector<Outcome> outcomes;  // for each of memory_events(); empty if it does not work
 };
 
+// A kind of memory, and why it is not kept with the settings as they are; empty: it is.
+struct KeptKind {
+  std::string name, why_not;
+};
+
+struct MonitorTable {
+  std::vector<MonitorColumn> columns;
+  std::string at_work;         // monitors of the last column, with commas
+  std::vector<KeptKind> kept;  // the same
+};
+
 // One for each monitor component alone but "external", and one for the default. False, with what Pinrail said: it does
 // not start with these settings.
-bool measure_monitors(const std::vector<pinrail_setting_t>& settings, std::vector<MonitorColumn>* columns_out,
-                      std::string* why_out);
+bool measure_monitors(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out);
 
 // "before", "after", "not seen", ...
 const char* outcome_name(Outcome outcome);
 
-void print_monitors(Format format, const std::vector<MonitorColumn>& columns, std::ostream& out);
+void print_monitors(Format format, const MonitorTable& table, std::ostream& out);
 
 }  // namespace pinrail::info
 

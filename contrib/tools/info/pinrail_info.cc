@@ -56,13 +56,13 @@ int list(const Options& options) {
 }
 
 int show_monitors(const Options& options) {
-  std::vector<pinrail::info::MonitorColumn> columns;
+  pinrail::info::MonitorTable table;
   std::string why;
-  if (!measure_monitors(options.mca.settings(), &columns, &why)) {
+  if (!measure_monitors(options.mca.settings(), &table, &why)) {
     std::cerr << why << "pinrail_info: Pinrail does not start\n";
     return kCannotStart;
   }
-  print_monitors(options.format, columns, std::cout);
+  print_monitors(options.format, table, std::cout);
   std::cout.flush();
   return std::cout ? 0 : kCannotStart;
 }

@@ -21,12 +21,27 @@ void put_machine(const Snapshot& snapshot, JsonWriter* json) {
   json->end_object();
 }
 
+void put_memory_kinds(const Snapshot& snapshot, JsonWriter* json) {
+  json->field("monitors_at_work", snapshot.monitors);
+  json->key("memory");
+  json->begin_array();
+  for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {
+    json->begin_object();
+    json->field("kind", kind.name);
+    json->field("kept", kind.is_kept != 0);
+    json->field("why_not", kind.why_not);
+    json->end_object();
+  }
+  json->end_array();
+}
+
 void put_general(const Snapshot& snapshot, JsonWriter* json) {
   json->key("build");
   json->begin_object();
   for (const auto& fact : snapshot.facts) json->field(fact.name, fact.value);
   json->end_object();
   put_machine(snapshot, json);
+  put_memory_kinds(snapshot, json);
   json->key("param_files");
   json->begin_object();
   for (const ParamFile& file : param_files(snapshot)) json->field(file.role, file.path);

@@ -34,7 +34,17 @@ bool occurs(Outcome outcome, const std::vector<MonitorColumn>& columns) {
   });
 }
 
-void print_text(const std::vector<MonitorColumn>& columns, std::ostream& out) {
+void print_kept(const MonitorTable& table, std::ostream& out) {
+  constexpr int kWidth = 28;
+  out << "\nWhat is kept registered as it is set now  (monitors: " << (table.at_work.empty() ? "none" : table.at_work)
+      << ")\n\n";
+  for (const KeptKind& kind : table.kept) {
+    out << std::setw(kWidth) << kind.name << (kind.why_not.empty() ? "kept" : "not kept: " + kind.why_not) << '\n';
+  }
+}
+
+void print_text(const MonitorTable& table, std::ostream& out) {
+  const std::vector<MonitorColumn>& columns = table.columns;
   constexpr int kNameWidth = 28, kWidth = 12;
   out << "What each memory monitor sees, tried on this machine\n\n" << std::left << std::setw(kNameWidth) << "event";
   for (const MonitorColumn& column : columns) {
@@ -55,10 +65,17 @@ void print_text(const std::vector<MonitorColumn>& columns, std::ostream& out) {
   for (const MonitorColumn& column : columns) {
     if (!column.why_not.empty()) out << "not usable here: " << column.name << ": " << column.why_not << '\n';
   }
+  print_kept(table, out);
 }
 
-void print_parsable(const std::vector<MonitorColumn>& columns, std::ostream& out) {
-  for (const MonitorColumn& column : columns) {
+void print_parsable(const MonitorTable& table, std::ostream& out) {
+  out << "monitors:at_work:" << parsable_field(table.at_work) << '\n';
+  for (const KeptKind& kind : table.kept) {
+    const std::string begin = "memory:" + parsable_field(kind.name) + ":";
+    out << begin << "kept:" << (kind.why_not.empty() ? "yes" : "no") << '\n';
+    if (!kind.why_not.empty()) out << begin << "why_not:" << parsable_field(kind.why_not) << '\n';
+  }
+  for (const MonitorColumn& column : table.columns) {
     const std::string begin = "monitor:" + parsable_field(column.name) + ":";
     if (!column.why_not.empty()) out << begin << "why_not:" << parsable_field(column.why_not) << '\n';
     for (size_t i = 0; i < column.outcomes.size(); ++i) {
@@ -85,7 +102,22 @@ void put_event(const std::vector<MonitorColumn>& columns, size_t index, tools::J
   json->end_object();
 }
 
-void print_json(const std::vector<MonitorColumn>& columns, std::ostream& out) {
+void put_kept(const MonitorTable& table, tools::JsonWriter* json) {
+  json->field("at_work", table.at_work);
+  json->key("memory");
+  json->begin_array();
+  for (const KeptKind& kind : table.kept) {
+    json->begin_object();
+    json->field("kind", kind.name);
+    json->field("kept", kind.why_not.empty());
+    json->field("why_not", kind.why_not);
+    json->end_object();
+  }
+  json->end_array();
+}
+
+void print_json(const MonitorTable& table, std::ostream& out) {
+  const std::vector<MonitorColumn>& columns = table.columns;
   tools::JsonWriter json(out);
   json.begin_object();
   json.key("monitors");
@@ -98,6 +130,7 @@ void print_json(const std::vector<MonitorColumn>& columns, std::ostream& out) {
     json.end_object();
   }
   json.end_array();
+  put_kept(table, &json);
   json.key("events");
   json.begin_array();
   for (size_t i = 0; i < tools::memory_events().count; ++i) put_event(columns, i, &json);
@@ -121,11 +154,11 @@ const char* outcome_name(Outcome outcome) {
   return "?";
 }
 
-void print_monitors(Format format, const std::vector<MonitorColumn>& columns, std::ostream& out) {
+void print_monitors(Format format, const MonitorTable& table, std::ostream& out) {
   switch (format) {
-    case Format::text: print_text(columns, out); break;
-    case Format::parsable: print_parsable(columns, out); break;
-    case Format::json: print_json(columns, out); break;
+    case Format::text: print_text(table, out); break;
+    case Format::parsable: print_parsable(table, out); break;
+    case Format::json: print_json(table, out); break;
   }
 }
 

@@ -61,6 +61,13 @@ void print_general(const Snapshot& snapshot, std::ostream& out) {
   machine.put("page_size", std::to_string(snapshot.machine.page_size));
   for (const uint64_t bytes : hugepage_sizes(snapshot.machine)) machine.put("hugepage_size", std::to_string(bytes));
   machine.put("numa_nodes", std::to_string(snapshot.machine.numa_nodes));
+  Lines monitors(out, "monitors");
+  monitors.put("at_work", snapshot.monitors);
+  for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {
+    Lines lines(out, std::string("memory:") + kind.name);
+    lines.put("kept", kind.is_kept != 0 ? "yes" : "no");
+    if (kind.is_kept == 0) lines.put("why_not", kind.why_not);
+  }
   Lines files(out, "params");
   for (const ParamFile& file : param_files(snapshot)) files.put(file.role, file.path);
 }

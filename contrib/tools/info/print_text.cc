@@ -66,6 +66,14 @@ void put_machine(const Snapshot& snapshot, std::ostream& out) {
   put_pair(out, "NUMA nodes", std::to_string(machine.numa_nodes));
 }
 
+void put_memory_kinds(const Snapshot& snapshot, std::ostream& out) {
+  out << "\nMemory that is kept registered  (monitors: " << (snapshot.monitors.empty() ? "none" : snapshot.monitors)
+      << ")\n";
+  for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {
+    put_pair(out, kind.name, kind.is_kept != 0 ? "kept" : std::string("not kept: ") + kind.why_not);
+  }
+}
+
 void put_paths(const Snapshot& snapshot, std::ostream& out) {
   out << "\nPaths\n";
   const pinrail_param_info_t* path = find(snapshot, "mca_base_component_path");
@@ -174,6 +182,7 @@ void print_text(const Options& options, const Snapshot& snapshot, std::ostream& 
     out << '\n';
     put_build(snapshot, out);
     put_machine(snapshot, out);
+    put_memory_kinds(snapshot, out);
     put_paths(snapshot, out);
   }
   put_components(options, snapshot, out);

@@ -59,6 +59,10 @@ Snapshot take_snapshot() {
   pinrail_param_info_t param{};
   param.size = sizeof(param);
   for (size_t i = 0; pinrail_param_at(i, &param) == PINRAIL_SUCCESS; ++i) snapshot.params.push_back(param);
+  snapshot.monitors = pinrail_monitors_at_work();
+  pinrail_memory_kind_t kind{};
+  kind.size = sizeof(kind);
+  for (size_t i = 0; pinrail_memory_kind_at(i, &kind) == PINRAIL_SUCCESS; ++i) snapshot.memory_kinds.push_back(kind);
   return snapshot;
 }
 

@@ -21,6 +21,8 @@ struct Snapshot {
   std::vector<pinrail_component_info_t> components;
   std::vector<pinrail_param_info_t> params;
   std::vector<const pinrail_stat_info_t*> stats;
+  std::string monitors;                             // of host memory that see something, with commas
+  std::vector<pinrail_memory_kind_t> memory_kinds;  // what is kept with them
 };
 
 // Between init and finalize.

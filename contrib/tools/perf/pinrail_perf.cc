@@ -18,10 +18,11 @@ int complain(const std::string& what) {
 
 // Destroys the pools too: that they can be is the last check.
 int finish(Session* session, Errors* errors) {
+  const bool keeps_nothing = !Session::why_not_kept().empty();
   const Result closed = session->close();
   if (!closed.ok()) errors->add(closed.why());
   if (fflush(stdout) != 0) return complain("cannot write the output");
-  return errors->count() == 0 ? kGood : kBad;
+  return errors->count() == 0 && !keeps_nothing ? kGood : kBad;
 }
 
 int table(const Options& options) {

@@ -2,6 +2,8 @@
 // report.cc - prints what was measured, for people.
 #include "contrib/tools/perf/report.h"
 
+#include <pinrail/listing.h>
+
 #include <cinttypes>
 #include <cstdio>
 
@@ -25,8 +27,11 @@ std::string times(double ratio) {
 
 void print_head(const Options& options, const Session& session) {
   const pinrail_mpool_stats_t stats = session.stats();
-  printf("pinrail_perf %s: pool %s on registrar %s, leave_pinned %u, size_limit %s\n", pinrail_version(),
-         session.pool_name(), session.registrar_name(), stats.leave_pinned, size_text(stats.size_limit).c_str());
+  const std::string monitors = pinrail_monitors_at_work();
+  printf("pinrail_perf %s: pool %s on registrar %s, %s %s, leave_pinned %u, size_limit %s\n", pinrail_version(),
+         session.pool_name(), session.registrar_name(),
+         monitors.find(',') == std::string::npos ? "monitor" : "monitors", monitors.empty() ? "none" : monitors.c_str(),
+         stats.leave_pinned, size_text(stats.size_limit).c_str());
   if (options.action == Action::replay) return;
   printf(
       "One register + deregister of a buffer, in nanoseconds, without the cache and with it\n"
@@ -49,6 +54,13 @@ void print_row(const Row& row, bool rates) {
   printf(" %9" PRIu64 " %8" PRIu64 " %9" PRIu64 "\n", row.hits, row.misses, row.evictions);
 }
 
+// Not only here and now: no program on this machine gets more.
+bool print_nothing_kept() {
+  const std::string why_not = Session::why_not_kept();
+  if (!why_not.empty()) printf("\nnothing is kept registered on this machine: %s\n", why_not.c_str());
+  return !why_not.empty();
+}
+
 void print_notes(const Session& session, const std::vector<Row>& rows) {
   uint64_t evictions = 0;
   bool rates = false;
@@ -56,9 +68,10 @@ void print_notes(const Session& session, const std::vector<Row>& rows) {
     evictions += row.evictions;
     rates = rates || row.cached_ns > 0;
   }
-  if (session.stats().leave_pinned == 0 && rates)
+  if (!print_nothing_kept() && session.stats().leave_pinned == 0 && rates) {
     printf("\nNothing was kept: leave_pinned is 0 (%s is %s), so both columns pay for the device.\n",
            session.parameter("leave_pinned").c_str(), session.describe("leave_pinned").c_str());
+  }
   if (evictions == 0) return;
   const std::string limit = limit_text(session);
   printf(
@@ -102,6 +115,7 @@ void print_replay(const Options& options, const Session& session, const Trace& t
   printf("errors         %" PRIu64 "\n", errors.count());
   printf("bytes          %s\n", replay.bytes().said().c_str());
   printf("seconds        %.6f in calls of Pinrail\n", static_cast<double>(figures.nanoseconds) / 1e9);
+  print_nothing_kept();
 }
 
 }  // namespace pinrail::perf

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // report_json.cc - prints what was measured, for programs.
+#include <pinrail/listing.h>
+
 #include <iostream>
 
 #include "contrib/tools/common/json.h"
@@ -23,7 +25,9 @@ void pool(JsonWriter* json, const Session& session) {
   const pinrail_mpool_stats_t stats = session.stats();
   json->field("pool", session.pool_name());
   json->field("registrar", session.registrar_name());
+  json->field("monitors", pinrail_monitors_at_work());
   json->field("leave_pinned", stats.leave_pinned);
+  json->field("why_not_kept", Session::why_not_kept());
   json->key("size_limit");
   if (stats.size_limit == UINT64_MAX)
     json->null();

@@ -2,14 +2,13 @@
 // session.cc - Pinrail from init to finalize, with the pool under test and one that keeps nothing.
 #include "contrib/tools/perf/session.h"
 
+#include <pinrail/listing.h>
+
 #include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 
 namespace {
-
-// This program reports its own unmaps, so that it needs no hooks; whoever wants to try a monitor names it.
-const pinrail_setting_t kDefaults[] = {{"monitor", "external"}};
 
 Result refused(const char* mpool, const char* registrar, pinrail_status_t status) {
   return Result::bad(text("cannot make %s%s%s%s%s: %s", mpool == nullptr ? "a pool" : "pool ",
@@ -36,8 +35,6 @@ Session::~Session() {
 
 Result Session::open(const Options& options) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  init.defaults = kDefaults;
-  init.default_count = sizeof(kDefaults) / sizeof(kDefaults[0]);
   init.settings = options.mca.settings().data();
   init.setting_count = options.mca.settings().size();
   const pinrail_status_t status = pinrail_init(&init);
@@ -67,6 +64,12 @@ Result Session::close() {
     *pool = nullptr;
   }
   return Result::good();
+}
+
+std::string Session::why_not_kept() {
+  pinrail_memory_kind_t kind{};
+  kind.size = sizeof(kind);
+  return pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS && kind.is_kept == 0 ? kind.why_not : "";
 }
 
 pinrail_mpool_stats_t Session::stats_of(pinrail_mpool_t* pool) {

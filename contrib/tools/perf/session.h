@@ -35,6 +35,9 @@ class Session {
   pinrail_mpool_stats_t stats() const { return stats_of(cached_); }
   static pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool);
 
+  // Why memory as this program has it (private, anonymous: the first kind in the list) is never kept; "": it may be.
+  static std::string why_not_kept();
+
   // "8M, from the environment": a parameter of the pool under test, by its short name.
   std::string describe(const char* parameter) const;
   // "mpool_grdma_size_limit"

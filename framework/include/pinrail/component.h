@@ -384,6 +384,9 @@ typedef struct pinrail_mapping {
   pinrail_mapping_kind_t kind;
 } pinrail_mapping_t;
 
+/** It sees events of system calls that code makes without the C library, too, as allocators of sanitizers do. */
+enum { PINRAIL_MONITOR_ANY_CALLER = 0x1u };
+
 typedef struct pinrail_monitor_ops {
   size_t size;
   /** Begins to report, through host->monitor_report_hook, and makes sure with real events that it works. */
@@ -409,6 +412,8 @@ typedef struct pinrail_monitor_ops {
   /** PINRAIL_KIND_* bits of the memory that it watches. 0: host memory; without that bit host memory is not cached
    *  because of it. */
   uint32_t kinds;
+  /** PINRAIL_MONITOR_* bits. */
+  uint32_t flags;
 } pinrail_monitor_ops_t;
 
 /** How soon the gc thread shall drain. */
@@ -489,12 +494,20 @@ struct pinrail_host {
   pinrail_status_t (*rcache_create)(const pinrail_host_t *host, const char *name, uint32_t flags,
                                     pinrail_rcache_t *rcache_out);
 
-  /** hook is called with every range that is about to go away, in hook context, until unsubscribe returns. */
-  pinrail_status_t (*monitor_subscribe)(const pinrail_host_t *host,
+  /**
+   * hook is called with every range that is about to go away, in hook context, until unsubscribe returns; "everything" is
+   * the range (0, UINTPTR_MAX). kinds: PINRAIL_KIND_* bits; only events of such memory are wanted: those that a monitor
+   * reports which watches it, and all that the program reports. 0: all events. What makes a monitor of host memory blind
+   * is no event of GPU memory.
+   */
+  pinrail_status_t (*monitor_subscribe)(const pinrail_host_t *host, uint32_t kinds,
                                         void (*hook)(void *arg, uintptr_t base, size_t length), void *arg,
                                         void **subscription_out);
   void (*monitor_unsubscribe)(const pinrail_host_t *host, void *subscription);
-  /** Whether host memory may be cached: 1 if a monitor was seen to work; why is set to the reason if not. */
+  /**
+   * Whether host memory of some usual kind may be cached: 1 if a monitor was seen to work. why is set to the reason why
+   * nothing, or not every kind, is; "" if all are.
+   */
   int (*monitor_works)(const pinrail_host_t *host, const char **why_out);
   /**
    * Whether all that can make a registration of this range stale is seen: 1 if it may be kept. Makes the monitors watch
@@ -502,7 +515,8 @@ struct pinrail_host {
    */
   int (*monitor_covers)(const pinrail_host_t *host, uintptr_t base, size_t length);
 
-  /** For monitors: deliver an event to all subscribers. Hook context. */
+  /** For monitors: deliver an event to all subscribers that want memory of the kinds that this monitor watches. Hook
+   *  context. */
   void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);
   /**
    * For monitors: it sees less than before, until it is started again. Its sees() is asked which events are left; 0 or

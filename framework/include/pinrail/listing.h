@@ -31,6 +31,22 @@ PINRAIL_API size_t pinrail_component_count(void);
 /** The index-th one: by framework (mpool, rcache, registrar, monitor), then by name. NOT_FOUND past the end. */
 PINRAIL_API pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t *info_out);
 
+/** A kind of host memory that programs register. Strings live until the next pinrail_init(). */
+typedef struct pinrail_memory_kind {
+  size_t size;         /**< in: sizeof(pinrail_memory_kind_t) */
+  const char *name;    /**< "anonymous", "shared file", ... */
+  int32_t is_kept;     /**< 1: registrations of it may be kept after their release */
+  const char *why_not; /**< "" if it is kept: else which events no monitor sees */
+} pinrail_memory_kind_t;
+
+/** What is kept with the monitors that were found to work, index 0 and up, between init and finalize. NOT_FOUND past the
+ *  end, or before init. */
+PINRAIL_API pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t *kind_out);
+
+/** The monitors of host memory that see something, with commas between their names; "" if there is none. The string
+ *  lives until the next pinrail_init(). */
+PINRAIL_API const char *pinrail_monitors_at_work(void);
+
 /** A fact of how the library was built. */
 typedef struct pinrail_build_fact {
   const char *name; /**< "sysconfdir" */

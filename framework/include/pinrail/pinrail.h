@@ -239,7 +239,8 @@ PINRAIL_API pinrail_status_t pinrail_chunks_next(pinrail_chunks_t *chunks, void 
  */
 PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
 
-/** 1 if memory events are seen or reported, so that host memory may be cached; 0 if not, or before init. */
+/** 1 if memory events are seen or reported, so that some host memory is cached (listing.h tells which kinds); 0 if none is,
+ *  or before init. */
 PINRAIL_API int pinrail_monitor_works(void);
 
 /**

@@ -95,8 +95,8 @@ TEST(HookWallDeathTest, a_lock_that_hooks_may_not_take) {
 TEST(HookWallDeathTest, a_subscriber_that_allocates) {
   void* subscription = nullptr;
   const auto hook = [](void*, uintptr_t, size_t) { kept = std::malloc(1); };
-  ASSERT_TRUE(monitor::subscribe(hook, nullptr, &subscription).ok());
-  EXPECT_DEATH(monitor::report_hook(4096, 4096), "hook wall: memory is allocated in a hook");
+  ASSERT_TRUE(monitor::subscribe(0, hook, nullptr, &subscription).ok());
+  EXPECT_DEATH(monitor::report_hook(0, 4096, 4096), "hook wall: memory is allocated in a hook");
   monitor::unsubscribe(subscription);
 }
 

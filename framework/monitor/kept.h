@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kept.h - which kinds of memory may be kept registered, found out on a sample of each.
+//
+// Owns     nothing; samples are unmapped before find_kept() returns.
+// Threads  any. API context; what ask does may be limited further.
+//
+// A kind is kept if each event that this kernel has and that can happen to it is seen (coverage.h, C1).
+#ifndef PINRAIL_FRAMEWORK_MONITOR_KEPT_H
+#define PINRAIL_FRAMEWORK_MONITOR_KEPT_H
+
+#include <array>
+#include <functional>
+#include <string>
+
+#include "framework/monitor/coverage.h"
+
+namespace pinrail::monitor {
+
+// The kinds that programs register. Nothing is promised of the others.
+constexpr std::array<pinrail_mapping_kind_t, 7> kUsualKinds = {
+    PINRAIL_MAPPING_ANONYMOUS,        PINRAIL_MAPPING_HEAP, PINRAIL_MAPPING_STACK,
+    PINRAIL_MAPPING_SHARED_ANONYMOUS, PINRAIL_MAPPING_SYSV, PINRAIL_MAPPING_PRIVATE_FILE,
+    PINRAIL_MAPPING_SHARED_FILE};
+
+struct Kept {
+  std::array<uint32_t, kUsualKinds.size()> unseen{};  // PINRAIL_EVENT_* bits, for each of kUsualKinds
+  std::array<bool, kUsualKinds.size()> refused{};     // by monitor_strict
+
+  bool keeps(size_t index) const { return unseen[index] == 0 && !refused[index]; }
+  bool keeps_something() const;
+  bool keeps_everything() const;
+  bool keeps_the_same(const Kept& other) const;
+};
+
+enum class Samples : uint8_t { none, real };
+
+// ask: what is seen of this mapping. Samples::none: it does not look at more than the kind.
+Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples);
+
+// "no monitor sees shmat_over": of one of kUsualKinds; empty if it is kept.
+std::string why_not(const Kept& kept, size_t index);
+// "anonymous, heap: no monitor sees shmat_over; shared file: no monitor sees truncate". Empty if all are kept.
+std::string describe(const Kept& kept);
+
+}  // namespace pinrail::monitor
+
+#endif

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/monitor/own_calls.h"
+
+#include <dlfcn.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "framework/monitor/loaded_objects.h"
+#include "framework/monitor/monitor.h"
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+struct NamedFunction {
+  const char* function;
+  const char* what;
+};
+constexpr NamedFunction kSanitizers[] = {{"__asan_init", "AddressSanitizer"},
+                                         {"__hwasan_init", "HWAddressSanitizer"},
+                                         {"__tsan_init", "ThreadSanitizer"},
+                                         {"__msan_init", "MemorySanitizer"},
+                                         {"__lsan_init", "LeakSanitizer"}};
+
+// Under these names libraries bring an allocator beside the process's, or instead of it.
+struct Pair {
+  const char *take, *give;
+};
+constexpr Pair kAllocators[] = {{"malloc", "free"},
+                                {"mi_malloc", "mi_free"},
+                                {"je_malloc", "je_free"},
+                                {"tc_malloc", "tc_free"},
+                                {"scalable_malloc", "scalable_free"}};
+
+using Take = void* (*)(size_t);
+using Give = void (*)(void*);
+
+constexpr size_t kLongestPath = 512;
+constexpr size_t kMostAllocators = 16;
+
+struct Allocator {
+  Take take;
+  Give give;
+  char path[kLongestPath];  // "": the program
+};
+
+// While objects are visited nothing is allocated: an allocator may want to visit them too, and hold its lock.
+void copy_path(const LoadedObject& object, char (*path_out)[kLongestPath]) {
+  std::strncpy(*path_out, object.path(), kLongestPath - 1);
+  (*path_out)[kLongestPath - 1] = 0;
+}
+
+// C library's and loader's: those that go through the C library's functions, or never give anything back.
+bool is_system_object(const LoadedObject& object) {
+  return object.holds(reinterpret_cast<uintptr_t>(&getauxval)) || object.base() == getauxval(AT_BASE);
+}
+
+bool brings_allocator(const LoadedObject& object) {
+  if (is_system_object(object)) return false;
+  for (const NamedFunction& sanitizer : kSanitizers) {
+    if (object.function(sanitizer.function) != 0) return true;
+  }
+  for (const Pair& pair : kAllocators) {
+    if (object.function(pair.take) != 0 && object.function(pair.give) != 0) return true;
+  }
+  return false;
+}
+
+const char* find_sanitizer() {
+  const char* found = nullptr;
+  for_each_object([&found](const LoadedObject& object) {
+    for (const NamedFunction& sanitizer : kSanitizers) {
+      if (object.function(sanitizer.function) != 0) found = sanitizer.what;
+    }
+    return found == nullptr;
+  });
+  return found;
+}
+
+// Of objects that have their own, besides the one that the process's malloc is in.
+std::vector<Allocator> find_other_allocators() {
+  std::vector<Allocator> found;
+  found.reserve(kMostAllocators);
+  const auto used = reinterpret_cast<uintptr_t>(&malloc);
+  for_each_object([&found, used](const LoadedObject& object) {
+    if (is_system_object(object) || object.holds(used)) return true;
+    for (const Pair& pair : kAllocators) {
+      const uintptr_t take = object.function(pair.take), give = object.function(pair.give);
+      if (take == 0 || give == 0 || found.size() == kMostAllocators) continue;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of functions
+      found.push_back({reinterpret_cast<Take>(take), reinterpret_cast<Give>(give), ""});
+      copy_path(object, &found.back().path);
+    }
+    return true;
+  });
+  return found;
+}
+
+// Unmapped, or its page was dropped: it was written to just before.
+bool is_gone(uintptr_t page) {
+  unsigned char is_there = 1;
+  const long status = syscall(SYS_mincore, page, kPage, &is_there);
+  return status != 0 ? errno == ENOMEM : (is_there & 1) == 0;
+}
+
+// Whether what is given back went away, and nobody reported it.
+template <typename GiveBack>
+bool goes_unseen(OwnCallsProbe* probe, void* block, size_t length, GiveBack give_back) {
+  if (block == nullptr || block == MAP_FAILED) return false;
+  const uintptr_t base = (reinterpret_cast<uintptr_t>(block) + kPage - 1) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(block) + length) & ~(kPage - 1);
+  const uintptr_t middle = (base + (end - base) / 2) & ~(kPage - 1);
+  *reinterpret_cast<volatile char*>(middle) = 1;  // NOLINT(performance-no-int-to-ptr): of the block
+  probe->is_reported.store(false);
+  probe->base.store(base);
+  probe->end.store(end);
+  give_back();
+  const bool gone = is_gone(middle);
+  probe->end.store(0);
+  return gone && !probe->is_reported.load();
+}
+
+// The first size is one that the C library maps by default: larger ones would raise its threshold.
+bool malloc_goes_unseen(OwnCallsProbe* probe, Take volatile take, Give volatile give, bool is_of_system) {
+  for (const size_t length : {size_t{144} << 10, size_t{1} << 20, size_t{64} << 20}) {
+    void* const block = take(length);
+    if (goes_unseen(probe, block, length, [give, block] { give(block); })) return true;
+    if (is_of_system) break;
+  }
+  return false;
+}
+
+void* map_pages(size_t length) {
+  return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+// As the program calls them, whoever stands before the C library's.
+bool mappings_go_unseen(OwnCallsProbe* probe) {
+  constexpr size_t kLength = 4 * kPage;
+  void* const dropped = map_pages(kLength);
+  const bool drop = goes_unseen(probe, dropped, kLength, [dropped] { madvise(dropped, kLength, MADV_DONTNEED); });
+  if (dropped != MAP_FAILED) munmap(dropped, kLength);
+  void* const unmapped = map_pages(kLength);
+  return drop || goes_unseen(probe, unmapped, kLength, [unmapped] { munmap(unmapped, kLength); });
+}
+
+bool is_malloc_of_system() {
+  bool is_system = false;
+  const auto used = reinterpret_cast<uintptr_t>(&malloc);
+  for_each_object([&is_system, used](const LoadedObject& object) {
+    if (object.holds(used)) is_system = is_system_object(object);
+    return !object.holds(used);
+  });
+  return is_system;
+}
+
+// The object stays loaded meanwhile. False too where it is gone already.
+bool other_goes_unseen(OwnCallsProbe* probe, const Allocator& allocator) {
+  void* const handle = dlopen(allocator.path[0] == 0 ? nullptr : allocator.path, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return false;
+  const bool unseen = malloc_goes_unseen(probe, allocator.take, allocator.give, false);
+  dlclose(handle);
+  return unseen;
+}
+
+std::string try_allocators(OwnCallsProbe* probe) {
+  if (mappings_go_unseen(probe)) return "the program's munmap";
+  if (malloc_goes_unseen(probe, malloc, std::free, is_malloc_of_system())) return "the program's malloc";
+  for (const Allocator& allocator : find_other_allocators()) {
+    if (other_goes_unseen(probe, allocator)) return std::string("the allocator of ") + allocator.path;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string find_own_calls() {
+  if (const char* const sanitizer = find_sanitizer()) return sanitizer;
+  OwnCallsProbe probe;
+  void* subscription;
+  if (!subscribe(PINRAIL_KIND_HOST, OwnCallsProbe::hook, &probe, &subscription).ok()) return "";
+  std::string who = try_allocators(&probe);
+  unsubscribe(subscription);
+  return who;
+}
+
+uint64_t count_loads() {
+  uint64_t loads = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* loads_out) -> int {
+        *static_cast<uint64_t*>(loads_out) = info->dlpi_adds;
+        return 1;
+      },
+      &loads);
+  return loads;
+}
+
+std::string Allocators::look() {
+  std::array<uintptr_t, kRoom> now{};
+  size_t count = 0;
+  char came[kLongestPath] = "";
+  for_each_object([this, &now, &count, &came](const LoadedObject& object) {
+    if (!brings_allocator(object)) return true;
+    const auto known_end = bases_.begin() + static_cast<ptrdiff_t>(count_);
+    if (std::find(bases_.begin(), known_end, object.base()) == known_end) copy_path(object, &came);
+    if (count < kRoom) now[count++] = object.base();
+    return true;
+  });
+  bases_ = now;
+  count_ = count;
+  return came;
+}
+
+}  // namespace pinrail::monitor

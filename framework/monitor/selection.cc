@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which monitors are started, what is kept with them, and what follows when that changes.
+#include <ctime>
+#include <new>
+#include <utility>
+
+#include "base/core/lock.h"
+#include "base/core/no_cancel.h"
+#include "base/core/set_aside.h"
+#include "base/report/report.h"
+#include "framework/monitor/coverage.h"
+#include "framework/monitor/kept.h"
+#include "framework/monitor/mapping.h"
+#include "framework/monitor/monitor.h"
+#include "framework/monitor/own_calls.h"
+#include "framework/monitor/started_hook.h"
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr char kHelp[] =
+#include "framework/monitor/monitor_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "never", "",
+     "Events that no program here causes, with commas between them: memory is kept registered although no monitor sees "
+     "these. One that happens nevertheless is corrupted data.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "strict", "no",
+     "Whether memory that another process can take pages from (files, shared memory) is never kept registered.",
+     PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "trust_allocators", "no",
+     "Whether all allocators of the process give memory back by functions of the C library; then none is looked for "
+     "that does not, as those of sanitizers. Where it is not so: stale registrations.",
+     PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 8, nullptr, 0, 0, nullptr}};
+
+// What is kept, for people. Never changed once it is published; an older one stays until the next life, for somebody
+// may be reading it.
+struct Findings {
+  std::string why;       // nothing, or not everything, is kept; empty: everything is
+  std::string monitors;  // that see something, with commas
+  std::array<std::string, kUsualKinds.size()> why_not;
+  Findings* before = nullptr;
+};
+
+Mutex mutex{LockRank::monitors};
+std::atomic<Findings*> findings{nullptr};
+std::atomic<bool> keeps_something{false};
+std::atomic<bool> has_own_calls{false};
+Policy policy;                                    // written at start-up
+bool trusts_allocators = false;                   // the same
+const loader::Loader* components = nullptr;       // from start to stop
+const std::atomic<int64_t>* verbosity = nullptr;  // the same
+std::atomic<uint64_t> known_loads{0};
+std::atomic<bool> looking{false};  // somebody looks at what was loaded; others do not wait for it
+Allocators allocators;             // guarded by looking
+
+const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
+  return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
+}
+bool is_for_host(const loader::Opened& opened) {
+  return ops_of(opened)->kinds == 0 || (ops_of(opened)->kinds & PINRAIL_KIND_HOST) != 0;
+}
+bool sees_any_caller(const pinrail_monitor_ops_t& ops) { return (ops.flags & PINRAIL_MONITOR_ANY_CALLER) != 0; }
+uint32_t ask_events(const StartedMonitor& monitor) {
+  return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
+}
+
+// Calls visit(monitor) for those of host memory that see something.
+template <typename Visit>
+void for_each_seeing(Visit visit) {
+  for (size_t i = 0; i < started.count(); ++i) {
+    StartedMonitor& monitor = started.at(i);
+    if (monitor.is_for_host() && monitor.sees.load()) visit(monitor);
+  }
+}
+
+bool any_sees() {
+  bool any = false;
+  for_each_seeing([&any](const StartedMonitor&) { any = true; });
+  return any;
+}
+
+// What is seen by whomever it is done, and what is seen if it goes through the C library.
+struct Seen {
+  uint32_t events = 0, by_any_caller = 0;
+
+  void add(const StartedMonitor& monitor, uint32_t more) {
+    events |= more;
+    if (sees_any_caller(*monitor.ops)) by_any_caller |= more;
+  }
+  // An allocator that asks the kernel itself is seen by nobody else (E1).
+  uint32_t result() const { return has_own_calls.load() ? events & (~kAllocatorEvents | by_any_caller) : events; }
+};
+
+// without: as if that one were not there.
+uint32_t ask_without(const pinrail_mapping_t& mapping, const StartedMonitor* without) {
+  Seen seen;
+  for_each_seeing([&](const StartedMonitor& monitor) {
+    if (&monitor == without) return;
+    seen.add(monitor, monitor.events.load());
+    if (monitor.ops->cover != nullptr) seen.add(monitor, monitor.ops->cover(monitor.context, &mapping));
+  });
+  return seen.result();
+}
+
+uint32_t ask(const pinrail_mapping_t& mapping) { return ask_without(mapping, nullptr); }
+
+// relaxed: a number on its own.
+void say(const std::string& line) {
+  const int most = verbosity == nullptr ? 0 : static_cast<int>(verbosity->load(std::memory_order_relaxed));
+  report::log("monitor", most, PINRAIL_LOG_INFO, line);
+}
+
+bool any_covers() {
+  bool any = false;
+  for_each_seeing([&any](const StartedMonitor& monitor) { any = any || monitor.ops->cover != nullptr; });
+  return any;
+}
+
+Kept kept_without(const StartedMonitor* without) {
+  const auto asker = [without](const pinrail_mapping_t& mapping) { return ask_without(mapping, without); };
+  return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
+}
+
+// What the monitors that still see are good for.
+void start_coverage() {
+  Seen seen;
+  for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
+  coverage.start(policy, seen.result(), !any_covers());
+}
+
+std::string names_of_monitors() {
+  std::string names;
+  for_each_seeing(
+      [&names](const StartedMonitor& monitor) { names += (names.empty() ? "" : ", ") + std::string(monitor.name); });
+  return names;
+}
+
+// troubles: why monitors do not work, or not well; all that there is to say where none sees anything.
+Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles) {
+  auto* found = new Findings;
+  found->monitors = names_of_monitors();
+  found->why = any_sees ? describe(kept) : troubles;
+  if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
+  for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept, i) : troubles;
+  return found;
+}
+
+void publish(const Kept& kept, bool any_sees, const std::string& troubles) REQUIRES(mutex) {
+  Findings* const found = describe_all(kept, any_sees, troubles);
+  found->before = findings.load();
+  findings.store(found);
+  keeps_something.store(any_sees && kept.keeps_something());
+}
+
+// After a change.
+void settle(const std::string& troubles) REQUIRES(mutex) {
+  start_coverage();
+  publish(kept_without(nullptr), any_sees(), troubles);
+}
+
+Status read_policy(const param::Registry& params) {
+  uint32_t never = 0;
+  std::string unknown;
+  const char* const list = params.value("monitor_never").s;
+  if (!parse_events(list, &never, &unknown).ok()) {
+    const std::string origin = params.origin("monitor_never"), known = name_events(PINRAIL_EVENTS_ALL);
+    const pinrail_help_arg_t args[] = {
+        {"value", list}, {"source", origin.c_str()}, {"unknown", unknown.c_str()}, {"known", known.c_str()}};
+    report::help("monitor", kHelp, "unknown event", args, 4);
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  policy = {events_of_kernel() & ~never, params.value("monitor_strict").i != 0};
+  trusts_allocators = params.value("monitor_trust_allocators").i != 0;
+  verbosity = params.watch("monitor_base_verbose");
+  return success();
+}
+
+void forget() {
+  started.clear();
+  keeps_something.store(false);
+  has_own_calls.store(false);
+  for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
+}
+
+Status start_one(const loader::Opened& opened) {
+  Status status = ops_of(opened)->start(opened.context);
+  if (!status.ok()) return status;
+  StartedMonitor* const entry = started.add(*opened.descriptor, opened.context, opened.host);
+  if (entry == nullptr) {
+    ops_of(opened)->stop(opened.context);
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  entry->is_named = opened.named;
+  entry->events.store(ask_events(*entry));
+  return status;
+}
+
+bool is_started(const loader::Opened& opened) {
+  for (size_t i = 0; i < started.count(); ++i) {
+    if (started.at(i).host == opened.host && started.at(i).sees.load()) return true;
+  }
+  return false;
+}
+
+// Whether one more monitor could add something.
+bool lacks_something() { return !any_sees() || !kept_without(nullptr).keeps_everything(); }
+
+void add_trouble(const std::string& text, std::string* troubles) {
+  *troubles += (troubles->empty() ? "" : ", ") + text;
+}
+
+Status start_all(const loader::Loader& loader, std::string* troubles) {
+  for (const loader::Opened& opened : loader.opened("monitor")) {
+    // What adds nothing but its price is there for who asks for it.
+    if (is_for_host(opened) && !opened.named && !lacks_something()) continue;
+    const Status status = start_one(opened);
+    if (status.ok()) continue;
+    const std::string name = opened.descriptor->name;
+    add_trouble(name + ": " + status_name(status.code()), troubles);
+    if (!opened.named) continue;
+    const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"status", status_name(status.code())}};
+    report::help("monitor", kHelp, "monitor failed", args, 2);
+    return status;
+  }
+  return success();
+}
+
+// Those that see only what goes through the C library are not enough for such a process; one that sees more is started
+// where it may be.
+void join_for_own_calls(const loader::Loader& loader) {
+  for (const loader::Opened& opened : loader.opened("monitor")) {
+    if (!is_for_host(opened) || !sees_any_caller(*ops_of(opened)) || is_started(opened)) continue;
+    const Status status = start_one(opened);
+    if (!status.ok()) say(std::string(opened.descriptor->name) + " cannot join: " + status_name(status.code()));
+  }
+}
+
+// What was not asked for by name, and adds no kind of memory that is kept, has a price and no use.
+void stop_what_adds_nothing() {
+  for (size_t i = started.count(); i-- > 0;) {
+    StartedMonitor& monitor = started.at(i);
+    if (!monitor.is_for_host() || monitor.is_named || !monitor.sees.load()) continue;
+    if (!kept_without(nullptr).keeps_the_same(kept_without(&monitor))) continue;
+    say(std::string(monitor.name) + " is stopped: it adds nothing here");
+    monitor.sees.store(false);
+    monitor.is_stopped.store(true);
+    monitor.ops->stop(monitor.context);
+  }
+}
+
+bool relies_on_c_library() {
+  bool relies = false;
+  for_each_seeing([&relies](const StartedMonitor& monitor) { relies = relies || !sees_any_caller(*monitor.ops); });
+  return relies;
+}
+
+// E5. The trial goes through what the process really uses.
+void look_for_own_calls(const loader::Loader& loader, std::string* troubles) {
+  known_loads.store(count_loads());
+  if (trusts_allocators || !relies_on_c_library()) return;
+  allocators.look();
+  const std::string who = find_own_calls();
+  if (who.empty()) return;
+  add_trouble(who + " gives memory back past the C library", troubles);
+  has_own_calls.store(true);
+  join_for_own_calls(loader);
+}
+
+// Its allocator cannot be tried here: the object may be unloaded at any time, and the loader's lock is somebody else's.
+void distrust(const std::string& path) {
+  has_own_calls.store(true);
+  join_for_own_calls(*components);
+  std::string why;
+  {
+    Guard guard(mutex);
+    settle("the allocator of " + path + " may give memory back past the C library");
+    why = findings.load()->why;
+  }
+  if (why.empty()) why = "nothing: another monitor sees that";
+  const pinrail_help_arg_t args[] = {{"path", path.c_str()}, {"why", why.c_str()}};
+  report::help("monitor", kHelp, "allocator came", args, 2);
+  report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
+}
+
+void look_for_loads() {
+  const uint64_t loads = count_loads();
+  if (trusts_allocators || loads == known_loads.load() || looking.exchange(true)) return;
+  known_loads.store(loads);
+  const std::string came = allocators.look();
+  if (!came.empty() && !has_own_calls.load() && relies_on_c_library()) distrust(came);
+  looking.store(false);
+}
+
+}  // namespace
+
+Coverage coverage(find_mapping, ask, say);
+
+Status declare(param::Registry* params) {
+  return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
+}
+
+void leave_parents_monitors() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::monitors);
+  started.clear();
+  make_anew(&findings, nullptr);
+  keeps_something.store(false);
+  has_own_calls.store(false);
+  looking.store(false);
+  new (&allocators) Allocators;
+  new (&coverage) Coverage(find_mapping, ask, say);
+  components = nullptr;
+  verbosity = nullptr;
+}
+
+Status start(const loader::Loader& loader, const param::Registry& params) {
+  forget();
+  Status status = read_policy(params);
+  if (!status.ok()) return status;
+  std::string troubles;
+  status = start_all(loader, &troubles);
+  if (!status.ok()) return status;
+  look_for_own_calls(loader, &troubles);
+  if (!any_sees() && troubles.empty()) troubles = "none is selected";
+  const Kept kept = kept_without(nullptr);
+  const bool saw = any_sees();
+  stop_what_adds_nothing();
+  components = &loader;
+  start_coverage();
+  Guard guard(mutex);
+  publish(kept, saw, troubles);
+  return success();
+}
+
+void stop(const loader::Loader& loader) {
+  for (const loader::Opened& opened : loader.opened("monitor")) ops_of(opened)->stop(opened.context);
+  started.clear();
+  keeps_something.store(false);
+  components = nullptr;
+  verbosity = nullptr;
+}
+
+bool works(const char** why_out) {
+  const Findings* const found = findings.load();
+  if (why_out != nullptr) *why_out = found != nullptr ? found->why.c_str() : "no monitor is started";
+  return keeps_something.load();
+}
+
+const char* names_of_started() {
+  const Findings* const found = findings.load();
+  return found != nullptr ? found->monitors.c_str() : "";
+}
+
+bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
+  const Findings* const found = findings.load();
+  if (index >= kUsualKinds.size()) return false;
+  *kind_out = kind_name(kUsualKinds[index]);
+  *why_not_out = found != nullptr ? found->why_not[index].c_str() : "no monitor is started";
+  return true;
+}
+
+bool covers(uintptr_t base, size_t length) {
+  return keeps_something.load() && fits(base, length) && coverage.covers(Span::of(base, length));
+}
+
+namespace {
+
+StartedMonitor* find_seeing(const pinrail_host_t* host) {
+  for (size_t i = 0; i < started.count(); ++i) {
+    StartedMonitor& monitor = started.at(i);
+    if (monitor.host == host && monitor.sees.load()) return &monitor;
+  }
+  return nullptr;
+}
+
+// False: it is none that still sees.
+bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
+  Guard guard(mutex);
+  StartedMonitor* const blinded = find_seeing(host);
+  if (blinded == nullptr) return false;
+  *kinds_out = blinded->kinds;
+  blinded->events.store(ask_events(*blinded));
+  blinded->sees.store(blinded->events.load() != 0);
+  if (blinded->is_for_host()) settle(why);
+  return true;
+}
+
+}  // namespace
+
+// E5. What another monitor watches lives on (M3).
+void blind(const pinrail_host_t* host, const char* why) {
+  uint32_t kinds = 0;
+  if (note_blind(host, why, &kinds)) report_hook(kinds, 0, UINTPTR_MAX);
+}
+
+namespace {
+
+#ifdef __x86_64__
+constexpr uint64_t kTicksBetweenLooks = 100000;  // of the processor: some 40 us
+uint64_t ticks() { return __builtin_ia32_rdtsc(); }
+#else
+constexpr uint64_t kTicksBetweenLooks = 1000000;  // nanoseconds
+uint64_t ticks() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+#endif
+
+std::atomic<uint64_t> last_look{0};
+
+}  // namespace
+
+// A look takes some 100 ns, a fifth of a miss; the clock takes a tenth of that.
+void check_on_miss() {
+  const uint64_t now = ticks();
+  // relaxed: two threads at once may look both.
+  if (now - last_look.load(std::memory_order_relaxed) < kTicksBetweenLooks) return;
+  last_look.store(now, std::memory_order_relaxed);
+  check().ignore();  // what is wrong they have said, and done what follows
+}
+
+Status check() {
+  const NoCancel no_cancel;
+  look_for_loads();
+  Status result = success();
+  for (size_t i = 0; i < started.count(); ++i) {
+    const StartedMonitor& monitor = started.at(i);
+    if (monitor.ops->check == nullptr || monitor.is_stopped.load()) continue;
+    const Status status = monitor.ops->check(monitor.context);
+    if (result.ok()) result = status;
+  }
+  return result;
+}
+
+}  // namespace pinrail::monitor

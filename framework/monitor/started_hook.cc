@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/monitor/started_hook.h"
+
+#include "framework/monitor/monitor.h"
+
+namespace pinrail::monitor {
+
+StartedMonitors started;
+
+StartedMonitor* StartedMonitors::add(const pinrail_component_t& descriptor, void* context, const pinrail_host_t* host) {
+  const size_t count = count_.load();
+  if (count == kRoom) return nullptr;
+  StartedMonitor& entry = entries_[count];
+  const auto* const ops = static_cast<const pinrail_monitor_ops_t*>(descriptor.ops);
+  entry.name = descriptor.name;
+  entry.ops = ops;
+  entry.is_named = false;
+  entry.is_stopped.store(false);
+  entry.events.store(0);
+  entry.context = context;
+  entry.host = host;
+  entry.kinds = ops->kinds != 0 ? ops->kinds : uint32_t{PINRAIL_KIND_HOST};
+  entry.sees.store(true);
+  count_.store(count + 1);
+  return &entry;
+}
+
+uint32_t StartedMonitors::kinds_hook(const pinrail_host_t* host) const {
+  const size_t count = count_.load();
+  for (size_t i = 0; i < count; ++i) {
+    if (entries_[i].host == host) return entries_[i].kinds;
+  }
+  return 0;
+}
+
+void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
+  report_hook(started.kinds_hook(host), base, length);
+}
+
+}  // namespace pinrail::monitor

@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# No stale registration in programs whose allocators give memory back by system calls of their own: AddressSanitizer,
+# ThreadSanitizer, an allocator that is preloaded, one that is loaded late. ROUNDS (500) of each: ROUNDS=10000 by hand.
+set -u -o pipefail
+rounds=${ROUNDS:-500}
+[ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: a build with sanitizers has one of these allocators everywhere"; exit 77; }
+folder=test/own_calls
+allocator=$PWD/$folder/.libs/raw_malloc.so
+export LD_LIBRARY_PATH=$PWD/.libs PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs
+work=$(mktemp -d)
+output=$work/output
+trap 'rm -rf "$work"' EXIT
+failed=0 passed=0 skipped=0
+
+tell() {
+  printf '%-8s %-28s %s\n' "$1" "$2" "$3"
+  eval "$1=\$(($1 + 1))"
+}
+
+# trial NAME SAID PROGRAM [ARGUMENT...]: in the environment as it is. SAID: what has to be found among all that is said.
+trial() {
+  local name=$1 said=$2 program=$3 status
+  shift 3
+  if [ ! -x "$program" ]; then
+    tell skipped "$name" "not built: the compiler here has no such sanitizer"
+    return
+  fi
+  timeout 600 "$program" "$rounds" "$@" >"$output" 2>&1
+  status=$?
+  if [ $status -ne 0 ] || ! grep -q -- "$said" "$output"; then
+    tell failed "$name" "status $status"
+    cat "$output"
+  else
+    tell passed "$name" "$(grep '^rounds:' "$output")"
+  fi
+}
+
+# sanitized NAME: the program, built with -fsanitize=NAME; the library is as it is.
+sanitized() {
+  "${CXX:-c++}" -std=c++17 -O1 -g -fsanitize="$1" -I"$srcdir/framework/include" "$srcdir/test/own_calls/rounds.cc" \
+    -o "$work/rounds_$1" -L.libs -lpinrail -ldl >"$work/log" 2>&1 || cat "$work/log" >&2
+}
+
+srcdir=${srcdir:-$(dirname "$0")/..}
+sanitized address
+sanitized thread
+plain=$folder/.libs/rounds
+[ -x $plain ] || plain=$folder/rounds
+kept='[1-9][0-9]* kept hits'
+# Where the kernel gives no userfaultfd, nothing is kept, and it is said why.
+if PINRAIL_MCA_monitor=uffd "$plain" 1 >/dev/null 2>&1; then
+  with_uffd="$kept, 0 stale; monitors .*uffd"
+else
+  with_uffd=' 0 kept hits, 0 stale'
+fi
+no_uffd=' 0 kept hits, 0 stale'
+asan=quarantine_size_mb=0:thread_local_quarantine_size_kb=0:detect_leaks=0
+
+trial "the C library's" "$kept" "$plain"
+ASAN_OPTIONS=$asan trial AddressSanitizer "$with_uffd" "$work/rounds_address"
+TSAN_OPTIONS=report_bugs=0 trial ThreadSanitizer "$with_uffd" "$work/rounds_thread"
+LD_PRELOAD=$allocator trial "preloaded" "$with_uffd" "$plain"
+trial "loaded late" "$with_uffd" "$plain" "$allocator"
+export PINRAIL_MCA_monitor=^uffd
+ASAN_OPTIONS=$asan trial "AddressSanitizer, no uffd" "$no_uffd" "$work/rounds_address"
+ASAN_OPTIONS=$asan trial "AddressSanitizer, it is said" "AddressSanitizer gives memory back past" "$work/rounds_address"
+LD_PRELOAD=$allocator trial "preloaded, no uffd" "$no_uffd" "$plain"
+LD_PRELOAD=$allocator trial "preloaded, it is said" "malloc gives memory back past" "$plain"
+trial "loaded late, it is said" "raw_malloc.so was loaded" "$plain" "$allocator"
+# What shows that the others can fail.
+export PINRAIL_MCA_monitor_trust_allocators=yes
+if LD_PRELOAD=$allocator "$plain" "$rounds" >"$output" 2>&1; then
+  tell failed must-be-stale "$(grep '^rounds:' "$output")"
+else
+  tell passed must-be-stale "$(grep '^rounds:' "$output")"
+fi
+echo "own_calls: $passed passed, $skipped skipped, $failed failed"
+[ $failed -eq 0 ]
