@@ -6,6 +6,7 @@ memory_events_sources = \
 	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
 	contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
 	contrib/tools/common/memory_fire.cc contrib/tools/common/memory_fire_pages.cc \
+	contrib/tools/common/memory_fire_ring.cc \
 	contrib/tools/common/memory_library.cc contrib/tools/common/memory_prepare.cc
 
 bin_PROGRAMS += contrib/tools/pinrail_perf

@@ -324,6 +324,16 @@ test_own_calls_raw_malloc_la_SOURCES = test/own_calls/raw_malloc.c
 test_own_calls_raw_malloc_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fno-builtin
 test_own_calls_raw_malloc_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 TESTS += test/own_calls_test.sh
+if HAVE_GTEST
+check_PROGRAMS += test/conform/own_calls
+TESTS += test/conform/own_calls
+test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_house.h test/support/skip_main.cc \
+	test/support/house.h $(fake_registrar_sources)
+test_conform_own_calls_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DPINRAIL_TEST_RAW_MALLOC='"$(abs_top_builddir)/test/own_calls/.libs/raw_malloc.so"'
+test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la
+endif
 EXTRA_DIST += test/own_calls_test.sh
 
 # Hooks under allocators that others brought along, and beside other runtimes: test/interpose/run.

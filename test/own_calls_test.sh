@@ -45,6 +45,7 @@ sanitized() {
 srcdir=${srcdir:-$(dirname "$0")/..}
 sanitized address
 sanitized thread
+[ -e $folder/rounds ] && [ -e "$allocator" ] || make -s test/own_calls/rounds test/own_calls/raw_malloc.la >/dev/null 2>&1
 plain=$folder/.libs/rounds
 [ -x $plain ] || plain=$folder/rounds
 kept='[1-9][0-9]* kept hits'
@@ -57,7 +58,7 @@ fi
 no_uffd=' 0 kept hits, 0 stale'
 asan=quarantine_size_mb=0:thread_local_quarantine_size_kb=0:detect_leaks=0
 
-trial "the C library's" "$kept" "$plain"
+GLIBC_TUNABLES=glibc.malloc.mmap_threshold=65536 trial "the C library's" "$kept" "$plain"
 ASAN_OPTIONS=$asan trial AddressSanitizer "$with_uffd" "$work/rounds_address"
 TSAN_OPTIONS=report_bugs=0 trial ThreadSanitizer "$with_uffd" "$work/rounds_thread"
 LD_PRELOAD=$allocator trial "preloaded" "$with_uffd" "$plain"

@@ -104,9 +104,28 @@ complains '"lots" for parameter mpool_grdma_size_limit, from the command line'
 expect 1 --mca mpool grmda
 complains 'did you mean grdma?'
 
+echo "what is kept"
+expect 0
+shows '^Memory that is kept registered  (monitors: '
+shows '^  anonymous '
+expect 0 --parsable --mca monitor external
+shows '^monitors:at_work:external$'
+for kind in anonymous heap stack 'shared anonymous' 'System V' 'private file' 'shared file'; do
+  shows "^memory:$kind:kept:yes$"
+done
+expect 0 --parsable --mca monitor none
+shows '^monitors:at_work:$'
+shows '^memory:heap:kept:no$'
+shows '^memory:heap:why_not:none is selected$'
+expect 0 --json --mca monitor external --mca monitor_strict yes
+valid_json
+shows '"why_not": "another process may cut it, and monitor_strict is set"'
+
 echo "what monitors see"
 expect 0 --monitors --parsable
 quiet
+shows '^monitors:at_work:'
+shows '^memory:anonymous:kept:'
 # What the component says of itself (its README), where it runs at all; elsewhere the reason is shown.
 if grep -q '^monitor:patcher:event:' "$work/out"; then
   for event in munmap mmap-over mremap-move mremap-onto madvise-dontneed brk fallocate-punch-hole ftruncate dlclose free; do
@@ -114,6 +133,9 @@ if grep -q '^monitor:patcher:event:' "$work/out"; then
   done
   for event in mprotect fork madvise-cold; do shows "^monitor:patcher:event:$event:kept$"; done
   for event in madvise-dontneed-raw open-truncate; do shows "^monitor:patcher:event:$event:not seen$"; done
+  for event in ring-madvise ring-fallocate ring-ftruncate ring-open-truncate; do
+    grep -Eq "^monitor:patcher:event:$event:(not seen|-)$" "$work/out" || fail "$event: neither unseen nor impossible"
+  done
   lacks '^monitor:patcher:event:.*:broken$'
   # A table that cannot show a hole shows nothing.
   expect 0 --monitors --json --mca monitor_patcher_leave_out madvise,munmap
@@ -128,6 +150,7 @@ fi
 expect 0 --monitors --parsable
 if grep -q '^monitor:uffd:event:' "$work/out"; then
   for event in munmap mremap-onto madvise-dontneed munmap-raw; do shows "^monitor:uffd:event:$event:after$"; done
+  grep -Eq '^monitor:uffd:event:ring-madvise:(after|-)$' "$work/out" || fail "uffd sees what io_uring's madvise drops"
   for event in ftruncate madvise-free mprotect; do lacks "^monitor:uffd:event:$event:after$"; done
 else
   shows '^monitor:uffd:why_not:'

@@ -30,6 +30,16 @@ said 'without *with *speedup'
 said '64 KiB'
 said 'errors 0'
 
+echo "the monitors are those of any program, and are named"
+expect 0 --size 4K --iterations 100 --mca monitor external
+said 'monitor external, leave_pinned 1'
+expect 1 --size 4K --iterations 100 --mca monitor none
+said 'monitor none, leave_pinned 0'
+said '^nothing is kept registered on this machine: none is selected$'
+expect 1 --size 4K --iterations 100 --json --mca monitor none
+valid_json
+said '"why_not_kept": "none is selected"'
+
 echo "JSON"
 expect 0 --size 4K,2M --iterations 200 --regions 3 --json
 valid_json

@@ -110,6 +110,7 @@ Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_
 }
 
 std::string why_not(const Kept& kept, size_t index) {
+  if ((kept.unseen[index] & PINRAIL_EVENT_UNMAP) != 0) return "no monitor watches such memory";
   if (kept.unseen[index] != 0) return "no monitor sees " + name_events(kept.unseen[index]);
   return kept.refused[index] ? "another process may cut it, and monitor_strict is set" : "";
 }
@@ -119,7 +120,8 @@ std::string describe(const Kept& kept) {
   std::array<bool, kUsualKinds.size()> is_said{};
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
     const std::string why = why_not(kept, i);
-    if (why.empty() || is_said[i]) continue;
+    const bool is_asked_for = kept.unseen[i] == 0 && kept.keeps_something();
+    if (why.empty() || is_said[i] || is_asked_for) continue;
     std::string kinds;
     for (size_t same = i; same < kUsualKinds.size(); ++same) {
       if (why_not(kept, same) != why) continue;

@@ -39,7 +39,8 @@ Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_
 
 // "no monitor sees shmat_over": of one of kUsualKinds; empty if it is kept.
 std::string why_not(const Kept& kept, size_t index);
-// "anonymous, heap: no monitor sees shmat_over; shared file: no monitor sees truncate". Empty if all are kept.
+// "anonymous, heap: no monitor sees shmat_over; shared file: no monitor sees truncate". Empty if all are kept, but for
+// those that monitor_strict was set to keep out.
 std::string describe(const Kept& kept);
 
 }  // namespace pinrail::monitor

@@ -5,6 +5,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "framework/monitor/coverage.h"
 
 namespace pinrail::monitor {
@@ -35,6 +37,12 @@ bool has_process_madvise(void* page) {
 #endif
 }
 
+// A kernel without System V's segments, or a filter that refuses them for good.
+bool has_segments() {
+  constexpr long kNoSegment = -1;
+  return syscall(SYS_shmat, kNoSegment, nullptr, 0L) >= 0 || (errno != ENOSYS && errno != EPERM);
+}
+
 }  // namespace
 
 uint32_t events_of_kernel() {
@@ -43,6 +51,7 @@ uint32_t events_of_kernel() {
   uint32_t events = PINRAIL_EVENTS_ALL;
   if (!has_guard_install(page)) events &= ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
   if (!has_process_madvise(page)) events &= ~uint32_t{PINRAIL_EVENT_PROCESS_MADVISE};
+  if (!has_segments()) events &= ~(uint32_t{PINRAIL_EVENT_SHMAT_OVER} | PINRAIL_EVENT_SHMDT);
   munmap(page, kPage);
   return events;
 }

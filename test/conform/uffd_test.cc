@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor/uffd: each event, by a system call that no patch of libc sees, makes a miss of what was cached.
+#include <pinrail/listing.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/uio.h>
@@ -250,8 +251,8 @@ TEST(UffdCovers, nothing_that_no_monitor_sees_unless_the_administrator_says_that
   const uintptr_t base = raw_map(1);
   {
     Watched watched{uffd_alone("")};
-    ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS);
-    expect_not_kept(&watched, base, "SHM_REMAP goes unseen");
+    EXPECT_EQ(watched.pool.status, PINRAIL_ERR_NOT_SUPPORTED) << "SHM_REMAP goes unseen: leave_pinned=1 is refused";
+    EXPECT_EQ(pinrail_monitor_works(), 0);
   }
   Watched watched;
   watched.pool.use(base, kPage);
@@ -259,13 +260,27 @@ TEST(UffdCovers, nothing_that_no_monitor_sees_unless_the_administrator_says_that
   raw_unmap(base, 1);
 }
 
+// Only kinds of memory that the unseen event can hit are not kept.
+TEST(UffdCovers, what_an_unseen_event_cannot_hit) {
+  WATCHED(watched, uffd_alone());
+  pinrail_memory_kind_t kind{};
+  kind.size = sizeof(kind);
+  std::string kept, why_not_file;
+  for (size_t i = 0; pinrail_memory_kind_at(i, &kind) == PINRAIL_SUCCESS; ++i) {
+    if (kind.is_kept != 0) kept += std::string(kind.name) + " ";
+    if (std::string(kind.name) == "private file") why_not_file = kind.why_not;
+  }
+  EXPECT_EQ(kept, "anonymous heap stack ");
+  EXPECT_EQ(why_not_file, "no monitor watches such memory");
+  EXPECT_STREQ(pinrail_monitors_at_work(), "uffd");
+}
+
 TEST(UffdCovers, nothing_once_the_process_has_its_share_of_mappings) {
+  NEED_UFFD();
   Settings settings = uffd_alone();
   settings.emplace_back("monitor_uffd_map_share", "0");
-  WATCHED(watched, settings);
-  const uintptr_t base = raw_map(1);
-  expect_not_kept(&watched, base, "no share");
-  raw_unmap(base, 1);
+  const Watched watched{settings};
+  EXPECT_EQ(watched.pool.status, PINRAIL_ERR_NOT_SUPPORTED) << "no share, so nothing could be kept";
 }
 
 TEST(UffdCovers, a_miss_in_a_known_mapping_asks_the_kernel_nothing) {

@@ -25,7 +25,8 @@ bool takes_part(const MemoryEvent& event, const Options& options) {
     const std::vector<std::string> named = words(options.events);
     return std::find(named.begin(), named.end(), event.name) != named.end();
   }
-  const bool possible = event.way == tools::Way::libc || options.raw_calls == RawCalls::yes;
+  const bool is_raw = event.way == tools::Way::raw && options.raw_calls == RawCalls::yes;
+  const bool possible = event.way == tools::Way::libc || is_raw;
   return possible && std::string(kUnseen) != event.name;
 }
 

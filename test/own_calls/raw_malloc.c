@@ -37,23 +37,23 @@ static long kernel(long number, long a, long b, long c, long d, long e, long f) 
 #endif
 }
 
-static void *map(size_t length) {
+static void* map(size_t length) {
   const long at = kernel(SYS_mmap, 0, (long)length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  return at < 0 && at > -4096 ? NULL : (void *)at;
+  return at < 0 && at > -4096 ? NULL : (void*)at;
 }
 
-static char *arena;
+static char* arena;
 static size_t left;
 static int lock;
 
-static void *cut(size_t length) {
+static void* cut(size_t length) {
   while (__atomic_exchange_n(&lock, 1, __ATOMIC_ACQUIRE)) {
   }
   if (length > left) {
     arena = map(kArena);
     left = arena != NULL ? kArena : 0;
   }
-  void *block = NULL;
+  void* block = NULL;
   if (length <= left) {
     block = arena;
     arena += length;
@@ -64,62 +64,62 @@ static void *cut(size_t length) {
 }
 
 /* The head is the length of the mapping, or of the block's own part. */
-void *malloc(size_t length) {
+void* malloc(size_t length) {
   if (length > SIZE_MAX / 2) {
     errno = ENOMEM;
     return NULL;
   }
   size_t whole = (length + kHead + 15) & ~(size_t)15;
   if (whole >= kLarge) whole = (whole + kPage - 1) & ~(size_t)(kPage - 1);
-  size_t *const head = whole >= kLarge ? map(whole) : cut(whole);
+  size_t* const head = whole >= kLarge ? map(whole) : cut(whole);
   if (head == NULL) {
     errno = ENOMEM;
     return NULL;
   }
   *head = whole;
-  return (char *)head + kHead;
+  return (char*)head + kHead;
 }
 
-void free(void *block) {
+void free(void* block) {
   if (block == NULL) return;
-  size_t *const head = (size_t *)((char *)block - kHead);
+  size_t* const head = (size_t*)((char*)block - kHead);
   if (*head >= kLarge) kernel(SYS_munmap, (long)head, (long)*head, 0, 0, 0, 0);
 }
 
-void *calloc(size_t count, size_t length) {
+void* calloc(size_t count, size_t length) {
   if (length != 0 && count > SIZE_MAX / length) {
     errno = ENOMEM;
     return NULL;
   }
-  void *const block = malloc(count * length);
+  void* const block = malloc(count * length);
   if (block != NULL) memset(block, 0, count * length);
   return block;
 }
 
-void *realloc(void *block, size_t length) {
-  void *const grown = malloc(length);
+void* realloc(void* block, size_t length) {
+  void* const grown = malloc(length);
   if (grown == NULL || block == NULL) return grown;
-  const size_t had = *(size_t *)((char *)block - kHead) - kHead;
+  const size_t had = *(size_t*)((char*)block - kHead) - kHead;
   memcpy(grown, block, had < length ? had : length);
   free(block);
   return grown;
 }
 
 /* Never given back, so that free() finds no head that is not one: there is none in front of an aligned block. */
-int posix_memalign(void **block_out, size_t alignment, size_t length) {
-  char *const raw = cut(length + alignment + kHead);
+int posix_memalign(void** block_out, size_t alignment, size_t length) {
+  char* const raw = cut(length + alignment + kHead);
   if (raw == NULL) return ENOMEM;
-  char *const block = (char *)(((uintptr_t)raw + kHead + alignment - 1) & ~(uintptr_t)(alignment - 1));
-  *(size_t *)(block - kHead) = kHead + 1;
+  char* const block = (char*)(((uintptr_t)raw + kHead + alignment - 1) & ~(uintptr_t)(alignment - 1));
+  *(size_t*)(block - kHead) = kHead + 1;
   *block_out = block;
   return 0;
 }
 
-void *aligned_alloc(size_t alignment, size_t length) {
-  void *block = NULL;
+void* aligned_alloc(size_t alignment, size_t length) {
+  void* block = NULL;
   const int status = posix_memalign(&block, alignment, length);
   if (status != 0) errno = status;
   return block;
 }
 
-void *memalign(size_t alignment, size_t length) { return aligned_alloc(alignment, length); }
+void* memalign(size_t alignment, size_t length) { return aligned_alloc(alignment, length); }

@@ -6,8 +6,8 @@
 //     LIBRARY  is loaded after pinrail_init(), and its malloc and free are used instead of the program's
 //
 // The last line: rounds: N rounds, N at the same address, N replaced, N kept hits, N stale; monitors NAMES
-// Status 0: nothing stale, and pages were replaced in at least half of the rounds; 1: something was stale, or the rounds
-// showed nothing; 2: a call failed.
+// Status 0: nothing stale, and pages were replaced in at least half of the rounds; 1: something was stale, or the
+// rounds showed nothing; 2: a call failed.
 #include <dlfcn.h>
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>

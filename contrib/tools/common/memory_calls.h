@@ -81,6 +81,12 @@ bool fire_open_truncate(const Calls& calls, EventMemory* memory);
 bool fire_map_again(const Calls& calls, EventMemory* memory);
 bool fire_mprotect(const Calls& calls, EventMemory* memory);
 
+// memory_fire_ring.cc: by io_uring.
+bool fire_ring_madvise(const Calls& calls, EventMemory* memory);
+bool fire_ring_fallocate(const Calls& calls, EventMemory* memory);
+bool fire_ring_ftruncate(const Calls& calls, EventMemory* memory);
+bool fire_ring_open_truncate(const Calls& calls, EventMemory* memory);
+
 }  // namespace pinrail::tools
 
 #endif

@@ -20,6 +20,7 @@ constexpr auto kSystemV = MemoryKind::system_v;
 constexpr auto kHeap = MemoryKind::heap;
 constexpr auto kLibc = Way::libc;
 constexpr auto kRaw = Way::raw;
+constexpr auto kRing = Way::ring;
 constexpr auto kAll = Part::all;
 constexpr auto kHalf = Part::second_half;
 constexpr auto kReplaced = Pages::replaced;
@@ -120,6 +121,15 @@ constexpr MemoryEvent kEvents[] = {
      fire_punch_hole},
     {"ftruncate-raw", "as ftruncate, past libc", kShared, kRaw, kHalf, kReplaced, kZero, kSame, fire_ftruncate},
     {"truncate-raw", "as truncate, past libc", kShared, kRaw, kHalf, kReplaced, kZero, kSame, fire_truncate},
+
+    {"ring-madvise", "as madvise-dontneed, by io_uring", kAnonymous, kRing, kAll, kReplaced, kZero, kSame,
+     fire_ring_madvise},
+    {"ring-fallocate", "as fallocate-punch-hole, by io_uring", kShared, kRing, kAll, kReplaced, kZero, kSame,
+     fire_ring_fallocate},
+    {"ring-ftruncate", "as ftruncate, by io_uring (Linux 6.9)", kShared, kRing, kHalf, kReplaced, kZero, kSame,
+     fire_ring_ftruncate},
+    {"ring-open-truncate", "as open-truncate, by io_uring", kShared, kRing, kAll, kReplaced, kZero, kSame,
+     fire_ring_open_truncate},
 };
 
 std::string errno_text() { return std::generic_category().message(errno); }

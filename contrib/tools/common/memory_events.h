@@ -34,7 +34,7 @@ enum class MemoryKind : uint8_t {
   small_block    // malloc: a part of an arena
 };
 
-enum class Way : uint8_t { libc, raw };
+enum class Way : uint8_t { libc, raw, ring };  // ring: by io_uring
 
 // Whether pages that a device pinned before are still those that the process sees.
 enum class Pages : uint8_t { replaced, kept };
@@ -70,7 +70,7 @@ struct Extent {
 struct Calls;  // libc's functions, or raw system calls: memory_calls.h
 
 struct MemoryEvent {
-  const char* name;  // as users type it: "madvise-dontneed"; raw ones end in "-raw"
+  const char* name;  // as users type it: "madvise-dontneed"; raw ones end in "-raw", those by io_uring begin with "ring-"
   const char* help;  // one line
   MemoryKind kind;
   Way way;

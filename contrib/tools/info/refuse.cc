@@ -55,7 +55,7 @@ class Filter {
 bool refuse_memory_calls() {
   Filter filter;
   for (const long number : {SYS_munmap, SYS_mremap, SYS_madvise, SYS_process_madvise, SYS_remap_file_pages, SYS_brk,
-                            SYS_shmdt, SYS_shmat, SYS_fallocate, SYS_ftruncate, SYS_truncate}) {
+                            SYS_shmdt, SYS_shmat, SYS_fallocate, SYS_ftruncate, SYS_truncate, SYS_io_uring_enter}) {
     filter.refuse(number);
   }
   filter.refuse_if(SYS_mmap, 3, MAP_FIXED);

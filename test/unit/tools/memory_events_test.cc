@@ -32,9 +32,10 @@ bool is_filled(const EventMemory& memory, size_t length) {
 
 // What an older kernel or libc may lack; all else must work wherever the tests run.
 bool may_lack(const std::string& name) {
-  const char* const kYoung[] = {
-      "madvise-dontneed-locked", "madvise-guard-install", "process-madvise",  "remap-file-pages",
-      "madvise-pageout",         "madvise-cold",          "mremap-dontunmap", "mremap-back"};
+  const char* const kYoung[] = {"madvise-dontneed-locked", "madvise-guard-install", "process-madvise",
+                                "remap-file-pages",        "madvise-pageout",       "madvise-cold",
+                                "mremap-dontunmap",        "mremap-back",           "ring-madvise",
+                                "ring-fallocate",          "ring-ftruncate",        "ring-open-truncate"};
   return std::any_of(std::begin(kYoung), std::end(kYoung),
                      [&](const char* young) { return name == young || name == std::string(young) + "-raw"; });
 }
@@ -108,6 +109,7 @@ TEST(MemoryEvents, names_are_unique_and_found) {
     const std::string name = event.name;
     const bool ends_in_raw = name.size() > 4 && name.substr(name.size() - 4) == "-raw";
     EXPECT_EQ(ends_in_raw, event.way == Way::raw) << name;
+    EXPECT_EQ(name.substr(0, 5) == "ring-", event.way == Way::ring) << name;
     EXPECT_NE(event.help[0], '\0');
   }
   EXPECT_EQ(find_memory_event("munmapp"), nullptr);
