@@ -251,6 +251,15 @@ void stop_what_adds_nothing() {
   }
 }
 
+// Monitors that see everything everywhere need not know what is mapped where; all others do.
+bool can_tell_kinds(const Kept& kept, std::string* troubles) {
+  if (!any_covers() && kept.keeps_everything()) return true;
+  pinrail_mapping_t mapping{};
+  if (find_mapping(reinterpret_cast<uintptr_t>(&policy), &mapping)) return true;
+  add_trouble("/proc/self/maps, which tells what kind of memory a range is, cannot be read", troubles);
+  return false;
+}
+
 bool relies_on_c_library() {
   bool relies = false;
   for_each_seeing([&relies](const StartedMonitor& monitor) { relies = relies || !sees_any_caller(*monitor.ops); });
@@ -325,7 +334,7 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   look_for_own_calls(loader, &troubles);
   if (!any_sees() && troubles.empty()) troubles = "none is selected";
   const Kept kept = kept_without(nullptr);
-  const bool saw = any_sees();
+  const bool saw = any_sees() && can_tell_kinds(kept, &troubles);
   stop_what_adds_nothing();
   components = &loader;
   start_coverage();

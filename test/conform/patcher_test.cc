@@ -282,6 +282,22 @@ TEST(Patcher, a_break_that_the_kernel_refuses_is_an_error_as_ever) {
   EXPECT_EQ(errno, ENOMEM);
 }
 
+TEST(Patcher, the_tail_of_a_segment_on_large_pages) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  constexpr size_t kLarge = size_t{2} << 20;
+  const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | SHM_HUGETLB | 0600);
+  if (id < 0) GTEST_SKIP() << "no large pages are set aside here (vm.nr_hugepages)";
+  auto* const room =
+      static_cast<char*>(mmap(nullptr, 2 * kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  const uintptr_t under = (reinterpret_cast<uintptr_t>(room) + kLarge - 1) & ~(kLarge - 1);
+  patcher.recorder.clear();
+  EXPECT_EQ(shmat(id, at(under), SHM_REMAP), at(under)) << errno;
+  EXPECT_FALSE(patcher.recorder.touching(under + kLarge - kPage, kPage).empty());
+  shmdt(at(under));
+  shmctl(id, IPC_RMID, nullptr);
+}
+
 TEST(Patcher, shared_memory_segments) {
   Patcher patcher;
   NEED_PATCHER(patcher);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor/uffd where things go wrong, or where it is not alone: no permission, forked children, a descriptor that the
 // program closes, and the patcher beside it.
+#include <pinrail/listing.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "base/patch/system_call.h"
 #include "test/conform/uffd_house.h"
@@ -130,6 +134,43 @@ TEST(UffdLife, when_the_program_closes_its_descriptor_everything_is_given_up_and
                        watched.fake.live_count() == 0 ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(4));
+}
+
+TEST(UffdLife, without_proc_nothing_is_kept_and_it_is_said_why) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    const bool is_gone = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                         umount2("/proc", MNT_DETACH) == 0;
+    if (!is_gone) return ChildAnswer{-2};
+    const House house(uffd_alone());
+    pinrail_memory_kind_t kind{};
+    kind.size = sizeof(kind);
+    const bool is_told = pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS;
+    return ChildAnswer{is_told && std::strstr(kind.why_not, "/proc/self/maps") != nullptr ? 1 : 0, may_keep() ? 0 : 1};
+  });
+  if (answer[0] == -2) GTEST_SKIP() << "this user may not take /proc away";
+  EXPECT_EQ(answer, all_true(2));
+}
+
+// As long as anybody has the descriptor the kernel waits for it to be read.
+TEST(UffdLife, nobody_waits_either_where_a_child_lives_that_was_forked_before) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    Watched watched;
+    const uintptr_t base = watched.cached(4);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      pause();
+    }
+    usleep(100000);  // so that it has left fork()
+    const bool found = close(descriptor_of_the_monitor()) == 0;
+    const bool unmapped = raw_unmap(base, 4);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    return ChildAnswer{found ? 1 : 0, unmapped ? 1 : 0, watched.has(base, 4) ? 0 : 1};
+  });
+  EXPECT_EQ(answer, all_true(3));
 }
 
 TEST(UffdLife, nobody_who_names_a_wrong_event_or_share_gets_a_library) {

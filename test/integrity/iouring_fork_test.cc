@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <string>
 
 #include "test/support/mapping.h"
 #include "test/support/proc_status.h"
@@ -119,6 +121,43 @@ int live_again(const char* registrar, size_t* pinned_after) {
   STEP(15, pinrail_finalize() == PINRAIL_SUCCESS);
   STEP(16, vm_lck_bytes() == 0);
   return 0;
+}
+
+// Descriptors and mappings of io_urings that this process has.
+int count_rings() {
+  int count = 0;
+  for (int file = 3; file < 2048; ++file) {
+    char shown[64] = "";
+    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), shown, sizeof(shown) - 1);
+    if (length > 0 && std::strstr(shown, "io_uring") != nullptr) ++count;
+  }
+  std::ifstream list("/proc/self/maps");
+  for (std::string line; std::getline(list, line);) count += line.find("io_uring") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+// F1: what keeps a ring keeps what is pinned in it, also when the parent is gone.
+TEST(RealForkOfRings, a_child_inherits_no_ring) {
+  if (std::strcmp(PINRAIL_TEST_DEVICE, "iouring") != 0) GTEST_SKIP() << "another device";
+  ASSERT_TRUE(begin());
+  pinrail_mpool_t* const pool = make_pool("iouring");
+  if (pool == nullptr) {
+    pinrail_finalize();
+    GTEST_SKIP() << "no io_uring here";
+  }
+  const Mapping memory(kLength);
+  const pinrail_handle_t handle = take(pool, memory);
+  EXPECT_GT(count_rings(), 0);
+  const pid_t child = fork();
+  if (child == 0) _exit(count_rings());
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFEXITED(how));
+  EXPECT_EQ(WEXITSTATUS(how), 0) << "descriptors and mappings of rings that the child has";
+  EXPECT_EQ(agrees(handle, memory, 5), 0) << "the parent goes on";
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
 
 class RealFork : public ::testing::TestWithParam<const char*> {

@@ -4,6 +4,8 @@
 #include <sys/shm.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+
 #include "base/patch/maps_hook.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -44,12 +46,28 @@ void report_attached_hook(const Layer& layer, const Attached& attached) {
 }
 
 // Who may attach a segment may also ask for its size; otherwise a page stands for what the kernel will refuse.
-size_t segment_length_hook(const Layer& layer, long id) {
+size_t segment_length_hook(long id) {
   shmid_ds about{};
   const long status = patch::system_call_hook(SYS_shmctl, id, IPC_STAT, reinterpret_cast<long>(&about));
   if (status != 0) return kPage;
-  const size_t unit = (about.shm_perm.mode & SHM_HUGETLB) != 0 ? context_of_hook(layer).huge_page : kPage;
-  return (about.shm_segsz + unit - 1) / unit * unit;
+  return (about.shm_segsz + kPage - 1) / kPage * kPage;
+}
+
+struct Place {
+  uintptr_t at, end;
+};
+
+bool note_end_hook(void* arg, const patch::Mapping& mapping) {
+  auto* place = static_cast<Place*>(arg);
+  if (mapping.base <= place->at && place->at < mapping.end) place->end = mapping.end;
+  return mapping.base <= place->at;
+}
+
+// A segment on large pages is mapped up to the end of the last one, and the kernel does not tell that it is on such.
+void report_laid_over_hook(const Layer& layer, uintptr_t at, size_t length) {
+  Place place{at, at + length};
+  const bool is_known = patch::for_each_mapping_hook(note_end_hook, &place);
+  report_hook(layer, is_known ? at : 0, is_known ? std::max(length, place.end - at) : UINTPTR_MAX);
 }
 
 }  // namespace
@@ -69,10 +87,16 @@ long shmdt_hook(void* layer_pointer, const long* args) {
 long shmat_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
   if (!is_active_hook(layer)) return go_on_hook(layer, SYS_shmat, args);
-  const size_t length = segment_length_hook(layer, args[0]);
-  if ((args[2] & SHM_REMAP) != 0) report_hook(layer, static_cast<uintptr_t>(args[1]), length);
+  const bool lays_over = (args[2] & SHM_REMAP) != 0;
+  const size_t length = segment_length_hook(args[0]);
+  if (lays_over) report_hook(layer, static_cast<uintptr_t>(args[1]), length);
   const long result = go_on_hook(layer, SYS_shmat, args);
-  if (result != -1) report_hook(layer, static_cast<uintptr_t>(result), length);
+  if (result == -1) return result;
+  if (lays_over) {
+    report_laid_over_hook(layer, static_cast<uintptr_t>(result), length);
+  } else {
+    report_hook(layer, static_cast<uintptr_t>(result), length);
+  }
   return result;
 }
 

@@ -23,6 +23,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/core/closed_in_child.h"
 #include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -51,6 +52,7 @@ struct Context {
 
   // Written at start, before the reader runs.
   int watch = -1;                          // the userfaultfd
+  closed_in_child::Note* note = nullptr;   // of it: a child that shared it would keep munmap() waiting for a reader
   int bell = -1;                           // an eventfd: the reader shall stop
   uint64_t features = 0;                   // that the kernel granted
   std::atomic<uint32_t>* alive = nullptr;  // a page that the kernel wipes in a forked child
@@ -73,6 +75,7 @@ Status open_watch(Context* context);
 bool watch_range(const Context& context, const Span& span);
 // Whether the number is still the descriptor's: programs that become daemons close whatever they find.
 bool is_watch_open(const Context& context);
+bool is_userfaultfd(int file);
 // Nothing is watched any more, whatever else refers to the descriptor. Takes no memory.
 void unwatch_all(const Context& context);
 uint64_t count_mappings();

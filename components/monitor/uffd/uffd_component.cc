@@ -67,7 +67,9 @@ void close_descriptor(int* descriptor) {
 void end(Context* context) REQUIRES(context->mutex) {
   if (is_same_process(*context)) stop_reader(context);
   context->has_reader = false;
-  close_descriptor(&context->watch);
+  closed_in_child::close_noted(context->note);
+  context->note = nullptr;
+  context->watch = -1;
   close_descriptor(&context->bell);
   if (context->alive != nullptr) munmap(context->alive, kPage);
   context->alive = nullptr;

@@ -23,7 +23,8 @@ void touch_stack() {
 void give_up(Context* context) {
   context->lost.store(true);
   unwatch_all(*context);
-  if (is_watch_open(*context)) close(context->watch);
+  const bool is_open = is_watch_open(*context);  // else the number is nobody's, or somebody else's
+  if (closed_in_child::forget(context->note) && is_open) close(context->watch);
   context->watch = -1;
   const pinrail_host_t* host = context->host;
   host->help(host, "lost", nullptr, 0);

@@ -10,7 +10,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <string>
-#include <string_view>
 
 #include "base/core/errno_text.h"
 #include "components/monitor/uffd/uffd.h"
@@ -103,10 +102,18 @@ bool for_each_range(Visit visit) {
 // Kernels before 5.19 watch anonymous memory alone.
 Status open_watch(Context* context) {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
+  const uint64_t forks = closed_in_child::count_forks();
   context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
   if (context->watch < 0 && errno == EINVAL) context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
   if (context->watch < 0) return refused(*context, "userfaultfd is refused");
   move_out_of_the_way(&context->watch);
+  context->note = closed_in_child::note(context->watch, is_userfaultfd, forks);
+  if (context->note == nullptr) {
+    close(context->watch);
+    context->watch = -1;
+    errno = EAGAIN;
+    return refused(*context, "a fork came between");
+  }
   const bool granted =
       ask_for(context, kEvents | kWriteProtect | kSharedMemory) || ask_for(context, kEvents | kWriteProtect);
   return granted ? success() : refused(*context, "this kernel's userfaultfd has no write-protect mode");
@@ -119,12 +126,13 @@ bool watch_range(const Context& context, const Span& span) {
   return ioctl(context.watch, UFFDIO_REGISTER, &range) == 0;
 }
 
-bool is_watch_open(const Context& context) {
-  char path[40], shown[64];
-  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", context.watch);
-  const ssize_t length = readlink(path, shown, sizeof(shown) - 1);
-  return length > 0 && std::string_view(shown, static_cast<size_t>(length)).find("userfaultfd") != std::string::npos;
+// It knows the request and refuses an empty range; other files do not know it, or there is none.
+bool is_userfaultfd(int file) {
+  uffdio_range nothing{};
+  return ioctl(file, UFFDIO_WAKE, &nothing) == 0 || errno == EINVAL;
 }
+
+bool is_watch_open(const Context& context) { return is_userfaultfd(context.watch); }
 
 // One by one: the kernel refuses a range that holds something of a kind that it cannot watch.
 void unwatch_all(const Context& context) {

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/core/closed_in_child.h"
 #include "base/core/lock.h"
 #include "base/core/status.h"
 
@@ -32,6 +33,7 @@ struct Ring {
   explicit Ring(uint32_t number) : index(number) {}
   const uint32_t index;
   io_uring uring{};
+  closed_in_child::Note* note = nullptr;  // of uring's descriptor, which holds what is pinned
 
   Mutex transfer{LockRank::registrar};  // submission and completion queue, file
   uint64_t operations GUARDED_BY(transfer) = 1;

@@ -2,6 +2,7 @@
 // Rings and their slots: opened one by one as slots run out, closed together.
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,16 +35,33 @@ Status status_of_refusal(int error) {
   }
 }
 
-// 0, or a positive errno.
-int open_ring(Ring* ring) {
-  int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
-  if (result < 0) return -result;
-  result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
-  if (result < 0) io_uring_queue_exit(&ring->uring);
-  return result < 0 ? -result : 0;
+// A ring answers that it has no such event; other files, that they are none.
+bool is_ring(int file) {
+  const long result = syscall(SYS_io_uring_register, file, IORING_UNREGISTER_EVENTFD, nullptr, 0);
+  return result == 0 || errno == ENXIO;
 }
 
+// 0, or a positive errno.
+int open_ring(Ring* ring) {
+  constexpr int kTries = 100;  // forks that come just then
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t forks = closed_in_child::count_forks();
+    int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
+    if (result < 0) return -result;
+    ring->note = closed_in_child::note(ring->uring.ring_fd, is_ring, forks);
+    result = ring->note == nullptr ? -EAGAIN : io_uring_ring_dontfork(&ring->uring);
+    if (result >= 0) result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
+    if (result >= 0) return 0;
+    closed_in_child::forget(ring->note);
+    io_uring_queue_exit(&ring->uring);
+    if (result != -EAGAIN) return -result;
+  }
+  return EAGAIN;
+}
+
+// In a forked child there is nothing to close: neither the descriptor nor the ring's memory was inherited (F1).
 void close_ring(Ring* ring) {
+  if (!closed_in_child::forget(ring->note)) return;
   // Unpins before it returns, which closing the descriptor alone does not promise.
   while (io_uring_unregister_buffers(&ring->uring) == -EINTR) {
   }
