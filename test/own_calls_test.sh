@@ -45,7 +45,9 @@ sanitized() {
 srcdir=${srcdir:-$(dirname "$0")/..}
 sanitized address
 sanitized thread
-[ -e $folder/rounds ] && [ -e "$allocator" ] || make -s test/own_calls/rounds test/own_calls/raw_malloc.la >/dev/null 2>&1
+if [ ! -e $folder/rounds ] || [ ! -e "$allocator" ]; then
+  make -s test/own_calls/rounds test/own_calls/raw_malloc.la >/dev/null 2>&1
+fi
 plain=$folder/.libs/rounds
 [ -x $plain ] || plain=$folder/rounds
 kept='[1-9][0-9]* kept hits'
