@@ -11,8 +11,8 @@ libpinrail_internal_la_SOURCES += \
 	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h base/core/trust.h base/core/trust.cc \
 	base/core/on_unwind.h base/core/no_cancel.h \
 	base/core/hook_locks.h base/core/deferred_hook.h base/core/deferred_hook.cc base/core/call_scope.h \
+	base/core/hook_scope.h base/core/hook_scope.cc base/core/closed_in_child.h base/core/forever.h base/core/trust.h base/core/trust.cc \
 	base/cuda/cuda_driver.h
-	base/core/hook_scope.h base/core/hook_scope.cc base/core/closed_in_child.h base/core/forever.h base/cuda/cuda_driver.h
 libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c
