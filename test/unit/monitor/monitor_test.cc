@@ -42,6 +42,7 @@ pinrail_monitor_ops_t ops(Cover cover) {
   table.stop = stop_it;
   table.sees = sees;
   table.cover = cover;
+  table.flags = PINRAIL_MONITOR_ANY_CALLER;  // else they are tried with real events, of which they hear nothing
   return table;
 }
 
@@ -107,7 +108,7 @@ TEST(Monitors, what_the_blind_one_saw_is_not_covered_any_more) {
   const TwoMonitors monitors(PINRAIL_EVENTS_ALL, nullptr, PINRAIL_EVENT_UNMAP, cover_nothing);
   EXPECT_TRUE(monitors.covers_the_page());
   go_blind(0, 0, "as a test wants it");
-  EXPECT_TRUE(works(nullptr)) << "the second one still sees something";
+  EXPECT_FALSE(works(nullptr)) << "the second one still sees something, but no kind of memory is kept with that";
   EXPECT_FALSE(monitors.covers_the_page());
 }
 
@@ -124,7 +125,7 @@ TEST(Monitors, one_that_goes_blind_for_some_events_is_believed_the_others) {
   EXPECT_TRUE(monitors.covers_the_page());
   go_blind(0, PINRAIL_EVENTS_ALL & ~PINRAIL_EVENT_UNMAP, "for what nobody else sees");
   EXPECT_FALSE(monitors.covers_the_page());
-  EXPECT_TRUE(works(nullptr));
+  EXPECT_FALSE(works(nullptr)) << "each kind of memory can be unmapped";
 }
 
 TEST(Monitors, what_another_one_sees_too_stays_covered) {
