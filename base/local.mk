@@ -9,9 +9,8 @@ libpinrail_internal_la_SOURCES += \
 	base/core/allocations.h base/core/better.h base/core/dates.h base/core/figure.h base/core/lives.h \
 	base/core/page_counts.h base/core/errno_text.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
 	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h base/core/trust.h base/core/trust.cc \
-	base/core/on_unwind.h base/core/no_cancel.h \
+	base/core/on_unwind.h base/core/no_cancel.h base/core/closed_in_child.h \
 	base/core/hook_locks.h base/core/deferred_hook.h base/core/deferred_hook.cc base/core/call_scope.h \
-	base/core/hook_scope.h base/core/hook_scope.cc base/core/closed_in_child.h base/core/forever.h base/core/trust.h base/core/trust.cc \
 	base/cuda/cuda_driver.h
 libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
