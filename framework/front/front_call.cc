@@ -179,7 +179,7 @@ void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
 void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
   const deferred::Deferral deferral = deferred::defer_hook(deliver_to_pool_hook, pool, base, length);
   if (deferral == deferred::Deferral::none) deliver_to_pool_hook(pool, base, length);
-  if (deferral == deferred::Deferral::no_room) monitor::report_hook(0, UINTPTR_MAX);
+  if (deferral == deferred::Deferral::no_room) monitor::report_hook(0, 0, UINTPTR_MAX);
 }
 
 // Whether the handle is of a registration that its pool still has.
