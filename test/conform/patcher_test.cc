@@ -676,8 +676,6 @@ TEST(Patcher, who_makes_patched_code_writable_is_looked_at_at_once) {
 
 #else
 
-TEST(Patcher, is_for_machines_where_code_can_be_patched) {
-  GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer";
-}
+TEST(Patcher, is_for_machines_where_code_can_be_patched) { GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer"; }
 
 #endif

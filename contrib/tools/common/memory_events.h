@@ -70,7 +70,8 @@ struct Extent {
 struct Calls;  // libc's functions, or raw system calls: memory_calls.h
 
 struct MemoryEvent {
-  const char* name;  // as users type it: "madvise-dontneed"; raw ones end in "-raw", those by io_uring begin with "ring-"
+  const char*
+      name;  // as users type it: "madvise-dontneed"; raw ones end in "-raw", those by io_uring begin with "ring-"
   const char* help;  // one line
   MemoryKind kind;
   Way way;

@@ -274,8 +274,6 @@ TEST(Maps, a_visitor_may_have_seen_enough) {
 
 #else
 
-TEST(PatchTest, is_for_machines_where_code_can_be_patched) {
-  GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer";
-}
+TEST(PatchTest, is_for_machines_where_code_can_be_patched) { GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer"; }
 
 #endif
