@@ -12,17 +12,19 @@
 // Owns     nothing. The pool owns table and owners (component.h) and changes them while others read.
 // Threads  all functions at any time.
 //
-// A1  An entry names a registration only while that is indexed and not sealed. Who kills or seals one takes its entry
-//     out first, and sums then, with a membarrier in between (references.h). So who counts what an entry names, and
-//     then finds it there as it was, has counted what each later sum sees; and if it was out and in again meanwhile,
-//     then nobody killed it.
-// A2  The version in an entry's tag is odd while the entry is changed. Who finds one tag, and one life, before he
-//     reads the rest and after it, has read what belongs together: a life is one registration's, and that has one name.
-// A3  Only registrations that are counted per thread are in, so a count that met a later life of one does no harm.
-// A4  As long as an entry is in, what its owner says stands still, and his words are mapped. So these are looked at
-//     when the registration is held.
-// A5  Notes (C4 of references.h) hang on one line of the process, that of GPU memory: after the entry of a dead one is
-//     gone its version moves on, and a release that was noted sees it.
+// allocations/A1  An entry names a registration only while that is indexed and not sealed. Who kills or seals one takes
+//     its entry out first, and sums then, with a membarrier in between (references.h). So who counts what an entry
+//     names, and then finds it there as it was, has counted what each later sum sees; and if it was out and in again
+//     meanwhile, then nobody killed it.
+// allocations/A2  The version in an entry's tag is odd while the entry is changed. Who finds one tag, and one life,
+//     before he reads the rest and after it, has read what belongs together: a life is one registration's, and that has
+//     one name.
+// allocations/A3  Only registrations that are counted per thread are in, so a count that met a later life of one does
+//     no harm.
+// allocations/A4  As long as an entry is in, what its owner says stands still, and his words are mapped. So these are
+//     looked at when the registration is held.
+// allocations/A5  Notes (references/C4) hang on one line of the process, that of GPU memory: after the entry of a dead
+//     one is gone its version moves on, and a release that was noted sees it.
 #ifndef PINRAIL_BASE_CORE_ALLOCATIONS_H
 #define PINRAIL_BASE_CORE_ALLOCATIONS_H
 
@@ -152,7 +154,7 @@ __attribute__((always_inline)) inline bool look_up(const pinrail_allocations_t& 
   const uint64_t life = load(&entry->life);
   if (load(&entry->key) != disguised || is_changing(tag)) return false;
   if (sum_of(tag) != sum_over(asked.base, asked.length, asked.buffer_id)) return false;
-  // Of some time; what he says stands still as long as the entry is in (A4).
+  // Of some time; what he says stands still as long as the entry is in (allocations/A4).
   const pinrail_owner_t* const owner = __atomic_load_n(&table.owners, __ATOMIC_ACQUIRE) + owner_of(tag);
   if (load(&owner->pid) != asked.pid || load(&owner->start) != asked.start) return false;
   if (load(&owner->segment) != asked.segment) return false;
@@ -160,7 +162,7 @@ __attribute__((always_inline)) inline bool look_up(const pinrail_allocations_t& 
   return true;
 }
 
-// A1 and A2, when it is counted and all else was read.
+// allocations/A1 and allocations/A2, when it is counted and all else was read.
 inline bool is_there_still(const Found& found) {
   return load(&found.entry->tag) == found.tag && load(&found.entry->life) == found.life;
 }
@@ -171,7 +173,7 @@ inline bool is_alive(const Found& found, uint64_t word) {
   return words == nullptr || (load(&words[slot_of(found.key)]) & ~kImporters) == word;
 }
 
-// What a release of it shall know (C4 of references.h).
+// What a release of it shall know (references/C4).
 inline const void* noted_of(const Entry* entry) { return reinterpret_cast<const char*>(entry) + 1; }
 // What was noted so; NULL if something else was.
 inline Entry* entry_of(const void* noted) {
@@ -179,7 +181,7 @@ inline Entry* entry_of(const void* noted) {
   return (word & 1) == 0 ? nullptr : reinterpret_cast<Entry*>(word - 1);  // NOLINT(performance-no-int-to-ptr)
 }
 
-// A5. release: behind the state word and the entry.
+// allocations/A5. release: behind the state word and the entry.
 inline void stir(pinrail_start_line_t* line) { __atomic_fetch_add(&line->version, 2, __ATOMIC_RELEASE); }
 
 // relaxed: only an order hangs on it.

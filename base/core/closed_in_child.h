@@ -4,10 +4,11 @@
 // Owns     a note for each, type-stable until the process ends; the descriptor is its owner's until it is closed.
 // Threads  all functions may run together. Each shared object has notes of its own.
 //
-// D1  In a child of fork() what was noted is closed before fork() returns, and close_noted() does nothing. Children of
-//     vfork() and of clone() without its handlers keep it until they call execve(), if it is close-on-exec.
-// D2  A descriptor that was opened and noted while another thread forked may be inherited unnoted: note() says so, and
-//     the owner opens another one.
+// closed_in_child/D1  In a child of fork() what was noted is closed before fork() returns, and close_noted() does
+//     nothing. Children of vfork() and of clone() without its handlers keep it until they call execve(), if it is
+//     close-on-exec.
+// closed_in_child/D2  A descriptor that was opened and noted while another thread forked may be inherited unnoted:
+//     note() says so, and the owner opens another one.
 #ifndef PINRAIL_BASE_CORE_CLOSED_IN_CHILD_H
 #define PINRAIL_BASE_CORE_CLOSED_IN_CHILD_H
 
@@ -65,7 +66,7 @@ inline Note* take_note() {
   return made;
 }
 
-// forks_before: what count_forks() said before it was opened. NULL: no memory, or D2.
+// forks_before: what count_forks() said before it was opened. NULL: no memory, or closed_in_child/D2.
 inline Note* note(int file, IsOurs is_ours, uint64_t forks_before) {
   Note* const noted = take_note();
   if (noted == nullptr) return nullptr;

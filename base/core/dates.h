@@ -4,7 +4,7 @@
 //
 // Threads  all functions at any time.
 //
-// D1  The uses of one thread have rising dates. Between threads dates are exact to an epoch of the process, which
+// dates/D1  The uses of one thread have rising dates. Between threads dates are exact to an epoch of the process, which
 //     advance() begins: what comes after it is dated later than all that came before.
 #ifndef PINRAIL_BASE_CORE_DATES_H
 #define PINRAIL_BASE_CORE_DATES_H

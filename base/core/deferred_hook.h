@@ -9,11 +9,12 @@
 // Threads  each knows of itself alone.
 // Hook     all functions; they are async-signal-safe.
 //
-// H1  A thread whose depth is 0 holds no lock that hooks take: depth rises before such a lock is asked for, and falls
-//     after it was released.
-// H2  While an event is deferred the gate is held: a register or find that begins after the handler's munmap has
-//     returned gets no answer before the event was delivered (E1).
-// H3  Events are deferred only while depth is above 0, and delivered only while it is 0: never both at once.
+// deferred_hook/H1  A thread whose depth is 0 holds no lock that hooks take: depth rises before such a lock is asked
+//     for, and falls after it was released.
+// deferred_hook/H2  While an event is deferred the gate is held: a register or find that begins after the handler's
+//     munmap has returned gets no answer before the event was delivered (E1).
+// deferred_hook/H3  Events are deferred only while depth is above 0, and delivered only while it is 0: never both at
+//     once.
 #ifndef PINRAIL_BASE_CORE_DEFERRED_HOOK_H
 #define PINRAIL_BASE_CORE_DEFERRED_HOOK_H
 

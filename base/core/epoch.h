@@ -4,9 +4,9 @@
 //
 // Threads  all functions at any time.
 //
-// E1  It only rises, and is never 0.
-// E2  A short date is the low half of an epoch, for where many stand close together (start_line.h). It is taken for one
-//     of the last four billion epochs, or for one of a few that the asker has not seen yet.
+// epoch/E1  It only rises, and is never 0.
+// epoch/E2  A short date is the low half of an epoch, for where many stand close together (start_line.h). It is taken
+//     for one of the last four billion epochs, or for one of a few that the asker has not seen yet.
 #ifndef PINRAIL_BASE_CORE_EPOCH_H
 #define PINRAIL_BASE_CORE_EPOCH_H
 

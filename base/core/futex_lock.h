@@ -6,8 +6,8 @@
 // Threads  any. Not recursive, not fair, not robust: as std::mutex.
 // Hook     all functions; errno stays as it was.
 //
-// X1  word_ is kFree, kHeld, or kAwaited: held, and somebody may sleep. Who has slept takes it as kAwaited, for he does
-//     not know whether he was the only one; so who leaves it so wakes one.
+// futex_lock/X1  word_ is kFree, kHeld, or kAwaited: held, and somebody may sleep. Who has slept takes it as kAwaited,
+//     for he does not know whether he was the only one; so who leaves it so wakes one.
 #ifndef PINRAIL_BASE_CORE_FUTEX_LOCK_H
 #define PINRAIL_BASE_CORE_FUTEX_LOCK_H
 

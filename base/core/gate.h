@@ -8,8 +8,8 @@
 // Threads  all functions at any time.
 // Hook     what ends in _hook, and is_open(), is_child().
 //
-// T1  Who holds the gate before it takes an event, and releases it after all subscribers were told, is never overtaken:
-//     a caller that knows that the memory is gone sees the gate held, or the registrations dead.
+// gate/T1  Who holds the gate before it takes an event, and releases it after all subscribers were told, is never
+//     overtaken: a caller that knows that the memory is gone sees the gate held, or the registrations dead.
 #ifndef PINRAIL_BASE_CORE_GATE_H
 #define PINRAIL_BASE_CORE_GATE_H
 

@@ -9,9 +9,9 @@
 // Threads  each knows of itself alone.
 // Hook     all of it. Neither errno nor memory is touched, unless the program ends.
 //
-// W1  One count per thread, for all objects of the process: components ask the library for it. An object that sees no
-//     library (one that was dlopened with RTLD_LOCAL) checks nothing.
-// W2  Without --enable-debug nothing of this is in the code.
+// hook_scope/W1  One count per thread, for all objects of the process: components ask the library for it. An object
+//     that sees no library (one that was dlopened with RTLD_LOCAL) checks nothing.
+// hook_scope/W2  Without --enable-debug nothing of this is in the code.
 #ifndef PINRAIL_BASE_CORE_HOOK_SCOPE_H
 #define PINRAIL_BASE_CORE_HOOK_SCOPE_H
 

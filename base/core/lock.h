@@ -111,7 +111,7 @@ class CAPABILITY("mutex") HookMutex {
   }
 
  private:
-  // H1. The fences are for the compiler: handlers run on this thread.
+  // deferred_hook/H1. The fences are for the compiler: handlers run on this thread.
   HookDepth* enter() const {
     if (locks_.depth_hook == nullptr) return nullptr;
     HookDepth* const depth = locks_.depth_hook();

@@ -9,10 +9,10 @@
 // Owns     places. Not the registrations.
 // Threads  one at a time (the lock of the cache).
 //
-// U1  The epoch that the list knows of an entry is never later than its true one, so the top, once caught up, is the
-//     least recently used.
-// U2  place_of(reg) tells where the entry stands: 0: not listed; odd: in the heap, at half of it; even: in the queue,
-//     at half of it less 1.
+// lru_list/U1  The epoch that the list knows of an entry is never later than its true one, so the top, once caught up,
+//     is the least recently used.
+// lru_list/U2  place_of(reg) tells where the entry stands: 0: not listed; odd: in the heap, at half of it; even: in the
+//     queue, at half of it less 1.
 #ifndef PINRAIL_BASE_CORE_LRU_LIST_H
 #define PINRAIL_BASE_CORE_LRU_LIST_H
 
@@ -73,7 +73,7 @@ class LruList {
 
   bool holds(const pinrail_registration_t* reg) const { return PlaceOf()(reg) != 0; }
 
-  // U1 as far as the list can see it, and of U2 what concerns the heap.
+  // lru_list/U1 as far as the list can see it, and of lru_list/U2 what concerns the heap.
   bool in_order() const {
     for (size_t i = 0; i < heap_.size(); ++i) {
       if (PlaceOf()(heap_[i].reg) != 2 * i + 1) return false;

@@ -6,8 +6,8 @@
 //          copy of them behind.
 // Threads  one at a time.
 //
-// V1  From front to back the epochs rise or stay.
-// V2  The front is no gap. An empty queue has at most one block.
+// lru_queue/V1  From front to back the epochs rise or stay.
+// lru_queue/V2  The front is no gap. An empty queue has at most one block.
 #ifndef PINRAIL_BASE_CORE_LRU_QUEUE_H
 #define PINRAIL_BASE_CORE_LRU_QUEUE_H
 
@@ -63,7 +63,7 @@ class LruQueue {
     }
   }
 
-  // V1 and V2.
+  // lru_queue/V1 and lru_queue/V2.
   bool in_order() const {
     if (size_ == 0) return first_ == last_;
     size_t seen = 0;

@@ -22,7 +22,7 @@ struct Machine {
   std::array<uint64_t, kMostHugepageSizes> hugepage_bytes{};  // that the kernel knows; rising, 0 behind the last
 };
 
-// By hwloc where it is built in, works and is trusted (base/core/trust.h, X1), otherwise what the system says.
+// By hwloc where it is built in, works and is trusted (trust/X1), otherwise what the system says.
 Machine read_machine();
 
 // The system alone: always one node.

@@ -8,9 +8,9 @@
 // or ends there, so that remove() finds its two nodes and never allocates, and so that there are at most two nodes
 // per held span.
 //
-// N1  A node's count is the number of held spans that cover [its address, the next node's address).
-// N2  A node's edges is the number of held spans that begin or end at its address; it is not 0.
-// N3  The last node's count is 0.
+// page_counts/N1  A node's count is the number of held spans that cover [its address, the next node's address).
+// page_counts/N2  A node's edges is the number of held spans that begin or end at its address; it is not 0.
+// page_counts/N3  The last node's count is 0.
 #ifndef PINRAIL_BASE_CORE_PAGE_COUNTS_H
 #define PINRAIL_BASE_CORE_PAGE_COUNTS_H
 
@@ -41,7 +41,7 @@ class PageCounts {
 
   size_t held_bytes() const;  // bytes that somebody holds
   size_t nodes() const { return nodes_.size(); }
-  // N1 as far as it can be seen here, N2, N3.
+  // page_counts/N1 as far as it can be seen here, page_counts/N2, page_counts/N3.
   bool check_invariants() const;
 
  private:

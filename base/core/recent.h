@@ -5,10 +5,10 @@
 // Owns     nothing: an entry is a guess, and what it names may be gone. The state word tells.
 // Threads  each table belongs to one thread.
 //
-// Q1  An entry is used only if every argument is as it was, and the registration is indexed, unsealed and of the same
-//     life once the reference has been counted: then it still answers, for it has not changed meanwhile.
-// Q2  Only registrations that are counted per thread are remembered, and only what was asked for three times while
-//     nothing else was that has the same entry: of a thousand buffers in random order hardly any.
+// recent/Q1  An entry is used only if every argument is as it was, and the registration is indexed, unsealed and of the
+//     same life once the reference has been counted: then it still answers, for it has not changed meanwhile.
+// recent/Q2  Only registrations that are counted per thread are remembered, and only what was asked for three times
+//     while nothing else was that has the same entry: of a thousand buffers in random order hardly any.
 #ifndef PINRAIL_BASE_CORE_RECENT_H
 #define PINRAIL_BASE_CORE_RECENT_H
 

@@ -21,18 +21,21 @@
 // No count wraps. A cell that has counted kMost is folded: added to the own count, and 0 then. The own count has 64
 // bits, and each reference that is taken or dropped moves it by 1 at most, be it late: to wrap it takes 2^63 of them.
 //
-// C1  Once a registration is untakeable its counts only fall, but for takings that fail and are undone in their own
-//     cell, so a sum of 0 is true and stays true. A sum above 0 may be of one that will be undone: undone rises then.
-// C2  A cell that counts something keeps its registration; only a cell of 0 is given to another. Memory of a
+// references/C1  Once a registration is untakeable its counts only fall, but for takings that fail and are undone in
+//     their own cell, so a sum of 0 is true and stays true. A sum above 0 may be of one that will be undone: undone
+//     rises then.
+// references/C2  A cell that counts something keeps its registration; only a cell of 0 is given to another. Memory of a
 //     registration that was counted per thread serves only such registrations again, for its cells may cancel out
 //     without being 0 each.
-// C3  Cells are folded under the lock that sums: that of a thread that ends, that of one that has counted kMost.
-// C4  Behind each near cell may stand a note of the registration that it names, from when its thread took it by its
-//     start: its entry's date, the version of the entry's line, its generation, and its pool; of GPU memory its entry
-//     in another table (allocations.h), and then its pool. While that version stands it is as takeable as it was (S1 of
-//     starts.h), so that a drop need not look at it: it dates the entry, and looks at the version again when it has
+// references/C3  Cells are folded under the lock that sums: that of a thread that ends, that of one that has counted
+//     kMost.
+// references/C4  Behind each near cell may stand a note of the registration that it names, from when its thread took it
+//     by its start: its entry's date, the version of the entry's line, its generation, and its pool; of GPU memory its
+//     entry in another table (allocations.h), and then its pool. While that version stands it is as takeable as it was
+//     (starts/S1), so that a drop need not look at it: it dates the entry, and looks at the version again when it has
 //     counted. Who destroys a table has the notes of it forgotten first.
-// C5  What is dead, was summed after a membarrier, and is held, may be marked as summed: then the cells' part of the
+// references/C5  What is dead, was summed after a membarrier, and is held, may be marked as summed: then the cells'
+//     part of the
 // sum
 //     is kept in the first word of the pool's area, and from then on references are dropped in the own count, under the
 //     lock that sums, so that the last one is known without a sum. A cell that a drop or an undo touched, for it did
@@ -56,7 +59,7 @@ constexpr unsigned kNearBits = 6;
 constexpr size_t kNear = size_t{1} << kNearBits;  // cells at hand; so few that hits find them in the cache
 constexpr unsigned kFarBits = 10;
 constexpr size_t kFar = size_t{1} << kFarBits;  // cells of what finds its near one taken
-constexpr size_t kNearWords = 8;                // a line: a near cell, and behind it what its thread alone reads: C4
+constexpr size_t kNearWords = 8;  // a line: a near cell, and behind it what its thread alone reads: references/C4
 constexpr size_t kWords = kNearWords * kNear + kFar;  // 12 KiB per thread
 constexpr int kMost = 30000;                          // of one cell, above or below 0; then it is folded
 constexpr uint64_t kNobodys = ~uint64_t{0xffff} + 1;  // a cell that counts one reference to no registration
@@ -98,7 +101,7 @@ inline void put(uint64_t* cell, uint64_t word) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// What a thread knows of a registration from taking it by its entry (C4).
+// What a thread knows of a registration from taking it by its entry (references/C4).
 struct Note {
   uint32_t* date;    // of the entry
   uint32_t version;  // of its line
@@ -152,7 +155,7 @@ __attribute__((noinline, cold)) inline bool count_after_fold(const pinrail_threa
 }
 
 // Counts in a cell of the calling thread, and what was noted there is forgotten. False if it has none for this
-// registration now: then nothing happened. What was just counted is taken back in the same cell (C1).
+// registration now: then nothing happened. What was just counted is taken back in the same cell (references/C1).
 inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
   uint64_t* near = near_cell(thread, reg);
   if (!count_in(near, reg, step)) {
@@ -289,8 +292,8 @@ inline bool take_sealed(const pinrail_thread_t* thread, pinrail_registration_t* 
   return (word & state::kPerThread) != 0 ? take_own(thread, reg, word) : try_acquire(reg, word);
 }
 
-// Counts a registration that may have become another one meanwhile, but is counted per thread for ever (A3 of
-// registration_arena.h), and looks: true if it is indexed and was not sealed; then it stays what it is. False, too,
+// Counts a registration that may have become another one meanwhile, but is counted per thread for ever
+// (registration_arena/A3), and looks: true if it is indexed and was not sealed; then it stays what it is. False, too,
 // where that has no cell now.
 inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (!count(thread, reg, 1)) return false;
@@ -336,7 +339,7 @@ inline bool forgive_sealed(pinrail_registration_t* reg, int64_t sum) {
 // Host service forget_notes; see component.h.
 void forget_notes(const pinrail_starts_t& table);
 
-// C5. Under the lock that sums.
+// references/C5. Under the lock that sums.
 inline bool is_summed(uint64_t word) { return (word & (state::kSummed | state::kClaimed)) == state::kSummed; }
 inline int64_t& kept_part(const pinrail_registration_t* reg) { return *static_cast<int64_t*>(arena::area_of(reg)); }
 

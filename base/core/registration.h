@@ -10,14 +10,16 @@
 //                          with "dead": nobody did, and it was evicted
 //   bit  4      orphan     its pool is gone, its device registration too: drops only count down
 //   bit  5      claimed    dead, and one party is giving it back: for pools in which several may find that out
-//   bit  6      summed     dead, counted per thread, and held when it was summed: C5 of references.h
+//   bit  6      summed     dead, counted per thread, and held when it was summed: references/C5
 //   bits 8-43   generation rises each time the memory serves a new registration, and when it is freed
 //   bits 44-63  references of a registration that is not counted per thread; at most half of what there is room for
 //
-// S1  References are taken only while indexed and not sealed, or by breaking the seal in one exchange.
-// S2  Exactly one party sees "dead and unreferenced" come true: that one gives the registration back to the device.
-// S3  Registration memory is type-stable, so a stale pointer may be looked at; the generation tells that it is stale.
-// S4  Every change of the word is an exchange, or sets bits: the references survive it.
+// registration/S1  References are taken only while indexed and not sealed, or by breaking the seal in one exchange.
+// registration/S2  Exactly one party sees "dead and unreferenced" come true: that one gives the registration back to
+//     the device.
+// registration/S3  Registration memory is type-stable, so a stale pointer may be looked at; the generation tells that
+//     it is stale.
+// registration/S4  Every change of the word is an exchange, or sets bits: the references survive it.
 #ifndef PINRAIL_BASE_CORE_REGISTRATION_H
 #define PINRAIL_BASE_CORE_REGISTRATION_H
 

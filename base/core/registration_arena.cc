@@ -144,7 +144,7 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   // The state word may be looked at by a find with a stale pointer, and the own count balances what cells still have of
-  // the memory (C2 of references.h); everything else is cleared.
+  // the memory (references/C2); everything else is cleared.
   const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
   if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was not used yet
   reg->base = nullptr;

@@ -4,10 +4,10 @@
 // Owns     slabs of registrations, by size of tail. They are never unmapped and never serve anything else.
 // Threads  all functions may run together. Not in hook context.
 //
-// A1  The state word of a registration keeps its generation for ever rising, also while it is free.
-// A2  A free registration has no flags but "per thread", which stays with its memory, and its references sum up to 0
-//     (references.h).
-// A3  Memory that was counted per thread serves only registrations that are (C2 of references.h).
+// registration_arena/A1  The state word of a registration keeps its generation for ever rising, also while it is free.
+// registration_arena/A2  A free registration has no flags but "per thread", which stays with its memory, and its
+//     references sum up to 0 (references.h).
+// registration_arena/A3  Memory that was counted per thread serves only registrations that are (references/C2).
 #ifndef PINRAIL_BASE_CORE_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_CORE_REGISTRATION_ARENA_H
 

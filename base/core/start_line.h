@@ -4,10 +4,11 @@
 //
 // Threads  the index changes a line; readers look at any time, and write dates.
 //
-// L1  The version is odd while the line is changed; who reads one even version before and after the rest has read what
-//     belongs together. It only rises, so one that is unchanged says that nothing has left the line since.
-// L2  Dates are no part of that: readers write them as they please, and only the order of eviction hangs on them.
-// L3  A life is there before the extent is, and stays when that goes: an extent that was read has a life.
+// start_line/L1  The version is odd while the line is changed; who reads one even version before and after the rest has
+//     read what belongs together. It only rises, so one that is unchanged says that nothing has left the line since.
+// start_line/L2  Dates are no part of that: readers write them as they please, and only the order of eviction hangs on
+//     them.
+// start_line/L3  A life is there before the extent is, and stays when that goes: an extent that was read has a life.
 #ifndef PINRAIL_BASE_CORE_START_LINE_H
 #define PINRAIL_BASE_CORE_START_LINE_H
 

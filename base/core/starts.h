@@ -8,11 +8,12 @@
 // Owns     nothing. The index owns the table (pinrail_starts_t in component.h) and changes it while others read.
 // Threads  all functions at any time.
 //
-// S1  An entry names a registration only while that is in the index and not sealed. Who seals or kills one changes its
-//     state word first, then has its entry taken out, and then sums, with a membarrier in between (references.h). So
-//     who counts what an entry names, and then sees the line's version where it was, has counted what each later sum
-//     sees; he need not look at the registration itself.
-// S2  Only registrations that are counted per thread are in, so a count that met a later life of one does no harm.
+// starts/S1  An entry names a registration only while that is in the index and not sealed. Who seals or kills one
+//     changes its state word first, then has its entry taken out, and then sums, with a membarrier in between
+//     (references.h). So who counts what an entry names, and then sees the line's version where it was, has counted
+//     what each later sum sees; he need not look at the registration itself.
+// starts/S2  Only registrations that are counted per thread are in, so a count that met a later life of one does no
+//     harm.
 #ifndef PINRAIL_BASE_CORE_STARTS_H
 #define PINRAIL_BASE_CORE_STARTS_H
 
@@ -138,7 +139,7 @@ __attribute__((always_inline)) inline bool look_up(const pinrail_starts_t& table
   return true;
 }
 
-// Whether what the caller has counted is what the entry named; if so, it is used now (S1).
+// Whether what the caller has counted is what the entry named; if so, it is used now (starts/S1).
 __attribute__((always_inline)) inline bool is_taken(const pinrail_thread_t* thread, const Found& found) {
   if (start_line::version_of(found.entry) != found.version) {
     references::undo(thread, found.reg);

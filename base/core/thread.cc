@@ -82,7 +82,7 @@ bool lost_membarrier = false;  // it worked, and failed later; atomic
 
 int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0u, 0)); }
 
-// C3 of references.h. C5: of one that is summed, the part that is kept of the cells falls by what leaves them.
+// references/C3. C5: of one that is summed, the part that is kept of the cells falls by what leaves them.
 void fold(uint64_t* cell) REQUIRES(mutex) {
   const uint64_t word = *cell;
   const int64_t count = references::count_of(word);

@@ -11,12 +11,13 @@
 // Threads  all functions may run together; the destructor excludes the rest.
 // Hook     none.
 //
-// D1  What fetch() returns is what was put in under that very number, and was still in when it was fetched.
-// D2  Both sides make sure that the other one is of the same user (SO_PEERCRED), and the fetching one that it talks to
-//     the process that the ticket names: a later process of that pid, or a later server, is not taken for it.
-// D3  Who connects and says nothing, or nonsense, holds up nobody: it is dropped after a second, and the oldest of more
-//     than kMostPeers at once. A fetch ends after its time limit, whatever the exporter does.
-// D4  A crash leaves nothing behind.
+// descriptors/D1  What fetch() returns is what was put in under that very number, and was still in when it was fetched.
+// descriptors/D2  Both sides make sure that the other one is of the same user (SO_PEERCRED), and the fetching one that
+//     it talks to the process that the ticket names: a later process of that pid, or a later server, is not taken for
+//     it.
+// descriptors/D3  Who connects and says nothing, or nonsense, holds up nobody: it is dropped after a second, and the
+//     oldest of more than kMostPeers at once. A fetch ends after its time limit, whatever the exporter does.
+// descriptors/D4  A crash leaves nothing behind.
 #ifndef PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 #define PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 

@@ -41,7 +41,7 @@ Status connect_to(int socket, const sockaddr_un& address, socklen_t length, cons
   }
 }
 
-// D2.
+// descriptors/D2.
 Status check_server(int socket, const slots::Process& exporter) {
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -151,7 +151,8 @@ bool read_word(int file, uint32_t place, size_t offset, uint64_t* word_out) {
   return pread(file, word_out, sizeof(*word_out), at) == sizeof(*word_out);
 }
 
-// The number is looked at before and after: if it is the ticket's both times, the descriptor was its own between (D1).
+// The number is looked at before and after: if it is the ticket's both times, the descriptor was its own between
+// (descriptors/D1).
 Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int* descriptor_out) {
   const Foreign process(exporter.pid);
   if (!process.is_open()) return errno == ESRCH ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;

@@ -83,7 +83,8 @@ Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_ou
   return success();
 }
 
-// The number first: who took the descriptor by its number and sees its ticket still there, took the right one (D1).
+// The number first: who took the descriptor by its number and sees its ticket still there, took the right one
+// (descriptors/D1).
 void Server::remove(const Ticket& ticket) {
   Guard guard(mutex_);
   if (directory_ == nullptr || ticket.number == 0 || ticket.place >= kMost) return;

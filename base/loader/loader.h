@@ -5,12 +5,13 @@
 //          the registry keeps copies of all that descriptors declare, so it may outlive it too.
 // Threads  start-up only; opened components may be read by all, until close_all(). std::bad_alloc may leave it.
 //
-// L1  No function of a component runs before its descriptor's size, framework, ABI and table size were compared.
-// L2  A file is mapped by dlopen only after its ELF header and segment extents were checked against its length.
-// L3  A component that cannot be had is skipped with one message; asked for by name it is an error.
-// L4  A component that the selection leaves out is not even mapped.
-// L5  Of several components of one framework and name the built-in one is taken, else that of the earliest folder.
-// L6  What hooks may run in is never unmapped: components of framework "monitor", once they were opened (E7).
+// loader/L1  No function of a component runs before its descriptor's size, framework, ABI and table size were compared.
+// loader/L2  A file is mapped by dlopen only after its ELF header and segment extents were checked against its length.
+// loader/L3  A component that cannot be had is skipped with one message; asked for by name it is an error.
+// loader/L4  A component that the selection leaves out is not even mapped.
+// loader/L5  Of several components of one framework and name the built-in one is taken, else that of the earliest
+//     folder.
+// loader/L6  What hooks may run in is never unmapped: components of framework "monitor", once they were opened (E7).
 #ifndef PINRAIL_BASE_LOADER_LOADER_H
 #define PINRAIL_BASE_LOADER_LOADER_H
 
@@ -86,7 +87,7 @@ class Loader {
   // Opened ones, highest priority first; equal priorities by name.
   std::vector<Opened> opened(std::string_view framework) const;
 
-  // Closes what was opened, in reverse, and unmaps it (but L6). Descriptors and host tables are gone then.
+  // Closes what was opened, in reverse, and unmaps it (but loader/L6). Descriptors and host tables are gone then.
   void close_all();
 
   // By framework, in the order of discover(), then by name. Stays as it is after the last open().

@@ -6,13 +6,13 @@
 // Threads  read_sources(), declare(), expect() and finish() at start-up only; the rest may run together.
 //          std::bad_alloc may leave all of them: C faces catch it.
 //
-// P1  A declared parameter always has a valid value.
-// P2  The strongest source that names it (or a synonym of it) decides; equal sources: the later one, and in the
+// param/P1  A declared parameter always has a valid value.
+// param/P2  The strongest source that names it (or a synonym of it) decides; equal sources: the later one, and in the
 //     environment, which has no order, the name before its synonyms. Of the files of mca_base_param_files the first
 //     one is the strongest, as folders are in a path.
-// P3  A malformed value is an error that names value, parameter, source and line; nothing takes its place.
-// P4  A parameter that follows another (see declare) takes the other's value unless it is set itself.
-// P5  Strings that were handed out stay until the registry is destroyed, also when the parameter is set.
+// param/P3  A malformed value is an error that names value, parameter, source and line; nothing takes its place.
+// param/P4  A parameter that follows another (see declare) takes the other's value unless it is set itself.
+// param/P5  Strings that were handed out stay until the registry is destroyed, also when the parameter is set.
 #ifndef PINRAIL_BASE_PARAM_PARAM_H
 #define PINRAIL_BASE_PARAM_PARAM_H
 

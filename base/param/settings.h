@@ -4,8 +4,8 @@
 // Owns     the settings.
 // Threads  one at a time: start-up only.
 //
-// G1  Positions rise with strength: a later setting is never weaker than an earlier one.
-// G2  A name that a parameter asked for is used; what stays unused named nothing.
+// settings/G1  Positions rise with strength: a later setting is never weaker than an earlier one.
+// settings/G2  A name that a parameter asked for is used; what stays unused named nothing.
 #ifndef PINRAIL_BASE_PARAM_SETTINGS_H
 #define PINRAIL_BASE_PARAM_SETTINGS_H
 

@@ -79,7 +79,7 @@ class Decoder {
            (next.operation == Operation::leave && instruction.operation == Operation::push);
   }
 
-  // D1. A branch to the function's very start finds all as a caller leaves it.
+  // decode/D1. A branch to the function's very start finds all as a caller leaves it.
   bool is_branch_target() const {
     const auto end = static_cast<int64_t>(entry_.offset + entry_.length);
     Instruction instruction;
@@ -92,7 +92,7 @@ class Decoder {
     return false;
   }
 
-  // D3.
+  // decode/D3.
   bool is_before_system_call() const {
     if (!frame_.has_called()) return true;
     Frame after = frame_;

@@ -3,15 +3,15 @@
 //
 // Threads  any; it only reads. Any context but hooks.
 //
-// D1  The jump takes the place of one instruction of five bytes or more (or of another runtime's patch), so that no
-//     thread can stand inside it, and lies in one aligned block of 16 bytes, so that one store writes it. No branch of
-//     the function that is seen leads there.
-// D2  What runs before it, in a straight line from the start, writes nothing but registers and its own new part of the
-//     stack. At the jump every argument, every register that belongs to the caller, and the stack pointer are still
-//     known to stand somewhere: `undo` puts them back. An argument that is an int may have been widened in place.
-// D3  Before the jump the function has not asked the kernel. A call before it is passed only if the function's own
-//     system call is seen to come after the jump.
-// D4  What is not known is refused: nothing is guessed.
+// decode/D1  The jump takes the place of one instruction of five bytes or more (or of another runtime's patch), so that
+//     no thread can stand inside it, and lies in one aligned block of 16 bytes, so that one store writes it. No branch
+//     of the function that is seen leads there.
+// decode/D2  What runs before it, in a straight line from the start, writes nothing but registers and its own new part
+//     of the stack. At the jump every argument, every register that belongs to the caller, and the stack pointer are
+//     still known to stand somewhere: `undo` puts them back. An argument that is an int may have been widened in place.
+// decode/D3  Before the jump the function has not asked the kernel. A call before it is passed only if the function's
+//     own system call is seen to come after the jump.
+// decode/D4  What is not known is refused: nothing is guessed.
 #ifndef PINRAIL_BASE_PATCH_DECODE_H
 #define PINRAIL_BASE_PATCH_DECODE_H
 

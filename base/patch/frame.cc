@@ -95,7 +95,7 @@ Frame::Value Frame::read(const Operand& operand) const {
   return known ? Value{Value::low_half, value.number, 0} : Value{};
 }
 
-// D2: nothing but what the function took of the stack itself; what overlaps is not known any more.
+// decode/D2: nothing but what the function took of the stack itself; what overlaps is not known any more.
 bool Frame::store(int64_t offset, size_t bytes, const Value& value) {
   constexpr int64_t kRedZone = 128;  // below the stack pointer, which a function that calls nobody may use
   const auto length = static_cast<int64_t>(bytes);

@@ -3,8 +3,9 @@
 //
 // Threads  one.
 //
-// F1  A register or a slot of the stack is said to hold a value only if it does so whatever the values are.
-// F2  run() is false where an instruction does anything else than D2 allows; what is held then is of no use any more.
+// frame/F1  A register or a slot of the stack is said to hold a value only if it does so whatever the values are.
+// frame/F2  run() is false where an instruction does anything else than decode/D2 allows; what is held then is of no
+//     use any more.
 #ifndef PINRAIL_BASE_PATCH_FRAME_H
 #define PINRAIL_BASE_PATCH_FRAME_H
 

@@ -84,7 +84,7 @@ struct Block {
   uint8_t after[kWide];
 };
 
-// What of the block belongs to other functions is taken as it is now: P3 concerns this function's bytes.
+// What of the block belongs to other functions is taken as it is now: patch/P3 concerns this function's bytes.
 Block make_block(const Patch& patch) {
   const uintptr_t place = patch.function + patch.entry.offset;
   Block block{};

@@ -6,10 +6,11 @@
 //          Functions may be running, and threads may sleep in system calls inside them, all the while.
 // Contexts start-up and API.
 //
-// P1  One store writes the jump, into one aligned block (D1): a thread sees the old instruction or the new.
-// P2  A thread that sleeps inside the function goes on behind what the jump displaced: nothing there was changed.
-// P3  The store is made only if the block is still what prepare() saw.
-// P4  What another runtime laid there before is called by the island's `original`, never lost.
+// patch/P1  One store writes the jump, into one aligned block (decode/D1): a thread sees the old instruction or the
+//     new.
+// patch/P2  A thread that sleeps inside the function goes on behind what the jump displaced: nothing there was changed.
+// patch/P3  The store is made only if the block is still what prepare() saw.
+// patch/P4  What another runtime laid there before is called by the island's `original`, never lost.
 #ifndef PINRAIL_BASE_PATCH_PATCH_H
 #define PINRAIL_BASE_PATCH_PATCH_H
 

@@ -9,8 +9,8 @@
 //   What follows   ...
 //   What to do     ...
 //
-// T1  Everything that is said at once reaches stderr in one write, so that lines of many processes stay whole.
-// T2  Texts of others cannot drive a terminal: control characters are shown as '?'.
+// report/T1  Everything that is said at once reaches stderr in one write, so that lines of many processes stay whole.
+// report/T2  Texts of others cannot drive a terminal: control characters are shown as '?'.
 #ifndef PINRAIL_BASE_REPORT_REPORT_H
 #define PINRAIL_BASE_REPORT_REPORT_H
 

@@ -17,7 +17,7 @@ constexpr uint32_t kReserved = 1024;  // slots that get memory at a time
 
 }  // namespace
 
-// Any process of that user may open it, and can neither shorten nor unseal it (V5).
+// Any process of that user may open it, and can neither shorten nor unseal it (slots/V5).
 bool Exporter::make_file() {
   uint64_t random = 0;
   if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;

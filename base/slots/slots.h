@@ -14,15 +14,16 @@
 // Threads  all functions may run together; create, open and the destructors exclude the rest.
 // Hook     what ends in _hook.
 //
-// V1  A word is never again what it was for an allocation that died: generations only rise.
-// V2  The segment holds the exporter's pid, its start and a random number: no later process of that pid, and no later
-//     segment of this one, is taken for it.
-// V3  A segment is alive as long as its exporter has the descriptor, which an exec closes. A crash leaves nothing
-// behind. V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that
+// slots/V1  A word is never again what it was for an allocation that died: generations only rise.
+// slots/V2  The segment holds the exporter's pid, its start and a random number: no later process of that pid, and no
+//     later segment of this one, is taken for it.
+// slots/V3  A segment is alive as long as its exporter has the descriptor, which an exec closes. A crash leaves
+//     nothing behind.
+// slots/V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that
 // crashed
 //     are cleared by the exporter when it waits for them; of what is counted only, a crash holds up whoever waits until
 //     its time limit.
-// V5  Nobody can shorten a segment that is mapped, whatever else processes of that user do to it.
+// slots/V5  Nobody can shorten a segment that is mapped, whatever else processes of that user do to it.
 #ifndef PINRAIL_BASE_SLOTS_SLOTS_H
 #define PINRAIL_BASE_SLOTS_SLOTS_H
 
@@ -103,7 +104,7 @@ struct Source {
   int file = -1;  // the exporter's descriptor; -1: of a process without a segment
   uint64_t device = 0, inode = 0;
 
-  // V3. What the system does not tell any more is not alive.
+  // slots/V3. What the system does not tell any more is not alive.
   bool is_alive() const;
 };
 

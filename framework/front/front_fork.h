@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// front_fork.h - rule F1: what a forked child does with what it inherited, on its first call of any kind.
+// front_fork.h - rule front_fork/F1: what a forked child does with what it inherited, on its first call of any kind.
 //
 // The kernel wipes the gate in the child (base/core/gate.h), so the first register or find there comes by here, and so
 // does every other call that could take a lock or reach a device. The first of them sets aside what was the parent's:
@@ -8,9 +8,11 @@
 //
 // Threads  look() at any time. Not in hook context: hooks ask gate::is_child() and do nothing.
 //
-// F1  A pool of the parent has a table of operations that do nothing, and an empty shortcut: no device is called.
-// F2  Locks, lists, thread records and free memory are new: no call waits for a thread that is not here.
-// F3  A child that was made by vfork or posix_spawn shares the memory, its gate was not wiped: nothing happens.
+// front_fork/F1  A pool of the parent has a table of operations that do nothing, and an empty shortcut: no device is
+//     called.
+// front_fork/F2  Locks, lists, thread records and free memory are new: no call waits for a thread that is not here.
+// front_fork/F3  A child that was made by vfork or posix_spawn shares the memory, its gate was not wiped: nothing
+//     happens.
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 

@@ -5,9 +5,10 @@
 // Threads  covers(), forget_hook(): any time. start(): start-up, or when nothing is cached.
 // Hook     forget_hook().
 //
-// C1  covers() says yes only if for each mapping of the range the monitors together see every event that can happen to
-//     that kind of mapping on this kernel, but for those that the administrator said never happen.
-// C2  A verdict holds until an event touches its mapping; then the mapping is looked at again (K1, K2).
+// coverage/C1  covers() says yes only if for each mapping of the range the monitors together see every event that can
+//     happen to that kind of mapping on this kernel, but for those that the administrator said never happen.
+// coverage/C2  A verdict holds until an event touches its mapping; then the mapping is looked at again
+//     (known_mappings_hook/K1, known_mappings_hook/K2).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_COVERAGE_H
 #define PINRAIL_FRAMEWORK_MONITOR_COVERAGE_H
 

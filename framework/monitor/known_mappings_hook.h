@@ -5,9 +5,9 @@
 // Threads  all functions may run together.
 // Hook     all of it; keep() too, so that the lock is a leaf.
 //
-// K1  What find() returns was kept, and no event has touched it since.
-// K2  Who looks at a mapping between begin_look() and keep() keeps nothing of it if an event touched it after
-//     begin_look(): the event wins.
+// known_mappings_hook/K1  What find() returns was kept, and no event has touched it since.
+// known_mappings_hook/K2  Who looks at a mapping between begin_look() and keep() keeps nothing of it if an event
+//     touched it after begin_look(): the event wins.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 

@@ -8,10 +8,10 @@
 // Hook     report_hook(), report_of_hook(): also before init, after finalize, and in a forked child: there it goes
 // nowhere.
 //
-// M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
-// M2  An event is delivered to every subscription that was complete before it and not yet taken back, and that wants
-//     events of this kind of memory.
-// M3  What a monitor of host memory cannot see any more ends nothing that is no host memory (E5).
+// monitor/M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
+// monitor/M2  An event is delivered to every subscription that was complete before it and not yet taken back, and that
+//     wants events of this kind of memory.
+// monitor/M3  What a monitor of host memory cannot see any more ends nothing that is no host memory (E5).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 #define PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 

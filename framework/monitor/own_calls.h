@@ -6,9 +6,9 @@
 // Threads  find_own_calls(): start-up. The others: one call at a time.
 // Hook     OwnCallsProbe::hook().
 //
-// O1  An allocator is found if a block that it was given back went away without a report on the same thread, or if it
-//     is a sanitizer's, which keep freed blocks for a while.
-// O2  Not found is one that keeps what is freed during the trial and returns it past the C library later.
+// own_calls/O1  An allocator is found if a block that it was given back went away without a report on the same thread,
+//     or if it is a sanitizer's, which keep freed blocks for a while.
+// own_calls/O2  Not found is one that keeps what is freed during the trial and returns it past the C library later.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 #define PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 

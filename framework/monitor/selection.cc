@@ -398,7 +398,7 @@ bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out
 
 }  // namespace
 
-// E5. What another monitor watches lives on (M3).
+// E5. What another monitor watches lives on (monitor/M3).
 void blind(const pinrail_host_t* host, const char* why) {
   uint32_t kinds = 0;
   if (note_blind(host, why, &kinds)) report_hook(kinds, 0, UINTPTR_MAX);

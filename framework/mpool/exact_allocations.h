@@ -7,7 +7,8 @@
 //          be there.
 // Threads  one at a time (the lock of the cache); readers at any time.
 //
-// N1  A registration is in once or not at all. What finds no room is left out, and the pool answers for it.
+// exact_allocations/N1  A registration is in once or not at all. What finds no room is left out, and the pool answers
+//     for it.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_ALLOCATIONS_H
 #define PINRAIL_FRAMEWORK_MPOOL_EXACT_ALLOCATIONS_H
 
@@ -186,7 +187,7 @@ class alignas(64) Allocations {
     return (entry->tag + (uint64_t{1} << allocations::kVersionAt)) & kVersions;
   }
 
-  // A2: what follows an odd version is stored with release as well, and so behind it.
+  // allocations/A2: what follows an odd version is stored with release as well, and so behind it.
   static void fill(Entry* entry, const Content& with) {
     store(&entry->tag, next_version(entry));
     store(&entry->key, with.called.key);

@@ -4,9 +4,10 @@
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
 // Threads  `mutex` guards every field. Never taken in a hook, nor by a hit.
 //
-// B1  usage counts every registration that the registrar was told of: from before its register_mem until after its
-//     deregister_mem. It never exceeds the limits.
-// B2  Each release is dated (base/core/dates.h): what is idle was used last when it was released. An epoch begins with
+// exact_cache/B1  usage counts every registration that the registrar was told of: from before its register_mem until
+//     after its deregister_mem. It never exceeds the limits.
+// exact_cache/B2  Each release is dated (base/core/dates.h): what is idle was used last when it was released. An epoch
+//     begins with
 // each
 //     registration that goes in and each search for something to evict. On the LRU list stand the indexed ones that
 //     stay when nobody holds them, held or not.

@@ -218,7 +218,7 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   *stats_out = figures;
 }
 
-// X2, B1 and B2, as far as the lock holds them still.
+// exact_pool/X2, exact_cache/B1 and exact_cache/B2, as far as the lock holds them still.
 const char* Pool::check() {
   Guard guard(cache_->mutex);
   size_t linked = 0, indexed = 0;

@@ -6,19 +6,19 @@
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool.
 // Hook     none: what a hook has to say it says by a validity slot, or by note_dead_hook().
 //
-// X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a hit makes
-//     sure of peer and slot, or of peer and id where there is no slot: one life of a slot, and one id, is of one
-//     allocation for ever (base/core/allocations.h).
-// X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them are counted
-//     per thread (base/core/references.h), the others in their words. "Dead and unreferenced" is seen by one, who
-//     closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to 0 first, and it
-//     is claimed then. Each drop of a dead one sums; what only seemed held, for a find counted it and took that back,
-//     is summed again by progress().
-// X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced stays as
-//     it is, and the caller gets WOULD_BLOCK.
-// X4  No lock is held across a call of the registrar. A hit takes none (base/core/allocations.h).
-// X5  While a registration is sealed the cache lock is held, and hits do not get it. While one of a peer's is linked,
-//     the peer's slots stay mapped, and what it says does not change.
+// exact_pool/X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a
+//     hit makes sure of peer and slot, or of peer and id where there is no slot: one life of a slot, and one id, is of
+//     one allocation for ever (base/core/allocations.h).
+// exact_pool/X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them
+//     are counted per thread (base/core/references.h), the others in their words. "Dead and unreferenced" is seen by
+//     one, who closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to 0 first,
+//     and it is claimed then. Each drop of a dead one sums; what only seemed held, for a find counted it and took that
+//     back, is summed again by progress().
+// exact_pool/X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced
+//     stays as it is, and the caller gets WOULD_BLOCK.
+// exact_pool/X4  No lock is held across a call of the registrar. A hit takes none (base/core/allocations.h).
+// exact_pool/X5  While a registration is sealed the cache lock is held, and hits do not get it. While one of a peer's
+//     is linked, the peer's slots stay mapped, and what it says does not change.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 #define PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 
@@ -40,8 +40,8 @@
 namespace pinrail::exact {
 
 // Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
-// `pool` and `next` are written once, the rest under the cache lock; what hits compare is a copy (X5). It may serve
-// another exporter later.
+// `pool` and `next` are written once, the rest under the cache lock; what hits compare is a copy (exact_pool/X5). It
+// may serve another exporter later.
 struct Peer {
   pinrail_owner_t owner{};  // pid 0: nobody
   class Pool* pool = nullptr;

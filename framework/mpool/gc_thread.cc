@@ -116,7 +116,7 @@ void* run(void*) {
     const int64_t interval = shortest_interval();
     const bool is_sooner = interval != kForEver && (look_after_ms == kForEver || interval < look_after_ms);
     wait_for_work(is_sooner ? interval : look_after_ms);
-    // Before the drain, so that what comes during it counts again (W3).
+    // Before the drain, so that what comes during it counts again (gc_thread/W3).
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
     const int64_t last = is_woken || look_after_ms == kForEver ? kSoonMs / 2 : look_after_ms;

@@ -10,9 +10,10 @@
 // Threads  all functions at any time; stop() when there is no member. A member's drain is never called twice at once.
 // Hook     wake_hook(): a word, and a system call only when the thread sleeps or shall hurry.
 //
-// W1  No lock is held while a member drains. One whose registrar blocks makes the others wait for their next call.
-// W2  After leave() has returned, the member is not drained any more, and no drain of it is under way.
-// W3  A wake that comes after the thread began to drain makes it drain once more.
+// gc_thread/W1  No lock is held while a member drains. One whose registrar blocks makes the others wait for their next
+//     call.
+// gc_thread/W2  After leave() has returned, the member is not drained any more, and no drain of it is under way.
+// gc_thread/W3  A wake that comes after the thread began to drain makes it drain once more.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
 #define PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
 

@@ -10,11 +10,11 @@
 // Owns     which ranges are marked, counted for the whole process, for marks know no count.
 // Threads  mark() and unmark() may run together; the others at start-up. API context.
 //
-// K1  A range is marked from before the device pins it until after the device let go.
-// K2  A page is unmarked only when its count falls to 0 by a registration whose memory is still there (R12).
-// K3  A count says nothing of the mark: after an invalidation pages of a counted range may be new and unmarked. So each
-//     registration marks its whole range.
-// K4  A page's mark and its count change under one mutex, which is held across the system call.
+// fork_marks/K1  A range is marked from before the device pins it until after the device let go.
+// fork_marks/K2  A page is unmarked only when its count falls to 0 by a registration whose memory is still there (R12).
+// fork_marks/K3  A count says nothing of the mark: after an invalidation pages of a counted range may be new and
+//     unmarked. So each registration marks its whole range.
+// fork_marks/K4  A page's mark and its count change under one mutex, which is held across the system call.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_FORK_MARKS_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_FORK_MARKS_H
 

@@ -4,8 +4,9 @@
 // Owns     a copy of the table; the component's registrar behind it.
 // Threads  bind() and the destructor at start-up and end of a pool; the calls may run together.
 //
-// D1  No lock of Pinrail is held when the registrar runs, but the one that serialises it.
-// D2  What a registrar returns is checked: an unknown status, or rights taken away, is an ERROR and nothing is kept.
+// registrar/D1  No lock of Pinrail is held when the registrar runs, but the one that serialises it.
+// registrar/D2  What a registrar returns is checked: an unknown status, or rights taken away, is an ERROR and nothing
+//     is kept.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H
 

@@ -136,7 +136,7 @@ TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
   EXPECT_FALSE(has_thread(kThread));
 }
 
-// W3: the one that was drained first in this round, too.
+// gc_thread/W3: the one that was drained first in this round, too.
 TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
   House house(with_thread("auto"));
   fake::FakeRegistrar first_device, second_device;
@@ -149,7 +149,7 @@ TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
   EXPECT_TRUE(are_gone(first_device));
 }
 
-// W2, R10.
+// gc_thread/W2, R10.
 TEST(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
   House house(with_thread("auto"));
   fake::FakeRegistrar device;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A program that has more rights than its caller: neither Pinrail nor a library that it calls reads the environment,
-// which the caller has chosen. X1 of base/core/trust.h.
+// which the caller has chosen. trust/X1.
 //
 // Without an argument it makes a setuid copy of itself, and runs that as nobody. Root alone can; others skip.
 #include <pinrail/gpu.h>

@@ -175,7 +175,7 @@ class Explorer {
   size_t depth_ = 0;
   std::unordered_set<uint64_t> known_;
   uint32_t barrier_callers_ = 0;  // threads that call membarrier, over all executions
-  bool grew_ = false;             // X3: a word is seen by more threads than was thought
+  bool grew_ = false;             // explorer/X3: a word is seen by more threads than was thought
   End end_ = End::complete;
   std::string violation_;
   std::vector<Event> events_;
@@ -586,7 +586,7 @@ void Explorer::read_plainly(uintptr_t address, size_t bytes) {
     require(!word.is_freed, "memory was used after it was freed");
     for (const Store& store : me().buffer) {
       if ((store.address & ~uintptr_t{7}) != at) continue;
-      drain();  // restricts what may happen, but is never wrong; X4
+      drain();  // restricts what may happen, but is never wrong; explorer/X4
       break;
     }
   }

@@ -5,14 +5,15 @@
 // instead of that library: each atomic access comes here. The threads are coroutines of one real thread; the explorer
 // says whose turn it is.
 //
-// X1  A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is a turn
-//     of its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an unlock
-//     need the own buffer empty. A membarrier ends when each thread's buffer has been empty once since it began.
-// X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks, and of
-//     each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one stop.
-// X3  An access that nobody else can see is no turn: to a word that no other thread touches, or to one that no other
-//     thread writes. Which words these are is found out: when an execution proves it wrong, all begins again.
-// X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
+// explorer/X1  A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is
+//     a turn of its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an
+//     unlock need the own buffer empty. A membarrier ends when each thread's buffer has been empty once since it began.
+// explorer/X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks,
+//     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
+//     stop.
+// explorer/X3  An access that nobody else can see is no turn: to a word that no other thread touches, or to one that no
+//     other thread writes. Which words these are is found out: when an execution proves it wrong, all begins again.
+// explorer/X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
 #ifndef PINRAIL_TEST_MODEL_EXPLORER_H
 #define PINRAIL_TEST_MODEL_EXPLORER_H
 

@@ -86,7 +86,7 @@ TEST_F(PoolModel, a_hit_against_the_evictor_of_what_is_held) {
                 }});
 }
 
-// G4: no drop of a dead one goes unseen, be it before the gc's sum, after it, or between the sum and limbo.
+// grdma/G4: no drop of a dead one goes unseen, be it before the gc's sum, after it, or between the sum and limbo.
 TEST_F(PoolModel, a_hit_against_an_invalidation) {
   cache(kA);
   expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
@@ -180,7 +180,7 @@ TEST_F(PoolModel, two_evictors) {
   expect_right({{[&] { pool_->evict(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
 }
 
-// S3: the memory of what a find still looks at serves another range.
+// registration/S3: the memory of what a find still looks at serves another range.
 TEST_F(PoolModel, DISABLED_a_hit_while_the_memory_gets_its_next_life) {
   cache(kA);
   cache(kB);

@@ -380,7 +380,7 @@ TEST_F(ReuseModel, a_late_hit_without_cells_finds_the_memory_in_its_next_life) {
                 [&] { require(holders_ == 0 && sum() == 0, "the sum of the references is not 0 in the end"); }});
 }
 
-// Counted in the state word: S2.
+// Counted in the state word: registration/S2.
 class SharedModel : public ReferencesModel {
  protected:
   void SetUp() override {

@@ -189,7 +189,7 @@ TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
   EXPECT_EQ(fake.register_calls(), 4u);
 }
 
-// M1: an event in flight never meets a pool that is gone.
+// monitor/M1: an event in flight never meets a pool that is gone.
 TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
   House house;
   fake::FakeRegistrar fake;

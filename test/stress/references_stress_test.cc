@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The count of references by itself: a sum of 0 under a seal means that nobody holds the registration, whatever the
+// R1: the count of references by itself: a sum of 0 under a seal means that nobody holds the registration, whatever the
 // processor reorders, on whichever thread references are dropped, and however threads come and go.
 #include <gtest/gtest.h>
 

@@ -5,9 +5,10 @@
 // Owns     its patches, which stay until the process ends.
 // Threads  start and stop: start-up and shut-down; hooks on any thread.
 //
-// K1  Whoever listens is told before the driver is.
-// K2  It says nothing about host memory, and does not count as a monitor for that.
-// K3  In a forked child nobody listens: what did is the parent's. A process that was restarted from a checkpoint is
+// cuda/K1  Whoever listens is told before the driver is.
+// cuda/K2  It says nothing about host memory, and does not count as a monitor for that.
+// cuda/K3  In a forked child nobody listens: what did is the parent's. A process that was restarted from a checkpoint
+//     is
 // told
 //     as before, whatever its pid.
 #ifndef PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
@@ -48,7 +49,7 @@ using Listener = std::atomic<const pinrail_host_t*>;
 constexpr size_t kListeners = 8;
 constexpr size_t kPage = 4096;
 
-// Of the process, as the patches are: pages of their own, which the kernel wipes in a forked child (K3).
+// Of the process, as the patches are: pages of their own, which the kernel wipes in a forked child (cuda/K3).
 struct alignas(kPage) Shared {
   Listener listeners[kListeners] = {};
   std::atomic<uint64_t> in_flight{0};

@@ -5,12 +5,12 @@
 //          open after a close takes a closed one again, with its patches.
 // Threads  hooks: any number together, and with everything else. start, stop, check: one at a time (Context::mutex).
 //
-// H1  A hook reports a range before the kernel acts and again after, for another thread may have registered it in
-//     between; it makes the system call itself. What a call returns is reported too, before the caller sees it: pages
-//     behind an address that went away unseen are new ones by then.
-// H2  Results and errno are those of the call.
-// H3  While no library is started, or in a forked child, a hook loads a word or two and makes the call.
-// H4  stop() returns when no hook is inside the library any more.
+// patcher/H1  A hook reports a range before the kernel acts and again after, for another thread may have registered it
+//     in between; it makes the system call itself. What a call returns is reported too, before the caller sees it:
+//     pages behind an address that went away unseen are new ones by then.
+// patcher/H2  Results and errno are those of the call.
+// patcher/H3  While no library is started, or in a forked child, a hook loads a word or two and makes the call.
+// patcher/H4  stop() returns when no hook is inside the library any more.
 #ifndef PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 #define PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 

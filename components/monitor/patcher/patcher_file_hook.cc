@@ -85,7 +85,7 @@ Loss punched_hook(const long* args) {
   return {about.known, about.file, static_cast<uint64_t>(args[2]), length};
 }
 
-// H1.
+// patcher/H1.
 long tell_around_hook(const Layer& layer, const Loss& loss, long number, const long* args) {
   if (loss.is_any) file_event_hook(layer, loss.file, loss.offset, loss.length);
   const long result = go_on_hook(layer, number, args);

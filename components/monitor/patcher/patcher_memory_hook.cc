@@ -65,7 +65,7 @@ size_t mapped_length_hook(const Layer& layer, const long* args) {
 }  // namespace
 
 // Another thread may register the range between the report and the call, and what it got is stale from the call on. So
-// each call is reported before, for those that have registered, and again after. (H1)
+// each call is reported before, for those that have registered, and again after. (patcher/H1)
 long munmap_hook(void* layer, const long* args) {
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   const long result = go_on_hook(layer_of(layer), SYS_munmap, args);

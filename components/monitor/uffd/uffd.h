@@ -5,13 +5,13 @@
 // Threads  start, stop, check exclude each other; cover any number together, and with check.
 // Hook     the reader thread, from its first poll() to its last.
 //
-// U1  A mapping is registered in write-protect mode and never write-protected: no access to it ever faults.
-// U2  The gate is held before an event is read, and released after it was reported: who knows that the memory is gone
-//     finds no answer from a cache. The thread that causes an event goes on once it was read.
-// U3  The reader takes no memory and gives none back; it holds no lock but those that hooks may take. So whoever waits
-//     for it (munmap of something watched, under whatever locks) is never what it waits for.
-// U4  When stop() has returned nothing is watched, and nobody waits.
-// U5  A forked child has no thread and no watched mapping; it leaves the descriptor alone, but for closing it.
+// uffd/U1  A mapping is registered in write-protect mode and never write-protected: no access to it ever faults.
+// uffd/U2  The gate is held before an event is read, and released after it was reported: who knows that the memory is
+//     gone finds no answer from a cache. The thread that causes an event goes on once it was read.
+// uffd/U3  The reader takes no memory and gives none back; it holds no lock but those that hooks may take. So whoever
+//     waits for it (munmap of something watched, under whatever locks) is never what it waits for.
+// uffd/U4  When stop() has returned nothing is watched, and nobody waits.
+// uffd/U5  A forked child has no thread and no watched mapping; it leaves the descriptor alone, but for closing it.
 #ifndef PINRAIL_COMPONENTS_MONITOR_UFFD_H
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H
 

@@ -41,7 +41,7 @@ Taken take_batch_hook(const Context& context) {
   return static_cast<size_t>(got) == sizeof(events) ? Taken::some : Taken::none;
 }
 
-// U2. Whoever caused an event goes on as soon as it is read, so the gate is held before.
+// uffd/U2. Whoever caused an event goes on as soon as it is read, so the gate is held before.
 bool take_events_hook(const Context& context) {
   const pinrail_host_t* host = context.host;
   host->monitor_hold_hook(host);

@@ -31,7 +31,7 @@ void Exports::unlink_locked(uint32_t slot, unsigned shift) {
   if (--in_class_[shift] == 0) classes_.fetch_and(~(uint64_t{1} << shift));
 }
 
-// The range first: O2, it is there before the driver is asked once more.
+// The range first: gpusm/O2, it is there before the driver is asked once more.
 void Exports::put(uint32_t slot, uintptr_t base, size_t length) {
   Guard guard(mutex_);
   ranges_[slot].base.store(base);

@@ -5,7 +5,8 @@
 // Threads  put() and clear() exclude each other; of one slot they come in turn. for_overlapping_hook() runs beside
 // them. Hook     for_overlapping_hook(): no lock, no memory.
 //
-// X1  A range that put() had finished when the search began, and that clear() has not begun with, is found.
+// exports_hook/X1  A range that put() had finished when the search began, and that clear() has not begun with, is
+//     found.
 //
 // A hash table of chains leads to the ranges, by their size: one of more than 2^(s-1) and at most 2^s bytes is in the
 // chain of s and of base >> s. So what overlaps a few bytes begins in one of two or three places for each size that

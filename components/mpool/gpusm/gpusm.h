@@ -6,11 +6,11 @@
 // Threads  as exact::Pool.
 // Hook     free_hook().
 //
-// O0  A block names the process as it is since the last restart. After one, no slot of before is believed, and none of
-//     another process's is written: the one that was checkpointed may live on.
-// O1  A slot's word changes before the memory that it was for can be anybody else's, where the free was reported; where
-//     it was not, when its address is exported again.
-// O2  A block leaves the pool only if its memory was seen alive after the hook could see its range.
+// gpusm/O0  A block names the process as it is since the last restart. After one, no slot of before is believed, and
+//     none of another process's is written: the one that was checkpointed may live on.
+// gpusm/O1  A slot's word changes before the memory that it was for can be anybody else's, where the free was reported;
+//     where it was not, when its address is exported again.
+// gpusm/O2  A block leaves the pool only if its memory was seen alive after the hook could see its range.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 

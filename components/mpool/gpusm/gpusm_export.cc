@@ -71,7 +71,7 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
   }
   status = acquire(thread, request, &reg);
   if (!status.ok()) return status;
-  // Other memory where this is: it is gone, whether anybody reported that or not (O1).
+  // Other memory where this is: it is gone, whether anybody reported that or not (gpusm/O1).
   kill_overlapping(thread, own_, request.key.base, request.key.length, request.key.id);
   *reg_out = reg;
   return status;
@@ -94,7 +94,7 @@ Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   return deregister(thread, exact::handle_of(reg));
 }
 
-// The registrar's part of the block is there. Now ours, and a last look (O2).
+// The registrar's part of the block is there. Now ours, and a last look (gpusm/O2).
 Status Pool::made(const exact::Request& request, pinrail_registration_t* reg) {
   pinrail_gpu_handle_t* block = block_of(reg);
   Status status = life_->sign(request.key, &exact::name_of(reg), block);

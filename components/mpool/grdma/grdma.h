@@ -6,17 +6,17 @@
 //          apart: destroy() waits for those in flight.
 // Hook     invalidate_range_hook() and what ends in _hook.
 //
-// G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that stay
-//     when nobody holds them are counted per thread (references.h), the others in their state words.
-// G2  Every registration that the device knows is linked into all_ and counted in the cache's budget, but for a victim
-//     whose place was taken: to_release_ counts that one.
-// G3  On the LRU list stand only registrations that are counted per thread, pending, held or not; those that were
+// grdma/G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that
+//     stay when nobody holds them are counted per thread (references.h), the others in their state words.
+// grdma/G2  Every registration that the device knows is linked into all_ and counted in the cache's budget, but for a
+//     victim whose place was taken: to_release_ counts that one.
+// grdma/G3  On the LRU list stand only registrations that are counted per thread, pending, held or not; those that were
 //     sealed and found idle wait in ready_ instead, oldest first.
-// G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
+// grdma/G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
 //     (evictor) or by who takes it off the gc list and sums it (gc). What that finds held goes into limbo_ and is said
-//     to be (C5 of references.h), and then its last drop gives it back. What only seemed held, for a find counted it
+//     to be (references/C5), and then its last drop gives it back. What only seemed held, for a find counted it
 //     and then saw it dead, is looked at again once thread->undone has risen.
-// G5  No lock is held across a call of the registrar.
+// grdma/G5  No lock is held across a call of the registrar.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 

@@ -4,10 +4,11 @@
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
 // Threads  all functions may run together. Never in a hook.
 //
-// B1  bytes and count are those of every registration that the device was told of: from before its register_mem until
-//     after its deregister_mem, but for one whose place another one took that the device hears of later. They never
-//     exceed the limits.
-// B2  The process's epoch (base/core/epoch.h) rises at each miss and at each search for something to evict, too.
+// grdma_cache/B1  bytes and count are those of every registration that the device was told of: from before its
+//     register_mem until after its deregister_mem, but for one whose place another one took that the device hears of
+//     later. They never exceed the limits.
+// grdma_cache/B2  The process's epoch (base/core/epoch.h) rises at each miss and at each search for something to evict,
+//     too.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 

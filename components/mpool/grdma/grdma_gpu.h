@@ -5,11 +5,11 @@
 //          index that nobody else reads; the registrar that knows GPU memory.
 // Threads  as Pool.
 //
-// P1  Whether a range is GPU memory is asked of the driver each time that the index of host memory does not answer, and
-//     never remembered: "not known" is never taken for "host".
-// P2  A hit needs the buffer id that the driver says now. What has another one is dead, and is registered anew. So no
-//     monitor is needed to keep such registrations; one that sees frees ends them sooner.
-// P3  Its registrations are never found by the shortcut: they are in no table of starts.
+// grdma_gpu/P1  Whether a range is GPU memory is asked of the driver each time that the index of host memory does not
+//     answer, and never remembered: "not known" is never taken for "host".
+// grdma_gpu/P2  A hit needs the buffer id that the driver says now. What has another one is dead, and is registered
+//     anew. So no monitor is needed to keep such registrations; one that sees frees ends them sooner.
+// grdma_gpu/P3  Its registrations are never found by the shortcut: they are in no table of starts.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 

@@ -53,8 +53,8 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
   *stats_out = figures;
 }
 
-// G1-G3 and the index's own. Under the cache lock states still move by drops and hits, so only what these cannot
-// change is checked.
+// grdma/G1-grdma/G3 and the index's own. Under the cache lock states still move by drops and hits, so only what these
+// cannot change is checked.
 const char* Pool::check() const {
   const char* const in_gpu = gpu_ != nullptr ? gpu_->ranges()->check() : nullptr;
   if (in_gpu != nullptr) return in_gpu;

@@ -5,9 +5,11 @@
 // Threads  as exact::Pool.
 // Hook     invalidate_range_hook(), report_hook().
 //
-// P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never answers.
-// P2  Whoever has memory open is counted in its slot, from before the driver is asked until after it was closed.
-// P3  A restart ends the acquaintance with all exporters. What counted the process that was checkpointed is left as it
+// rgpusm/P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never
+//     answers.
+// rgpusm/P2  Whoever has memory open is counted in its slot, from before the driver is asked until after it was closed.
+// rgpusm/P3  A restart ends the acquaintance with all exporters. What counted the process that was checkpointed is left
+//     as it
 // is
 //     if that is another one than this, for it may live on.
 #ifndef PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H

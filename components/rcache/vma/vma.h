@@ -12,11 +12,11 @@
 //          cancel: as find.
 // Hook     invalidate_hook() only; no function allocates with the lock held.
 //
-// I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
-// I2  A registration is in the index from insert() until it is removed, displaced or invalidated, at no other time.
-// I3  What is in the index is in its class's tree; starts_ names some of it, and nothing else;
+// vma/I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
+// vma/I2  A registration is in the index from insert() until it is removed, displaced or invalidated, at no other time.
+// vma/I3  What is in the index is in its class's tree; starts_ names some of it, and nothing else;
 //     nothing at all if the module is EXACT.
-// I4  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
+// vma/I4  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
 //     persistent ones.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_H
@@ -115,7 +115,7 @@ class Index {
     HookMutex& mutex_;
   };
   void let_others_in_hook() REQUIRES(mutex_);
-  // What begin() or prepare() announced is used up when the insert is over (P1 of vma_pool.h).
+  // What begin() or prepare() announced is used up when the insert is over (vma_pool/P1).
   class Reservation {
    public:
     explicit Reservation(NodePool* pool) : pool_(pool) {}

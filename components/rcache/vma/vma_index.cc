@@ -206,7 +206,7 @@ Status Index::remove(pinrail_registration_t* reg) {
   return tree != nullptr && take_off(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
-// S1 of base/core/starts.h.
+// starts/S1.
 void Index::sealed(pinrail_registration_t* const* regs, size_t count) {
   if (exact_) return;
   Turn turn(*this);
@@ -290,7 +290,7 @@ bool Index::holds(const pinrail_registration_t* reg) const {
   return false;
 }
 
-// I4 for one registration: nobody else contains it.
+// vma/I4 for one registration: nobody else contains it.
 const char* Index::check_domination(const Tree& own, const pinrail_registration_t* reg) const {
   if (exact_ || is_exempt(reg)) return nullptr;
   const char* why = nullptr;

@@ -6,10 +6,10 @@
 //          reader touches are atomics; acquire loads keep the second look behind the reads, release stores keep the
 //          writes behind the first change of the version. (No fences: ThreadSanitizer does not know them.)
 //
-// N1  Cells are type-stable until the module is destroyed; a cell's version only ever rises.
-// N2  version is odd exactly while the writer changes the cell.
-// N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: everything below child i - 1 is
-//     smaller, everything below child i is not. reach[i] is the largest end below child i.
+// vma_node/N1  Cells are type-stable until the module is destroyed; a cell's version only ever rises.
+// vma_node/N2  version is odd exactly while the writer changes the cell.
+// vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: everything below child
+//     i - 1 is smaller, everything below child i is not. reach[i] is the largest end below child i.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 

@@ -3,9 +3,9 @@
 //
 // Threads  All functions under the index lock, except make_slab(), for it allocates, and those on reservations.
 //
-// P1  free cells >= reservations * kPerInsert, once covered() has said true; an insert takes its cells before it gives
-//     its reservation back.
-// P2  Cells are given back to the system by the destructor alone (N1).
+// vma_pool/P1  free cells >= reservations * kPerInsert, once covered() has said true; an insert takes its cells before
+//     it gives its reservation back.
+// vma_pool/P2  Cells are given back to the system by the destructor alone (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 
@@ -58,7 +58,7 @@ class NodePool {
     return free_count_.load(std::memory_order_acquire) >= reservations * kPerInsert;
   }
 
-  // A cell of that level, in change (odd version): fill it, then end_change(). There is one, by P1.
+  // A cell of that level, in change (odd version): fill it, then end_change(). There is one, by vma_pool/P1.
   Node* take(uint32_t level) {
     Node* node = free_;
     free_ = as_leaf(node)->reg[0].get() == nullptr ? nullptr : reinterpret_cast<Node*>(as_leaf(node)->reg[0].get());

@@ -16,7 +16,7 @@ void store(Word* word, Word value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// L1: the line is being changed while this lives.
+// start_line/L1: the line is being changed while this lives.
 class Change {
  public:
   explicit Change(const starts::Entry* entry) : version_(&start_line::line_of(entry)->version) { step(); }
@@ -42,7 +42,7 @@ struct Start {
 void put(starts::Entry* entry, const Start& start) {
   const Change change(entry);
   __atomic_store_n(start_line::date_of(entry), start.date, __ATOMIC_RELAXED);
-  store(start_line::life_of(entry), start.life);  // L3
+  store(start_line::life_of(entry), start.life);  // start_line/L3
   store(start_line::extent_of(entry), start.extent);
   store(entry, start.page);
 }
@@ -74,7 +74,7 @@ bool is_eligible(const pinrail_registration_t* reg) {
          reg->base != nullptr && arena::is_number(arena::number_of(reg));
 }
 
-// What is sealed by now will be hidden (S1): by who sealed it, once he has the index lock.
+// What is sealed by now will be hidden (starts/S1): by who sealed it, once he has the index lock.
 bool is_takeable(const pinrail_registration_t* reg) {
   return (state::load(reg) & (state::kIndexed | state::kSealed)) == state::kIndexed;
 }
@@ -193,7 +193,7 @@ void Starts::hide(const pinrail_registration_t* reg) {
   if (entry != nullptr) leave(entry);
 }
 
-// S4.
+// vma_starts/S4.
 void Starts::leave(Entry* entry) {
   const uint64_t last_use = start_line::last_use(start_line::date_of(entry), epoch::load(epoch_));
   touch(arena::numbered(table_.chunks, lives::number_of(*start_line::life_of(entry))), last_use);

@@ -9,9 +9,9 @@
 // Threads  all functions one at a time (the index lock), but for make_room(), which asks the kernel for memory and so
 //          is called without; readers at any time.
 //
-// S1, S2 of base/core/starts.h, L1 of start_line.h, and
-// S3  Each entry is in one of its two home lines, or not at all; never twice but while it moves.
-// S4  What the table knows of a registration's last use, the registration is told when its entry goes.
+// starts/S1, starts/S2 and start_line/L1 hold here too, and
+// vma_starts/S3  Each entry is in one of its two home lines, or not at all; never twice but while it moves.
+// vma_starts/S4  What the table knows of a registration's last use, the registration is told when its entry goes.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 
@@ -44,8 +44,8 @@ class Starts {
   bool make_room(size_t room) const;
   void room_made(size_t room) { room_ = std::max(room_, doubled(room)); }
 
-  // Checks S3 and that each entry tells what is true of a registration that is(reg) agrees to be in the index; a reason
-  // if broken, else NULL.
+  // Checks vma_starts/S3 and that each entry tells what is true of a registration that is(reg) agrees to be in the
+  // index; a reason if broken, else NULL.
   template <typename Is>
   const char* check(Is&& is) const;
 

@@ -5,9 +5,9 @@
 // Owns     its nodes. Not the registrations.
 // Threads  find() at any time. All others: one at a time (the index lock). None of them allocates.
 //
-// T1  (base, end) of two slots are never equal.
-// T2  Unless is_exact, or persistent ones are in: none contains another, so ends rise as bases do.
-// T3  N1-N3 of vma_node.h; every leaf but the root holds at least one slot; all leaves are at level 0.
+// vma_tree/T1  (base, end) of two slots are never equal.
+// vma_tree/T2  Unless is_exact, or persistent ones are in: none contains another, so ends rise as bases do.
+// vma_tree/T3  vma_node/N1-vma_node/N3; every leaf but the root holds at least one slot; all leaves are at level 0.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 
@@ -86,7 +86,7 @@ class Tree {
     if (root != nullptr) visit_node(root, span, visit);
   }
 
-  // Checks T1 to T3 and reach; a reason if broken, else NULL.
+  // Checks vma_tree/T1 to vma_tree/T3 and reach; a reason if broken, else NULL.
   const char* check() const;
 
  private:
@@ -97,7 +97,7 @@ class Tree {
   template <typename Unchanged>
   static Look overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged);
 
-  // T2. Who looks without the lock may find it true when a persistent one just comes: then he came before it.
+  // vma_tree/T2. Who looks without the lock may find it true when a persistent one just comes: then he came before it.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
   enum class Followed : uint8_t { no, to_its_leaf, to_its_slot };

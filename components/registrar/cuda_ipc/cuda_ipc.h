@@ -5,14 +5,14 @@
 //          descriptors and events behind its blocks.
 // Threads  all functions may run together; create and destroy exclude the rest.
 //
-// I1  Around each call of the driver that needs one, the primary context of the device is current, and what was current
-//     before is again afterwards.
-// I2  In a forked child nothing is asked of the driver.
-// I3  What a failed call had got of the driver it gave back; what could not be given back is said.
-// I4  An event of one's own lives as long as the registrar, for a peer may have it open after the registration is gone:
-//     it serves one registration at a time, and is idle in between.
-// I5  A mapping is given back if it is still the one that was made: a device that somebody reset has taken it, and
-//     another one may be at its address.
+// cuda_ipc/I1  Around each call of the driver that needs one, the primary context of the device is current, and what
+//     was current before is again afterwards.
+// cuda_ipc/I2  In a forked child nothing is asked of the driver.
+// cuda_ipc/I3  What a failed call had got of the driver it gave back; what could not be given back is said.
+// cuda_ipc/I4  An event of one's own lives as long as the registrar, for a peer may have it open after the registration
+//     is gone: it serves one registration at a time, and is idle in between.
+// cuda_ipc/I5  A mapping is given back if it is still the one that was made: a device that somebody reset has taken it,
+//     and another one may be at its address.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 

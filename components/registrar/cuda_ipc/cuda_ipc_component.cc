@@ -178,7 +178,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
 
 void destroy(void*, pinrail_registrar_t* table) {
   const std::unique_ptr<Registrar> registrar(static_cast<Registrar*>(table->context));
-  if (getpid() != registrar->process) {  // I2
+  if (getpid() != registrar->process) {  // cuda_ipc/I2
     registrar->server->disown();
     return;
   }

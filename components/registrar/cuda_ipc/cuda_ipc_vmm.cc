@@ -87,7 +87,7 @@ bool has_anything(const Tail& tail) {
   return tail.mapped != 0 || tail.reserved != 0 || tail.imported != 0 || tail.pool != nullptr;
 }
 
-// I5. What went with its context took along whatever belonged to it.
+// cuda_ipc/I5. What went with its context took along whatever belonged to it.
 bool is_gone(const Registrar& registrar, const Tail& tail) {
   uint64_t now = 0;
   return tail.mapped != 0 && tail.mapping_id != 0 && id_at(registrar, tail.mapped, &now) && now != tail.mapping_id;

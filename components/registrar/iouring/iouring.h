@@ -4,10 +4,12 @@
 // Owns     the rings of one registrar, their buffer tables and the files that transfers go through.
 // Threads  register, deregister and transfers may run together; open_registrar() and close_registrar() exclude all.
 //
-// U1  A key is ring index << kSlotBits | slot; it is both lkey and rkey. A key is handed out to one registration at
-//     a time, and not again before its slot was cleared.
-// U2  rings[i] is written once, before the first key of ring i is handed out, and stands until the registrar closes.
-// U3  The slots lock is never held across a system call; a ring's transfer lock is (transfers and settle() only).
+// iouring/U1  A key is ring index << kSlotBits | slot; it is both lkey and rkey. A key is handed out to one
+//     registration at a time, and not again before its slot was cleared.
+// iouring/U2  rings[i] is written once, before the first key of ring i is handed out, and stands until the registrar
+//     closes.
+// iouring/U3  The slots lock is never held across a system call; a ring's transfer lock is (transfers and settle()
+//     only).
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 #define PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 
@@ -59,7 +61,7 @@ struct Registrar {
   bool growing GUARDED_BY(slots) = false;
   uint32_t ring_count GUARDED_BY(slots) = 0;
   Ring* with_free GUARDED_BY(slots) = nullptr;
-  std::unique_ptr<Ring*[]> rings;  // max_rings of them; U2
+  std::unique_ptr<Ring*[]> rings;  // max_rings of them; iouring/U2
 };
 
 // iouring_ring.cc - life of rings and slots.

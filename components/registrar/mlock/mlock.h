@@ -4,11 +4,11 @@
 // Owns     the counts of all pages that any registrar of this component locked. The locks themselves are the pages'.
 // Threads  register and deregister may run together, also of several registrars.
 //
-// M1  lock and unlock work by address, so a page's lock and its count change under one mutex, which is held across the
-//     system call: otherwise one thread's last munlock could undo another thread's mlock of the same page.
-// M2  A page is unlocked only when its count falls to 0 by a registration whose memory is still there.
-// M3  A count says nothing of the lock: after an invalidation pages of a counted range may be new and unlocked. So a
-//     registration always locks its whole range.
+// mlock/M1  lock and unlock work by address, so a page's lock and its count change under one mutex, which is held
+//     across the system call: otherwise one thread's last munlock could undo another thread's mlock of the same page.
+// mlock/M2  A page is unlocked only when its count falls to 0 by a registration whose memory is still there.
+// mlock/M3  A count says nothing of the lock: after an invalidation pages of a counted range may be new and unlocked.
+//     So a registration always locks its whole range.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 #define PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 

@@ -4,9 +4,9 @@
 // Owns     the device's context and protection domain, unless a domain was lent; the loopback queue pair.
 // Threads  register, deregister and transfers may run together; open_device() and close_device() exclude all.
 //
-// V1  A registration's Tail holds its memory region from a successful register_mem to its deregister_mem.
-// V2  A lent protection domain and its context are used, never closed.
-// V3  rights and traits of a registration are what was asked; what the device needs on top stays with the device.
+// verbs/V1  A registration's Tail holds its memory region from a successful register_mem to its deregister_mem.
+// verbs/V2  A lent protection domain and its context are used, never closed.
+// verbs/V3  rights and traits of a registration are what was asked; what the device needs on top stays with the device.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 #define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 

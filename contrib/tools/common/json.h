@@ -12,9 +12,9 @@
 //
 // Threads  one at a time.
 //
-// J1  Text is valid UTF-8 whatever it is given: a byte that is not part of a valid sequence becomes U+FFFD.
-// J2  Integers are written exactly; a double that is not finite, for which JSON has no word, becomes null.
-// J3  In an object each value follows a key. The caller sees to that; balanced() tells whether ends match begins.
+// json/J1  Text is valid UTF-8 whatever it is given: a byte that is not part of a valid sequence becomes U+FFFD.
+// json/J2  Integers are written exactly; a double that is not finite, for which JSON has no word, becomes null.
+// json/J3  In an object each value follows a key. The caller sees to that; balanced() tells whether ends match begins.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_JSON_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_JSON_H
 

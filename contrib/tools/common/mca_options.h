@@ -10,7 +10,8 @@
 //
 // Threads  one at a time.
 //
-// M1  The strings of settings() live as long as the object, whatever is added later; the array until the next add.
+// mca_options/M1  The strings of settings() live as long as the object, whatever is added later; the array until the
+//     next add.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_MCA_OPTIONS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_MCA_OPTIONS_H
 

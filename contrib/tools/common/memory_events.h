@@ -5,13 +5,13 @@
 // Threads  any number, each with memory of its own; but while an event of kind "heap" is fired nobody else may move
 //          the program's break. The table is constant.
 //
-// V1  fire() really does what its name says, through libc, or with Way::raw without it, by the processor's own
-// instruction. V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are what the
-// event says.
-//     Base is the same as before, unless another thread took the place meanwhile, or an allocator or the kernel is
-//     asked for memory "anywhere" (Place::maybe): then the old addresses are not the caller's any more.
-// V3  What an event takes away is a part of the memory (lost()); a registration that covers any of it is stale
-//     afterwards if Pages::replaced.
+// memory_events/V1  fire() really does what its name says, through libc, or with Way::raw without it, by the
+//     processor's own instruction.
+// memory_events/V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are what the
+//     event says. Base is the same as before, unless another thread took the place meanwhile, or an allocator or the
+//     kernel is asked for memory "anywhere" (Place::maybe): then the old addresses are not the caller's any more.
+// memory_events/V3  What an event takes away is a part of the memory (lost()); a registration that covers any of it is
+//     stale afterwards if Pages::replaced.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_EVENTS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_EVENTS_H
 
@@ -44,7 +44,7 @@ enum class Contents : uint8_t { zero, kept, any };
 
 enum class Part : uint8_t { all, second_half };
 
-enum class Place : uint8_t { same, maybe };  // V2
+enum class Place : uint8_t { same, maybe };  // memory_events/V2
 
 struct EventMemory {
   EventMemory() = default;

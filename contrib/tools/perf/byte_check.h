@@ -3,8 +3,9 @@
 //
 // Threads  one at a time.
 //
-// B1  A registration that was made before a page of the range was mapped again is stale: an error, whatever it shows.
-// B2  A page frame that changed although nobody mapped the page again was moved by the kernel: no error.
+// byte_check/B1  A registration that was made before a page of the range was mapped again is stale: an error, whatever
+//     it shows.
+// byte_check/B2  A page frame that changed although nobody mapped the page again was moved by the kernel: no error.
 #ifndef PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 #define PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 

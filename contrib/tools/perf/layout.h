@@ -4,9 +4,9 @@
 // Owns     nothing: a Layout is arithmetic. ReplayMemory puts real memory behind it.
 // Threads  const functions may run together.
 //
-// L1  A cluster holds whole pages; ranges of R and F lines that lie at most 16 MiB apart share one, so that their
-//     distances are kept. Clusters are in rising order and apart.
-// L2  Touched spans are the pages of R lines: whole pages, in rising order, apart, each inside one cluster.
+// layout/L1  A cluster holds whole pages; ranges of R and F lines that lie at most 16 MiB apart share one, so that
+//     their distances are kept. Clusters are in rising order and apart.
+// layout/L2  Touched spans are the pages of R lines: whole pages, in rising order, apart, each inside one cluster.
 #ifndef PINRAIL_TOOLS_PERF_LAYOUT_H
 #define PINRAIL_TOOLS_PERF_LAYOUT_H
 

@@ -4,8 +4,8 @@
 // Owns     Buffers: its mapping.
 // Threads  at() may run together; map() and remap() alone.
 //
-// M1  Two pages have different contents, and so has one page before and after it was mapped again.
-// M2  Unless huge ones were asked for, pages are small: the kernel then counts pins page by page.
+// memory/M1  Two pages have different contents, and so has one page before and after it was mapped again.
+// memory/M2  Unless huge ones were asked for, pages are small: the kernel then counts pins page by page.
 #ifndef PINRAIL_TOOLS_PERF_MEMORY_H
 #define PINRAIL_TOOLS_PERF_MEMORY_H
 

@@ -3,9 +3,9 @@
 //
 // Threads  one at a time: a trace is replayed in its order by one thread.
 //
-// P1  Memory events are real: what an I line names is reported, unmapped and mapped again with new contents.
-// P2  Each registration that is returned is checked at once: coverage, staleness, bytes.
-// P3  Only calls of Pinrail are timed.
+// replay/P1  Memory events are real: what an I line names is reported, unmapped and mapped again with new contents.
+// replay/P2  Each registration that is returned is checked at once: coverage, staleness, bytes.
+// replay/P3  Only calls of Pinrail are timed.
 #ifndef PINRAIL_TOOLS_PERF_REPLAY_H
 #define PINRAIL_TOOLS_PERF_REPLAY_H
 

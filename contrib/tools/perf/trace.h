@@ -3,9 +3,10 @@
 //
 // Threads  none; a TraceParser belongs to one thread.
 //
-// T1  Records that were accepted are in the file's order; addr + size does not overflow, and R and F name a range.
-// T2  Each D names the id of an earlier R or F that no other D has released.
-// T3  What is malformed, cut off or empty is an error that names the line; nothing is guessed.
+// trace/T1  Records that were accepted are in the file's order; addr + size does not overflow, and R and F name a
+//     range.
+// trace/T2  Each D names the id of an earlier R or F that no other D has released.
+// trace/T3  What is malformed, cut off or empty is an error that names the line; nothing is guessed.
 #ifndef PINRAIL_TOOLS_PERF_TRACE_H
 #define PINRAIL_TOOLS_PERF_TRACE_H
 

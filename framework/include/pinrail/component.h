@@ -86,7 +86,7 @@ typedef enum pinrail_sum {
 
 #define PINRAIL_REFERENCES_UNKNOWN INT64_MAX /**< the barrier failed: it is held */
 
-/** What is to be done with one that is dead and counted per thread; C5 of base/core/references.h. */
+/** What is to be done with one that is dead and counted per thread; references/C5. */
 typedef enum pinrail_dead {
   PINRAIL_DEAD_HELD = 0,    /**< it was summed, and is held: from now on its drops are counted as they come */
   PINRAIL_DEAD_DROPPED = 1, /**< a reference was dropped in a cell, or in vain taken: add up again */

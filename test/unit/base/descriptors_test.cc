@@ -375,7 +375,7 @@ TEST_F(Descriptors, a_table_that_is_full_says_so_and_leaks_nothing) {
   EXPECT_EQ(put(2).place, tickets[1].place) << "the lowest free place";
 }
 
-// D1, while places and numbers are used again and again.
+// descriptors/D1, while places and numbers are used again and again.
 TEST_F(Descriptors, what_is_fetched_while_others_come_and_go_is_the_right_one_or_none) {
   constexpr int kRounds = 3000;
   std::atomic<uint64_t> serial{1};

@@ -46,7 +46,7 @@ TEST(FutexLock, nothing_of_what_it_guards_is_lost_and_nobody_sleeps_for_ever) {
 
 void nothing(int) {}
 
-// X1: two sleep, one of them is woken and finds the other still waiting.
+// futex_lock/X1: two sleep, one of them is woken and finds the other still waiting.
 TEST(FutexLock, each_of_several_sleepers_is_woken_once_the_one_before_leaves) {
   for (int round = 0; round < 200; ++round) {
     FutexLock lock;

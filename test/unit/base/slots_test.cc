@@ -117,7 +117,7 @@ TEST_F(Slots, a_slot_that_a_crashed_importer_holds_is_used_last_and_its_leaving_
   EXPECT_TRUE(exporter_.take(&other, &other_life).is(PINRAIL_ERR_OUT_OF_RESOURCE));
 }
 
-// V5. Two processes would end by SIGBUS: the exporter at its next free, the importer at its next look.
+// slots/V5. Two processes would end by SIGBUS: the exporter at its next free, the importer at its next look.
 TEST_F(Slots, no_process_of_that_user_can_shorten_a_segment_that_is_mapped) {
   uint32_t slot = 0;
   uint64_t life = 0;

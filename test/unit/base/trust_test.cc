@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trust_test.cc - files and folders that others may change are neither read nor loaded from by root. X2 of trust.h.
+// trust_test.cc - files and folders that others may change are neither read nor loaded from by root. trust/X2.
 #include "base/core/trust.h"
 
 #include <unistd.h>

@@ -128,6 +128,7 @@ TEST_F(CoverageTest, an_event_during_a_look_is_not_forgotten) {
   EXPECT_EQ(world.looks, 2);
 }
 
+// E8.
 TEST_F(CoverageTest, strict_refuses_what_another_process_can_cut) {
   coverage.start({PINRAIL_EVENTS_ALL, true}, PINRAIL_EVENTS_ALL, true);
   EXPECT_TRUE(covers(12));

@@ -265,7 +265,8 @@ TEST_F(IndexTest, an_exact_index_finds_a_start_only_with_its_length_and_access) 
   EXPECT_EQ(look(index, 0x10000, 0x2fff, 3), nullptr);
 }
 
-// S1, S3: by its start nothing is found that is sealed, on its way in, or on its way out, and nothing twice.
+// starts/S1, vma_starts/S3: by its start nothing is found that is sealed, on its way in, or on its way out, and nothing
+// twice.
 TEST_F(IndexTest, what_is_sealed_has_no_start_until_it_is_unsealed) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
@@ -316,7 +317,7 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   EXPECT_EQ(references, 0);
 }
 
-// S4.
+// vma_starts/S4.
 TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_thread_t* thread = thread::current();
