@@ -21,10 +21,7 @@ namespace {
 
 // What the model has found and what is not mended yet. Whoever mends one takes its line out.
 constexpr const char* kOpen[] = {
-    "R12: another reason",                // dead, or never in the index, and held while an event touches the range
-    "that cannot be met evicted",         // R7, where what is held keeps a request out
-    "R4: what was asked was not tried",   // the device has no room for the wider rights
-    "with PERSISTENT is served by what",  // a cached one that may be evicted
+    "R12: another reason",  // displaced, and held while an event touches the range
 };
 
 constexpr char kHelp[] =

@@ -60,6 +60,7 @@ Call* Model::begin(const Call& call) {
   begun.nested = calls_.size() > 1;
   if (!begun.registers) return &begun;
   begun.had_room = has_room(begun);
+  begun.stands_apart = bypasses(begun) || is_answered_by_an_evictable_one(begun);
   begun.widest = containing_rights(begun);  // the device may be told before the call returns that these are gone
   return &begun;
 }
@@ -76,6 +77,14 @@ bool Model::answers(const Entry& entry, size_t pool, const Range& range, uint32_
 bool Model::has_hit(size_t pool, const Range& range, uint32_t access) const {
   for (const Entry& entry : entries_) {
     if (answers(entry, pool, range, access)) return true;
+  }
+  return false;
+}
+
+bool Model::is_answered_by_an_evictable_one(const Call& call) const {
+  if (!is_persistent(call.flags)) return false;
+  for (const Entry& entry : entries_) {
+    if (!is_persistent(entry.flags) && answers(entry, call.pool, call.range, call.access)) return true;
   }
   return false;
 }
@@ -277,7 +286,7 @@ void Model::check_rights(const Call& call, const Entry& entry) {
   const uint32_t asked = rights_of(call.access);
   if (entry.reg->rights != entry.rights || entry.reg->traits != entry.traits || entry.reg->flags != call.flags)
     note("the registration shows other access than the device was told: " + text_of(entry));
-  if (call.is_lax() || bypasses(call)) {
+  if (call.is_lax() || call.stands_apart) {
     if ((entry.rights & asked) != asked) note("R2: rights are missing: " + text_of(entry));
     return;
   }
@@ -291,8 +300,9 @@ void Model::check_rights(const Call& call, const Entry& entry) {
 
 // R3: what the new one dominates leaves the index.
 void Model::insert(const Call& call, Entry* entry) {
-  entry->per_thread = pools_[call.pool].leave_pinned && !is_persistent(call.flags) && !bypasses(call) && !call.inside;
-  if (bypasses(call) || call.inside || is_dominated(*entry)) return;
+  entry->per_thread =
+      pools_[call.pool].leave_pinned && !is_persistent(call.flags) && !call.stands_apart && !call.inside;
+  if (call.stands_apart || call.inside || is_dominated(*entry)) return;
   if (entry->invalidated) return note("R13, E2: an event touched it while it was registered: " + text_of(*entry));
   entry->indexed = true;
   entry->was_indexed = true;

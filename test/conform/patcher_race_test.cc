@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -206,9 +207,14 @@ class Intruder {
     state_ = kWaits;
   }
   // Whether it came, and what it registered was kept. From here on nothing is registered.
-  bool came() { return state_.exchange(kIdle) == kDone && kept_.load(); }
+  bool came() {
+    const bool was_in_time = state_ == kDone;
+    while (state_ == kGoes) sched_yield();
+    return state_.exchange(kIdle) == kDone && was_in_time && kept_.load();
+  }
 
  private:
+  static constexpr std::chrono::milliseconds kMostWait{100};
   enum State : int { kIdle, kWaits, kGoes, kDone, kEnd };
 
   static void note_hook(void* intruder, void* base, size_t length) {
@@ -217,7 +223,10 @@ class Intruder {
     if (first >= self->base_ + self->length_ || first + length <= self->base_) return;
     int waits = kWaits;
     if (!self->state_.compare_exchange_strong(waits, kGoes)) return;
-    while (self->state_ == kGoes) sched_yield();
+    // In dlclose() this thread has the lock of the loader, which a miss may wait for when it asks whether a library was
+    // loaded: then the other thread registers after the call, and that is no race.
+    const auto end = std::chrono::steady_clock::now() + kMostWait;
+    while (self->state_ == kGoes && std::chrono::steady_clock::now() < end) sched_yield();
   }
   void run() {
     while (state_ != kEnd) {
@@ -277,7 +286,8 @@ TEST(PatcherRace, what_is_registered_between_the_report_and_the_call_is_not_foun
       alone += round == Round::nobody_came ? 1 : 0;
     }
     EXPECT_EQ(stale, 0) << "of " << tried;
-    EXPECT_EQ(alone, 0) << "of " << tried;
+    const bool may_be_kept_out = call.prepare == an_object;
+    EXPECT_TRUE(alone == 0 || may_be_kept_out) << alone << " of " << tried;
   }
 }
 
