@@ -444,10 +444,16 @@ bool Pool::add_idle(IsEnough&& is_enough) const {
     int64_t references[kBatch];
     size_t count = 0;
     for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
-      const bool pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
-      if (!pending && !area_of(reg).is_ready) batch[count++] = reg;
+      const uint64_t word = state::load(reg);
+      const bool pending = (word & (state::kIndexed | state::kDead)) == 0;
+      if (pending || area_of(reg).is_ready) continue;
+      if ((word & state::kPerThread) != 0) {
+        batch[count++] = reg;
+      } else if (state::references(word) == 0 && is_enough(reg)) {  // counted in its word alone
+        return true;
+      }
     }
-    if (count == 0) break;
+    if (count == 0) break;  // the list is at its end
     host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
     if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return false;
     for (size_t i = 0; i < count; ++i) {
