@@ -204,13 +204,13 @@ class Intruder {
     base_ = scene.base;
     length_ = scene.length;
     kept_ = false;
+    in_time_ = false;
     state_ = kWaits;
   }
   // Whether it came, and what it registered was kept. From here on nothing is registered.
   bool came() {
-    const bool was_in_time = state_ == kDone;
     while (state_ == kGoes) sched_yield();
-    return state_.exchange(kIdle) == kDone && was_in_time && kept_.load();
+    return state_.exchange(kIdle) == kDone && in_time_ && kept_.load();
   }
 
  private:
@@ -227,6 +227,7 @@ class Intruder {
     // loaded: then the other thread registers after the call, and that is no race.
     const auto end = std::chrono::steady_clock::now() + kMostWait;
     while (self->state_ == kGoes && std::chrono::steady_clock::now() < end) sched_yield();
+    self->in_time_ = self->state_ == kDone;
   }
   void run() {
     while (state_ != kEnd) {
@@ -244,6 +245,7 @@ class Intruder {
   std::atomic<uintptr_t> base_{0};
   std::atomic<size_t> length_{0};
   std::atomic<bool> kept_{false};
+  std::atomic<bool> in_time_{false};  // it had registered before the call went on
   std::atomic<int> state_{kIdle};
   pinrail_subscription_t* subscription_ = nullptr;
   std::thread thread_;
