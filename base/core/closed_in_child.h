@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 
@@ -30,16 +31,32 @@ struct Note {
   Note* next = nullptr;
 };
 
-inline std::atomic<Note*> notes{nullptr};  // only ever added to
+// The first ones lie in the object itself, and so nothing is left of them when a component is unloaded.
+constexpr size_t kFirstNotes = 64;
+inline Note first_notes[kFirstNotes];
+inline std::atomic<Note*> more_notes{nullptr};  // only ever added to
 inline std::atomic<uint64_t> forks{0};
 inline pthread_once_t once = PTHREAD_ONCE_INIT;
 
+// The first note for which is_it(note) is true; NULL: none.
+template <typename IsIt>
+Note* find_note(IsIt&& is_it) {
+  for (Note& note : first_notes) {
+    if (is_it(&note)) return &note;
+  }
+  for (Note* note = more_notes.load(); note != nullptr; note = note->next) {
+    if (is_it(note)) return note;
+  }
+  return nullptr;
+}
+
 inline void before_fork() { forks.fetch_add(1); }
 inline void in_child() {
-  for (Note* note = notes.load(); note != nullptr; note = note->next) {
+  find_note([](Note* note) {
     const int file = note->file.exchange(-1);
     if (file >= 0 && note->is_ours.load()(file)) close(file);
-  }
+    return false;
+  });
 }
 inline void watch_forks() { pthread_atfork(before_fork, nullptr, in_child); }
 
@@ -53,15 +70,16 @@ inline uint64_t count_forks() {
 constexpr int kTaken = -2;
 
 inline Note* take_note() {
-  for (Note* note = notes.load(); note != nullptr; note = note->next) {
+  Note* const free_one = find_note([](Note* note) {
     int nothing = -1;
-    if (note->file.compare_exchange_strong(nothing, kTaken)) return note;
-  }
+    return note->file.compare_exchange_strong(nothing, kTaken);
+  });
+  if (free_one != nullptr) return free_one;
   Note* const made = new (std::nothrow) Note;
   if (made == nullptr) return nullptr;
   made->file.store(kTaken);
-  made->next = notes.load();
-  while (!notes.compare_exchange_weak(made->next, made)) {
+  made->next = more_notes.load();
+  while (!more_notes.compare_exchange_weak(made->next, made)) {
   }
   return made;
 }

@@ -8,13 +8,14 @@
 
 #include <new>
 
+#include "base/core/sanitizer.h"
 #include "base/core/status.h"
 
 namespace pinrail {
 
 // What body() says; OUT_OF_RESOURCE for memory that was not to be had, ERROR for anything else that it throws.
 template <typename Body>
-pinrail_status_t guarded(Body&& body) {
+PINRAIL_CATCHES_FORCED_UNWIND pinrail_status_t guarded(Body&& body) {
   try {
     return Status(body()).code();
   } catch (const abi::__forced_unwind&) {

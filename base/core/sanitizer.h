@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// sanitizer.h - whether this is compiled for ThreadSanitizer, which has to see each access.
+// sanitizer.h - what differs when this is compiled for a sanitizer.
 #ifndef PINRAIL_BASE_CORE_SANITIZER_H
 #define PINRAIL_BASE_CORE_SANITIZER_H
 
+// For functions that catch abi::__forced_unwind: the runtime binds that reference to no object, which
+// UndefinedBehaviorSanitizer reports otherwise.
+#if defined(__clang__) || defined(__GNUC__)
+#define PINRAIL_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("null")))
+#else
+#define PINRAIL_CATCHES_FORCED_UNWIND
+#endif
+
+// ThreadSanitizer has to see each access.
 #if defined(__SANITIZE_THREAD__)
 #define PINRAIL_UNDER_THREAD_SANITIZER 1
 #elif defined(__has_feature)

@@ -68,7 +68,7 @@ Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
 
 // An embedder's function may be C++ and throw; its thread may end inside it, and that is passed on (C4).
 template <typename Function>
-Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
+PINRAIL_CATCHES_FORCED_UNWIND Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
   try {
     return function();
   } catch (const abi::__forced_unwind&) {

@@ -130,7 +130,8 @@ bool ended_well(pid_t child, const char* name, unsigned round) {
 }  // namespace
 
 // ThreadSanitizer: a process that exits while threads run has threads that were never joined.
-extern "C" const char* __tsan_default_options() { return "report_thread_leaks=0"; }  // NOLINT: the sanitizer's name
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();  // NOLINT: its name
+const char* __tsan_default_options() { return "report_thread_leaks=0"; }
 
 int main(int argc, char** argv) {
   const unsigned rounds = argc > 1 ? static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)) : 20;
