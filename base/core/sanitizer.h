@@ -6,7 +6,7 @@
 // For functions that catch abi::__forced_unwind: the runtime binds that reference to no object, which
 // UndefinedBehaviorSanitizer reports otherwise.
 #if defined(__clang__) || defined(__GNUC__)
-#define PINRAIL_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("null")))
+#define PINRAIL_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("undefined")))
 #else
 #define PINRAIL_CATCHES_FORCED_UNWIND
 #endif
