@@ -600,6 +600,9 @@ test_gpu_figures_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
+# As for bench_test.sh above.
+gpu_soak_test_log = test/gpu_soak_test.sh.log
+$(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
