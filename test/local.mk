@@ -19,7 +19,7 @@ EXTRA_DIST += test/support/gtest.h
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
 tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_chain
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
-tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
+tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
 	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
@@ -238,11 +238,11 @@ test_oracle_oracle_mutants_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_ORACLE_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
 test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEjmm
 test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
-TESTS += test/oracle_test.sh
+TESTS += test/oracle_test.sh test/oracle_unpatchable_test.sh
 # As for bench_test.sh below.
-oracle_test_log = test/oracle_test.sh.log
+oracle_test_log = test/oracle_test.sh.log test/oracle_unpatchable_test.sh.log
 $(oracle_test_log): test/oracle/oracle test/oracle/oracle_mutants
-EXTRA_DIST += test/oracle_test.sh test/oracle/README contrib/oracle
+EXTRA_DIST += test/oracle_test.sh test/oracle_unpatchable_test.sh test/oracle/unpatchable_libc test/oracle/README contrib/oracle
 .PHONY: oracle-mutants
 oracle-mutants: all
 	$(srcdir)/contrib/oracle --build . --mutant all

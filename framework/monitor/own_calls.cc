@@ -153,9 +153,8 @@ bool mappings_go_unseen(OwnCallsProbe* probe) {
   return drop || goes_unseen(probe, unmapped, kLength, [unmapped] { munmap(unmapped, kLength); });
 }
 
-bool is_malloc_of_system() {
+bool is_of_system(uintptr_t used) {
   bool is_system = false;
-  const auto used = reinterpret_cast<uintptr_t>(&malloc);
   for_each_object([&is_system, used](const LoadedObject& object) {
     if (object.holds(used)) is_system = is_system_object(object);
     return !object.holds(used);
@@ -172,11 +171,18 @@ bool other_goes_unseen(OwnCallsProbe* probe, const Allocator& allocator) {
   return unseen;
 }
 
+std::string past_c_library(const std::string& who) { return who + " gives memory back past the C library"; }
+
+// The C library's own munmap is reported unless it could not be patched.
 std::string try_allocators(OwnCallsProbe* probe) {
-  if (mappings_go_unseen(probe)) return "the program's munmap";
-  if (malloc_goes_unseen(probe, malloc, std::free, is_malloc_of_system())) return "the program's malloc";
+  if (mappings_go_unseen(probe)) {
+    return is_of_system(reinterpret_cast<uintptr_t>(&munmap)) ? "no monitor here sees what the C library unmaps"
+                                                              : past_c_library("the program's munmap");
+  }
+  const bool is_malloc_of_system = is_of_system(reinterpret_cast<uintptr_t>(&malloc));
+  if (malloc_goes_unseen(probe, malloc, std::free, is_malloc_of_system)) return past_c_library("the program's malloc");
   for (const Allocator& allocator : find_other_allocators()) {
-    if (other_goes_unseen(probe, allocator)) return std::string("the allocator of ") + allocator.path;
+    if (other_goes_unseen(probe, allocator)) return past_c_library(std::string("the allocator of ") + allocator.path);
   }
   return "";
 }
@@ -184,13 +190,13 @@ std::string try_allocators(OwnCallsProbe* probe) {
 }  // namespace
 
 std::string find_own_calls() {
-  if (const char* const sanitizer = find_sanitizer()) return sanitizer;
+  if (const char* const sanitizer = find_sanitizer()) return past_c_library(sanitizer);
   OwnCallsProbe probe;
   void* subscription;
   if (!subscribe(PINRAIL_KIND_HOST, OwnCallsProbe::hook, &probe, &subscription).ok()) return "";
-  std::string who = try_allocators(&probe);
+  std::string found = try_allocators(&probe);
   unsubscribe(subscription);
-  return who;
+  return found;
 }
 
 uint64_t count_loads() {

@@ -271,9 +271,9 @@ void look_for_own_calls(const loader::Loader& loader, std::string* troubles) {
   known_loads.store(count_loads());
   if (trusts_allocators || !relies_on_c_library()) return;
   allocators.look();
-  const std::string who = find_own_calls();
-  if (who.empty()) return;
-  add_trouble(who + " gives memory back past the C library", troubles);
+  const std::string found = find_own_calls();
+  if (found.empty()) return;
+  add_trouble(found, troubles);
   has_own_calls.store(true);
   join_for_own_calls(loader);
 }
