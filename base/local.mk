@@ -7,7 +7,7 @@ libpinrail_internal_la_SOURCES += \
 	base/core/references.h base/core/recent.h base/core/hit_counts.h base/core/starts.h base/core/start_line.h \
 	base/core/epoch.h base/core/lru_list.h base/core/lru_queue.h base/core/guarded.h \
 	base/core/allocations.h base/core/better.h base/core/dates.h base/core/figure.h base/core/lives.h \
-	base/core/page_counts.h base/core/errno_text.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
+	base/core/page_counts.h base/core/errno_text.h base/core/kernel_numbers.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
 	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h base/core/trust.h base/core/trust.cc \
 	base/core/on_unwind.h base/core/no_cancel.h base/core/closed_in_child.h \
 	base/core/hook_locks.h base/core/deferred_hook.h base/core/deferred_hook.cc base/core/call_scope.h \

@@ -4,7 +4,7 @@ EXTRA_DIST += contrib/m4/pinrail.m4
 # What a process can do to its memory: for tools and tests.
 memory_events_sources = \
 	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
-	contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
+	contrib/tools/common/kernel_numbers.h contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
 	contrib/tools/common/memory_fire.cc contrib/tools/common/memory_fire_pages.cc \
 	contrib/tools/common/memory_fire_ring.cc \
 	contrib/tools/common/memory_library.cc contrib/tools/common/memory_prepare.cc

@@ -10,10 +10,20 @@
 
 namespace pinrail {
 
+// NULL where this C library has no names: musl, and glibc before 2.32.
+inline const char* name_of_errno(int error) {
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
+  return strerrorname_np(error);
+#else
+  (void)error;
+  return nullptr;
+#endif
+}
+
 class ErrnoText {
  public:
   explicit ErrnoText(int error) {
-    const char* name = strerrorname_np(error);
+    const char* name = name_of_errno(error);
     std::snprintf(text_, sizeof(text_), "%d%s%s", error, name == nullptr ? "" : ", ", name == nullptr ? "" : name);
   }
   const char* c_str() const { return text_; }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/core/kernel_numbers.h"
 #include "base/descriptors/wire.h"
 
 namespace pinrail::descriptors {

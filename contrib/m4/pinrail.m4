@@ -84,7 +84,9 @@ AC_DEFUN([PINRAIL_WITH_VERBS], [
   PINRAIL_THIRD_PARTY([verbs], [verbs], [infiniband/verbs.h], [ibverbs], [ibv_get_device_list],
     [RDMA devices by libibverbs])])
 AC_DEFUN([PINRAIL_WITH_URING], [
-  PINRAIL_THIRD_PARTY([uring], [uring], [liburing.h], [uring], [io_uring_queue_init], [io_uring registered buffers])])
+  dnl 2.2 has the calls that are used.
+  PINRAIL_THIRD_PARTY([uring], [uring], [liburing.h], [uring], [io_uring_register_buffers_sparse],
+    [io_uring registered buffers])])
 AC_DEFUN([PINRAIL_WITH_HWLOC], [
   PINRAIL_THIRD_PARTY([hwloc], [hwloc], [hwloc.h], [hwloc], [hwloc_topology_init], [the machine's shape by hwloc])])
 AC_DEFUN([PINRAIL_WITH_LZMA], [

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/core/kernel_numbers.h"
 #include "framework/monitor/coverage.h"
 
 namespace pinrail::monitor {
@@ -24,17 +25,12 @@ bool has_guard_install(void* page) {
 }
 
 bool has_process_madvise(void* page) {
-#if defined(SYS_process_madvise) && defined(SYS_pidfd_open)
   const long self = syscall(SYS_pidfd_open, getpid(), 0);
   if (self < 0) return false;
   iovec list{page, kPage};
   const long advised = syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L);
   close(static_cast<int>(self));
   return advised >= 0;
-#else
-  (void)page;
-  return false;
-#endif
 }
 
 // A kernel without System V's segments, or a filter that refuses them for good.

@@ -96,8 +96,9 @@ std::vector<Allocator> find_other_allocators() {
     for (const Pair& pair : kAllocators) {
       const uintptr_t take = object.function(pair.take), give = object.function(pair.give);
       if (take == 0 || give == 0 || found.size() == kMostAllocators) continue;
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses of functions
-      found.push_back({reinterpret_cast<Take>(take), reinterpret_cast<Give>(give), ""});
+      found.emplace_back();
+      found.back().take = reinterpret_cast<Take>(take);  // NOLINT(performance-no-int-to-ptr): addresses of functions
+      found.back().give = reinterpret_cast<Give>(give);  // NOLINT(performance-no-int-to-ptr): as above
       copy_path(object, &found.back().path);
     }
     return true;

@@ -23,6 +23,7 @@
 #include <string>
 #include <thread>
 
+#include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 #include "test/support/house.h"
@@ -98,7 +99,6 @@ Scene an_object() {
 }
 
 bool advise_own_process(const Scene& scene) {
-#ifdef SYS_process_madvise
   const int self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   const iovec list{at(scene.base), scene.length};
   using Advise = ssize_t (*)(int, const iovec*, size_t, int, unsigned);
@@ -107,10 +107,6 @@ bool advise_own_process(const Scene& scene) {
                                       : syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L) >= 0;
   close(self);
   return done;
-#else
-  (void)scene;
-  return false;
-#endif
 }
 
 bool truncate_by_path(const Scene& scene) {

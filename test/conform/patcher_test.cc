@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/core/futex_lock.h"
+#include "base/core/kernel_numbers.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
 

@@ -5,6 +5,7 @@
 #include <sys/shm.h>
 #include <sys/uio.h>
 
+#include "base/core/kernel_numbers.h"
 #include "test/conform/uffd_house.h"
 
 namespace pinrail::test {

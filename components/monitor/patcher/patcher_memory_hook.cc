@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

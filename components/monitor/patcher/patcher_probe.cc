@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "contrib/tools/common/memory_calls.h"
+#include "contrib/tools/common/kernel_numbers.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

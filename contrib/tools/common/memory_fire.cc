@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "contrib/tools/common/kernel_numbers.h"
 #include "contrib/tools/common/memory_calls.h"
 
 namespace pinrail::tools {

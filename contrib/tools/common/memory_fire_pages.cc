@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <string>
 
+#include "contrib/tools/common/kernel_numbers.h"
 #include "contrib/tools/common/memory_calls.h"
 
 namespace pinrail::tools {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/core/kernel_numbers.h"
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 #include "test/support/child.h"

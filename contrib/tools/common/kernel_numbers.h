@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kernel_numbers.h - names of the kernel's that are younger than some C library's headers (Debian 11's). The kernel that
+// a program runs on may know them all the same. Since Linux 5.1 new system calls have one number on all machines.
+#ifndef PINRAIL_CONTRIB_TOOLS_COMMON_KERNEL_NUMBERS_H
+#define PINRAIL_CONTRIB_TOOLS_COMMON_KERNEL_NUMBERS_H
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+#endif
