@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -264,16 +265,25 @@ namespace pinrail::references {
 
 bool can_sum() { return !__atomic_load_n(&thread::lost_membarrier, __ATOMIC_RELAXED); }
 
-// Thread by thread, for a thread's cells lie close together.
+// What no thread's cell counts: of a registration that is counted in its state word, all.
+int64_t part_outside_cells(const pinrail_registration_t* reg) {
+  const uint64_t word = state::load(reg);
+  return (word & state::kPerThread) != 0 ? own_count(reg) : static_cast<int64_t>(state::references(word));
+}
+
+// Thread by thread, for a thread's cells lie close together. No cell names a registration that is counted in its word.
 bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how, int64_t* references_out) {
   using thread::mutex;
   pthread_once(&thread::once, thread::prepare);  // so that no thread gets cells that this sum does not know of
-  if (how == PINRAIL_SUM_NOW && !thread::pass_barrier()) {
+  const bool in_cells = std::any_of(regs, regs + count, [](const pinrail_registration_t* reg) {
+    return (state::load(reg) & state::kPerThread) != 0;
+  });
+  if (how == PINRAIL_SUM_NOW && in_cells && !thread::pass_barrier()) {
     for (size_t i = 0; i < count; ++i) references_out[i] = kUnknown;
     return false;
   }
   Guard guard(mutex);
-  for (size_t i = 0; i < count; ++i) references_out[i] = own_count(regs[i]);
+  for (size_t i = 0; i < count; ++i) references_out[i] = part_outside_cells(regs[i]);
   for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
     for (size_t i = 0; i < count; ++i) references_out[i] += thread::count_of(record, regs[i]);
   }

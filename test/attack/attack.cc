@@ -19,11 +19,6 @@
 namespace pinrail::attack {
 namespace {
 
-// What the model has found and what is not mended yet. Whoever mends one takes its line out.
-constexpr const char* kOpen[] = {
-    "R12: another reason",  // displaced, and held while an event touches the range
-};
-
 constexpr char kHelp[] =
     "attack - random calls of pools beside a model of the rules R1 to R13, E1 and E2\n"
     "  --seed N       the first seed (default 1)\n"
@@ -33,7 +28,6 @@ constexpr char kHelp[] =
     "  --threads N    instead: so many threads at once, with looser checks, for each seed\n"
     "  --only A,B,C   these steps only, by number\n"
     "  --tolerate T   goes on after faults whose text contains this; may be given more than once\n"
-    "  --strict       does not tolerate what is known and open (kOpen in attack.cc)\n"
     "  --minimise     of the first seed that fails, leave out what can be left out, and print the rest\n"
     "Without an option: the defaults, then ten seeds with four threads.\n"
     "A failure prints what was done last, and the command that does it again. Exit status 1 then.\n";
@@ -43,7 +37,7 @@ struct Options {
   size_t threads = 0;
   std::vector<uint64_t> only;
   std::vector<std::string> tolerated;
-  bool minimises = false, is_strict = false;
+  bool minimises = false;
 };
 
 enum class Output { shown, hidden };
@@ -164,8 +158,8 @@ int run(Options given) {
 bool parse(int count, char** arguments, Options* options) {
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
-    if (name == "--minimise" || name == "--strict") {
-      (name == "--strict" ? options->is_strict : options->minimises) = true;
+    if (name == "--minimise") {
+      options->minimises = true;
       continue;
     }
     if (i + 1 == count) return false;
@@ -203,9 +197,6 @@ int main(int count, char** arguments) {
   if (!pinrail::attack::parse(count, arguments, &options)) {
     std::fputs(pinrail::attack::kHelp, stderr);
     return 2;
-  }
-  if (!options.is_strict) {
-    for (const char* const open : pinrail::attack::kOpen) options.tolerated.emplace_back(open);
   }
   const int status = pinrail::attack::run(options);
   if (count > 1 || status != 0) return status;

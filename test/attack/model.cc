@@ -199,6 +199,7 @@ void Model::forget_the_gone() {
 
 void Model::attempt_begins(size_t pool, const pinrail_register_request_t& request) {
   Call& call = calls_.back();
+  call.touched_before = call.touched_before || call.touched;
   call.touched = false;
   const Range told{reinterpret_cast<uintptr_t>(request.addr), request.length};
   if (!call.registers || call.pool != pool) return note("a device is told of memory by a call that registers none");
@@ -220,6 +221,7 @@ void Model::attempt_ends(size_t pool, pinrail_registration_t* reg, const pinrail
   entry.traits = request.traits;
   entry.flags = call.flags;
   entry.invalidated = call.touched;
+  entry.maybe_invalidated = call.touched || call.touched_before;
   entries_.push_back(entry);
   call.made.push_back(&entries_.back());
   if (bytes_at_devices(pools_[pool].cache) > limits(pool).bytes) note("R8: more bytes than the limit");
@@ -235,7 +237,8 @@ void Model::device_forgot(size_t pool, pinrail_registration_t* reg, pinrail_reas
   ++call->forgotten;
   const bool by_destroy = call->destroys && call->pool == pool;
   if (entry->references > 0 && !(by_destroy && call->forces)) note("R9: it is referenced: " + what);
-  if (entry->invalidated != (reason == PINRAIL_REASON_INVALIDATED))
+  const bool is_invalidated = reason == PINRAIL_REASON_INVALIDATED;
+  if (entry->invalidated != is_invalidated && !(is_invalidated && entry->maybe_invalidated))
     note((entry->was_indexed ? "R12: another reason: " : "R12: another reason for what was never indexed: ") + what);
   if (pools_[pool].mode == PINRAIL_THREAD_CALLER && call->pool != pool) note("C2: called from another pool: " + what);
   if (reason == PINRAIL_REASON_FINALIZED && !by_destroy) note("R12: nobody destroys the pool: " + what);

@@ -60,8 +60,10 @@ struct Entry {
   bool indexed = false;
   bool was_indexed = false;
   bool invalidated = false;  // an event touched the range since the device was asked
-  bool per_thread = false;   // references are counted per thread: idle ones are kept
-  bool orphan = false;       // its pool was destroyed by force
+  // The same since the call began: an event may act a moment after it was reported, so a pool may count it as well.
+  bool maybe_invalidated = false;
+  bool per_thread = false;  // references are counted per thread: idle ones are kept
+  bool orphan = false;      // its pool was destroyed by force
   int references = 0;
 
   bool is_dead() const { return at_device && !indexed && returned; }
@@ -87,10 +89,11 @@ struct Call {
   bool is_lax() const { return nested || disturbed; }
   bool destroys = false;
   bool forces = false;
-  bool touched = false;       // an event touched the range during the last attempt
-  bool had_room = false;      // of register: within the limits when it began
-  uint32_t widest = 0;        // of register: the rights that R4 asks for
-  bool stands_apart = false;  // never in the index: BYPASS, or PERSISTENT where an evictable one answers
+  bool touched = false;         // an event touched the range during the last attempt
+  bool touched_before = false;  // or during the call, before that
+  bool had_room = false;        // of register: within the limits when it began
+  uint32_t widest = 0;          // of register: the rights that R4 asks for
+  bool stands_apart = false;    // never in the index: BYPASS, or PERSISTENT where an evictable one answers
   std::vector<Attempt> attempts;
   std::vector<Entry*> made;
   size_t evicted = 0;

@@ -139,5 +139,59 @@ TEST_F(GrdmaRefusal, what_bypassed_the_cache_is_given_back_as_invalidated_if_an_
   EXPECT_TRUE(pool.invariants_hold());
 }
 
+// R12, for what left the index because a larger registration took its place.
+TEST_F(GrdmaRefusal, what_was_displaced_and_is_held_is_given_back_as_invalidated_if_an_event_came) {
+  for (const bool are_summed_before : {false, true}) {
+    SCOPED_TRACE(are_summed_before);
+    Pool pool(fake_);
+    const uint64_t invalidated = fake_.deregistered(PINRAIL_REASON_INVALIDATED);
+    const uint64_t released = fake_.deregistered(PINRAIL_REASON_RELEASED);
+    const pinrail_handle_t gone = pool.must(kBase, kPage);
+    const pinrail_handle_t gone_too = pool.must(kBase + kPage, kPage);
+    const pinrail_handle_t there = pool.must(kBase + 4 * kPage, kPage);
+    const pinrail_handle_t large = pool.must(kBase, 8 * kPage);
+    if (are_summed_before) {
+      EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    }
+    report(kBase, 2 * kPage);
+    for (const pinrail_handle_t handle : {gone, gone_too, there, large}) {
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED) - invalidated, 3u);
+    EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED) - released, 1u);
+    EXPECT_EQ(fake_.live_count(), 0u);
+    EXPECT_TRUE(pool.invariants_hold());
+  }
+}
+
+TEST_F(GrdmaRefusal, a_displaced_one_that_its_word_counts_is_given_back_as_invalidated_if_an_event_came) {
+  Pool pool(fake_, {0});
+  const pinrail_handle_t gone = pool.must(kBase, kPage);
+  const pinrail_handle_t large = pool.must(kBase, 8 * kPage);
+  report(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(gone), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(large), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 2u);
+}
+
+// R12: the event comes while another one is given back.
+TEST_F(GrdmaRefusal, what_an_event_touches_while_the_pool_is_destroyed_is_given_back_as_invalidated) {
+  {
+    Pool pool(fake_);
+    use(pool, kBase, kPage);
+    use(pool, 2 * kBase, kPage);
+    bool is_first = true;
+    fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+      if (is_first) report(reg->base == reinterpret_cast<void*>(kBase) ? 2 * kBase : kBase, kPage);
+      is_first = false;
+    });
+  }
+  fake_.on_deregister(nullptr);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 1u);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
 }  // namespace
 }  // namespace pinrail::test

@@ -17,6 +17,10 @@
 //     to be (references/C5), and then its last drop gives it back. What only seemed held, for a find counted it
 //     and then saw it dead, is looked at again once thread->undone has risen.
 // grdma/G5  No lock is held across a call of the registrar.
+// grdma/G6  An event reaches every registration that may still be held, also those that are not in the index: then the
+//     registrar is told that the memory is gone (R12). What was never in the index and is counted in its state word, or
+//     was displaced and is, stands on uncached_. What is counted per thread and was displaced, or refused by the index,
+//     stands on displaced_ until it was summed, and on limbo_ if that found it held.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 
@@ -38,7 +42,7 @@ namespace pinrail::grdma {
 
 // What a pool keeps of a registration.
 struct Area {
-  pinrail_registration_t* gc_next;   // while on the gc list; later the library's (settle_dead)
+  pinrail_registration_t* gc_next;   // while on the gc list or displaced_; later the library's (settle_dead)
   pinrail_registration_t* previous;  // in all_ or limbo_, guarded by the cache lock
   pinrail_registration_t* next;
   Pool* owner;
@@ -47,7 +51,7 @@ struct Area {
   bool is_ready;       // stands in ready_, guarded by the cache lock
   bool is_uncached;    // it is an UncachedArea, linked; of who has the registration
 };
-// Of one that was never in the index and is counted in its word: so that an event reaches it.
+// Of one that is counted in its word and not in the index (any more): so that an event reaches it.
 struct UncachedArea : Area {
   pinrail_registration_t* previous_uncached;  // guarded by the pending lock
   pinrail_registration_t* next_uncached;
@@ -254,6 +258,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool is_pending(uint64_t ticket) const REQUIRES(pending_mutex_);
   void unlink_pending(Pending* own) REQUIRES(pending_mutex_);
   void link_uncached(pinrail_registration_t* reg);
+  void link_uncached_locked(pinrail_registration_t* reg) REQUIRES(pending_mutex_);
   void unlink_uncached(pinrail_registration_t* reg);
 
   // grdma_device.cc
@@ -307,6 +312,15 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static constexpr size_t kBatch = 64;
   size_t drain_own(pinrail_thread_t* thread, size_t most);
   size_t drain_once(pinrail_thread_t* thread, size_t most);
+  size_t drain_displaced(pinrail_thread_t* thread, size_t most);
+  size_t sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,
+                       size_t* idle_count_out);
+  size_t first_displaced(pinrail_registration_t** regs_out, size_t most);
+  void unlink_displaced(pinrail_registration_t* const* regs, const int64_t* references, size_t count);
+  void forget_displaced();
+  void watch_no_displaced() REQUIRES(pending_mutex_);
+  void note_limbo(uint64_t undone);
+  void count_off_gc_list(uint64_t bytes, uint64_t count);
   size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most);
   void put_rest_back(pinrail_registration_t* rest);
   void put_batch_back(pinrail_registration_t** regs, size_t count);
@@ -325,7 +339,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
   void die_hook(pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason);
   void push_dead_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count);
+  void push_displaced_hook(pinrail_registration_t* reg) REQUIRES(pending_mutex_);
+  void count_dead_hook(uint64_t bytes, uint64_t count, bool is_first);
+  void mark_unindexed_hook(const Span& span);
+  void displace_hook(pinrail_registration_t* const* regs, size_t count) REQUIRES(pending_mutex_);
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
+  static void abandoned_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
@@ -333,8 +352,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static constexpr size_t kQuietBatch = 256;  // so many are summed in one hold of the lock
   size_t count_referenced(std::string* list_out);
   void count_referenced_in(List* list, mpool::Referenced* referenced);
-  int64_t references_of(pinrail_registration_t* reg) const;
-  void quiet_sums(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) const;
+  bool is_anything_held(const pinrail_registration_t* own) const;
   bool close_if_idle(bool force);
   void settle(pinrail_thread_t* thread, uint64_t rounds);
   void release_all(pinrail_thread_t* thread, Device device);
@@ -358,7 +376,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   }
   // relaxed: only whether it is worth the way; who pushed and needs the answer comes by itself.
   bool has_dead(const pinrail_thread_t* thread) const {
-    return gc_list_.load(std::memory_order_relaxed) != nullptr || is_overdue(thread);
+    return gc_list_.load(std::memory_order_relaxed) != nullptr ||
+           displaced_.load(std::memory_order_relaxed) != nullptr || is_overdue(thread);
   }
   // What was not new when it was last looked at, or may have been misjudged then. relaxed: as above.
   bool is_overdue(const pinrail_thread_t* thread) const {
@@ -396,7 +415,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   pinrail_registration_t* ready_[kSealed] = {};  // sealed and idle: [ready_next_, ready_end_), oldest first
   size_t ready_next_ = 0, ready_end_ = 0;
   List all_;              // but for those in limbo_
-  List limbo_;            // dead, and held when they were summed
+  List limbo_;            // dead, and held when they were summed; changed under the pending lock, too
   size_t all_count_ = 0;  // in both
   bool closing_ = false;
 
@@ -413,9 +432,16 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // none without the lock came before whoever is entered next looks at the mapping and at the index, or behind the
   // insert of who was here.
   std::atomic<Pending*> pending_{nullptr};
-  // Held, and never in the index: events tell their last drop why (R12). Changed under the lock; hooks that find none
-  // without it came before who is linked next calls the device.
+  // Held, counted in their words, and not in the index: grdma/G6. Changed under the lock; hooks that find none without
+  // it came before who is linked next calls the device, or found that one in the index.
   std::atomic<pinrail_registration_t*> uncached_{nullptr};
+  // Displaced, and not summed since, linked by gc_next: grdma/G6. Changed under the lock, taken off under the cache
+  // lock besides.
+  std::atomic<pinrail_registration_t*> displaced_{nullptr};
+  // Whether something displaced may be on displaced_ or limbo_, and where it may lie. Changed under the lock; set
+  // before the index loses what is displaced, and hooks look after they have searched that.
+  std::atomic<bool> has_displaced_{false};
+  Span displaced_span_ GUARDED_BY(pending_mutex_);
   uint64_t tickets_ GUARDED_BY(pending_mutex_) = 0;
   size_t waiters_ GUARDED_BY(pending_mutex_) = 0;  // for another's registration
 
@@ -446,12 +472,7 @@ bool Pool::add_idle(IsEnough&& is_enough) const {
     for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
       const uint64_t word = state::load(reg);
       const bool pending = (word & (state::kIndexed | state::kDead)) == 0;
-      if (pending || area_of(reg).is_ready) continue;
-      if ((word & state::kPerThread) != 0) {
-        batch[count++] = reg;
-      } else if (state::references(word) == 0 && is_enough(reg)) {  // counted in its word alone
-        return true;
-      }
+      if (!pending && !area_of(reg).is_ready) batch[count++] = reg;
     }
     if (count == 0) break;  // the list is at its end
     host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "components/mpool/grdma/grdma_cache.h"
 
+#include <algorithm>
 #include <new>
 
 #include "components/mpool/grdma/grdma.h"
@@ -170,14 +171,7 @@ bool Cache::wait_for_release(const Pool* asker) {
 
 bool Cache::anything_held(const pinrail_registration_t* own) {
   Guard guard(mutex);
-  for (const Pool* pool : pools_) {
-    if (pool->limbo_.first != nullptr) return true;
-    for (pinrail_registration_t* reg = pool->all_.first; reg != nullptr; reg = area_of(reg).next) {
-      const bool pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
-      if (reg != own && (pending || pool->references_of(reg) > 0)) return true;
-    }
-  }
-  return false;
+  return std::any_of(pools_.begin(), pools_.end(), [own](const Pool* pool) { return pool->is_anything_held(own); });
 }
 
 Usage Cache::usage() const {

@@ -34,9 +34,10 @@ void Pool::open_again() {
 // Closed: ends with `delete this`.
 void Pool::end_all(pinrail_thread_t* thread) {
   leave_gc_thread();
-  host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
   settle(thread, UINT64_MAX);
+  forget_displaced();
   release_all(thread, Device::knows);
+  host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
   if (starts_ != nullptr) host_->forget_notes(host_, starts_);
   rcache_.ops->destroy(rcache_.module);
   leave_cache();
@@ -62,28 +63,30 @@ void Pool::count_referenced_in(List* list, mpool::Referenced* referenced) {
     Guard guard(cache_->mutex);
     if (begins) list->places[List::counting] = list->first;
     const size_t count = list->next_batch(List::counting, batch, kQuietBatch);
-    quiet_sums(batch, count, references);
+    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
     for (size_t i = 0; i < count; ++i) referenced->look_at(batch[i], references[i]);
     more = list->places[List::counting] != nullptr;
   }
 }
 
-// Of what no call of another thread has to do with.
-void Pool::quiet_sums(pinrail_registration_t* const* regs, size_t count, int64_t* references_out) const {
-  host_->count_references(host_, regs, count, PINRAIL_SUM_QUIET, references_out);
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t word = state::load(regs[i]);
-    if ((word & state::kPerThread) == 0) references_out[i] = static_cast<int64_t>(state::references(word));
+// Whether anything but `own` is referenced or under way. Under the cache lock. What cannot be summed counts as held.
+bool Pool::is_anything_held(const pinrail_registration_t* own) const {
+  if (limbo_.first != nullptr) return true;
+  for (pinrail_registration_t* reg = all_.first; reg != nullptr;) {
+    pinrail_registration_t* batch[kBatch];
+    int64_t references[kBatch];
+    size_t count = 0;
+    for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
+      if (reg == own) continue;
+      if ((state::load(reg) & (state::kIndexed | state::kDead)) == 0) return true;  // pending
+      batch[count++] = reg;
+    }
+    host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    for (size_t i = 0; i < count; ++i) {
+      if (references[i] > 0) return true;
+    }
   }
-}
-
-// Sure only if nobody can take one meanwhile; else what was seen.
-int64_t Pool::references_of(pinrail_registration_t* reg) const {
-  const uint64_t word = state::load(reg);
-  if ((word & state::kPerThread) == 0) return static_cast<int64_t>(state::references(word));
-  int64_t references;
-  host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
-  return references;
+  return false;
 }
 
 // From now on other pools of the cache leave this one alone. False, with nothing changed, if something is referenced.
@@ -114,16 +117,17 @@ void Pool::settle(pinrail_thread_t* thread, uint64_t rounds) {
   }
 }
 
-// Nobody else is at this pool any more, from here on.
+// Nobody but hooks is at this pool any more, from here on. What a callback's event touches is told so (R12), so each
+// one leaves the index when it is its turn.
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
   pinrail_registration_t* batch[kQuietBatch];
   int64_t references[kQuietBatch];
   while (const size_t count = next_to_release(batch)) {
+    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
     for (size_t i = 0; i < count; ++i) {
       Status(rcache_.ops->remove(rcache_.module, batch[i])).ignore();  // NOT_FOUND: it was not indexed
+      release_one(thread, batch[i], references[i], device);
     }
-    quiet_sums(batch, count, references);
-    for (size_t i = 0; i < count; ++i) release_one(thread, batch[i], references[i], device);
   }
 }
 

@@ -136,9 +136,16 @@ pinrail_registration_t* Pool::next_ready() {
 
 // It is being dismissed: off the lists of all.
 void Pool::unlink(pinrail_registration_t* reg) {
-  List& list = (state::load(reg) & state::kSummed) != 0 ? limbo_ : all_;
-  list.unlink(reg);
   --all_count_;
+  if ((state::load(reg) & state::kSummed) == 0) {
+    all_.unlink(reg);
+    return;
+  }
+  {
+    Guard pending(pending_mutex_);
+    limbo_.unlink(reg);
+    watch_no_displaced();
+  }
   // relaxed: under the lock
   if (limbo_.first == nullptr) limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);
 }

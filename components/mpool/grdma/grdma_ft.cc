@@ -46,7 +46,7 @@ void Pool::release_idle(pinrail_thread_t* thread) {
 // Nobody else is at this pool or another one of its cache, hooks apart. First all leave the index: a hook that has one
 // in its hands holds the index's lock until it has put it on the gc list, so that none comes there later.
 void Pool::abandon_all(pinrail_thread_t* thread) {
-  rcache_.ops->invalidate_hook(rcache_.module, 0, UINTPTR_MAX, displaced_hook, this);
+  rcache_.ops->invalidate_hook(rcache_.module, 0, UINTPTR_MAX, abandoned_hook, this);
   {
     Guard guard(cache_->mutex);
     // relaxed: all that stand there are in all_, too, and this thread alone frees them.
@@ -57,6 +57,7 @@ void Pool::abandon_all(pinrail_thread_t* thread) {
     gc_count_.store(0, std::memory_order_relaxed);
     gc_due_.store(false, std::memory_order_relaxed);
   }
+  forget_displaced();
   release_all(thread, Device::forgot);
 }
 

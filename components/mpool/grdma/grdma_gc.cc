@@ -11,6 +11,7 @@ size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
   draining_.fetch_add(1, std::memory_order_relaxed);
   OnUnwind unwound([this] { draining_.fetch_sub(1, std::memory_order_release); });
   size_t given_back = is_misjudged(thread) ? look_at_limbo(thread) : 0;
+  given_back += drain_displaced(thread, most);
   given_back += drain_once(thread, most);
   // relaxed: the bound of the gc list need not be exact.
   if (gc_bytes_.load(std::memory_order_relaxed) <= settings_.gc_limit) gc_due_.store(false, std::memory_order_relaxed);
@@ -56,12 +57,102 @@ size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, s
     host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
     if (references[0] == PINRAIL_REFERENCES_UNKNOWN) break;
     *list = rest;
-    gc_bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound, not exact
-    gc_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+    count_off_gc_list(bytes, count);
     most -= count;
     given_back += give_back_idle(thread, batch, references, count, undone);
   }
   return given_back;
+}
+
+void Pool::count_off_gc_list(uint64_t bytes, uint64_t count) {
+  gc_bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound, not exact
+  gc_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+}
+
+// The same for what was displaced, which events must reach all the time (grdma/G6).
+size_t Pool::drain_displaced(pinrail_thread_t* thread, size_t most) {
+  size_t given_back = 0;
+  while (most != 0 && displaced_.load() != nullptr) {
+    pinrail_registration_t* idle[kBatch];
+    size_t idle_count = 0, i = 0;
+    const size_t summed = sum_displaced(thread, std::min(kBatch, most), idle, &idle_count);
+    if (summed == 0) break;
+    OnUnwind unwound([&] { put_batch_back(idle + i + 1, idle_count - i - 1); });
+    for (; i < idle_count; ++i) give_back_dropped(thread, idle[i]);
+    unwound.disarm();
+    given_back += idle_count;
+    most -= summed;
+  }
+  return given_back;
+}
+
+// Off displaced_: what is held goes into limbo, the rest is the caller's. How many were summed; 0 also if the barrier
+// failed. The cache lock keeps others from taking the same ones.
+size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,
+                           size_t* idle_count_out) {
+  pinrail_registration_t* regs[kBatch];
+  int64_t references[kBatch];
+  Guard guard(cache_->mutex);
+  const size_t count = first_displaced(regs, most);
+  if (count == 0) return 0;
+  const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);  // as in sum_some()
+  host_->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
+  if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return 0;
+  unlink_displaced(regs, references, count);
+  size_t idle_count = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) {
+    bytes += regs[i]->length;
+    if (references[i] > 0) {
+      note_limbo(undone);
+      if (host_->settle_dead(host_, {regs[i], generation_of(regs[i])}, PINRAIL_DEAD_HELD) != 1) continue;
+    } else {
+      references::forgive(regs[i], references[i]);
+    }
+    idle_out[idle_count++] = regs[i];
+  }
+  *idle_count_out = idle_count;
+  count_off_gc_list(bytes, count);
+  return count;
+}
+
+size_t Pool::first_displaced(pinrail_registration_t** regs_out, size_t most) {
+  Guard guard(pending_mutex_);
+  size_t count = 0;
+  pinrail_registration_t* reg = displaced_.load();
+  for (; reg != nullptr && count < most; reg = area_of(reg).gc_next) regs_out[count++] = reg;
+  return count;
+}
+
+// The registrations are those of first_displaced(), one behind the other; others may have come before them since. What
+// has references goes into limbo in the same step.
+void Pool::unlink_displaced(pinrail_registration_t* const* regs, const int64_t* references, size_t count) {
+  Guard guard(pending_mutex_);
+  pinrail_registration_t* before = displaced_.load();
+  pinrail_registration_t* const rest = area_of(regs[count - 1]).gc_next;
+  if (before == regs[0]) {
+    displaced_.store(rest);
+  } else {
+    while (area_of(before).gc_next != regs[0]) before = area_of(before).gc_next;
+    area_of(before).gc_next = rest;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (references[i] <= 0) continue;
+    all_.unlink(regs[i]);
+    limbo_.link(regs[i]);
+  }
+  watch_no_displaced();
+}
+
+// What could not be summed stands there still, and is given back by who calls this.
+void Pool::forget_displaced() {
+  Guard guard(pending_mutex_);
+  displaced_.store(nullptr);
+}
+
+// If nothing displaced is left, events need not look for it. Under the cache lock besides.
+void Pool::watch_no_displaced() {
+  if (displaced_.load() == nullptr && limbo_.first == nullptr) has_displaced_.store(false);
 }
 
 void Pool::put_rest_back(pinrail_registration_t* rest) {
@@ -112,11 +203,19 @@ void Pool::give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* r
 // meanwhile: it is the caller's.
 bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t undone) {
   Guard guard(cache_->mutex);
+  note_limbo(undone);
+  all_.unlink(reg);
+  {
+    Guard pending(pending_mutex_);
+    limbo_.link(reg);
+  }
+  return host_->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
+}
+
+// Something that was summed then is in limbo. Under the cache lock.
+void Pool::note_limbo(uint64_t undone) {
   // relaxed: under the lock. The oldest one counts.
   limbo_undone_.store(std::min(undone, limbo_undone_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
-  all_.unlink(reg);
-  limbo_.link(reg);
-  return host_->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
 }
 
 // What a find counted in vain, and took back without a word. Those that are idle go; one thread at a time looks.
@@ -186,6 +285,7 @@ int Pool::drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
     return success();
   });
   const bool is_left = pool->gc_rest_.load(std::memory_order_relaxed) != nullptr ||
+                       pool->displaced_.load(std::memory_order_relaxed) != nullptr ||
                        pool->limbo_undone_.load(std::memory_order_relaxed) != kNoLimbo;
   return !drained.ok() || is_left ? 1 : 0;
 }

@@ -104,15 +104,23 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
   if (counting != 0) references::count_surely(thread, reg, 1);
   state::set(reg, counting | state::kIndexed, counting != 0 ? 0 : 1);
   const bool is_in = rcache_.ops->insert(rcache_.module, thread, reg, displaced_hook, this) == PINRAIL_SUCCESS;
-  leave_locked(own);  // last: a hook that finds nobody here must find the index as it is now
-  if (!is_in) state::set(reg, counting | state::kDead);
+  if (!is_in) {
+    if (counting == 0) link_uncached_locked(reg);
+    state::set(reg, counting | state::kDead);
+    if (counting != 0) push_displaced_hook(reg);
+  }
+  leave_locked(own);  // last: a hook that finds nobody here must find the index, and what is displaced, as they are now
   return is_in ? Published::indexed : Published::alone;
 }
 
 void Pool::link_uncached(pinrail_registration_t* reg) {
+  Guard guard(pending_mutex_);
+  link_uncached_locked(reg);
+}
+
+void Pool::link_uncached_locked(pinrail_registration_t* reg) {
   UncachedArea& area = uncached_area_of(reg);
   area.is_uncached = true;
-  Guard guard(pending_mutex_);
   area.previous_uncached = nullptr;
   area.next_uncached = uncached_.load();
   if (area.next_uncached != nullptr) uncached_area_of(area.next_uncached).previous_uncached = reg;

@@ -203,8 +203,6 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
     give_back(thread, reg, PINRAIL_REASON_INVALIDATED);
     return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
-  if (kept && published == Published::alone)
-    put_in_limbo(reg, __atomic_load_n(thread->undone, __ATOMIC_RELAXED));  // relaxed: its maker holds it
   *reg_out = reg;
   return success();
 }

@@ -466,7 +466,7 @@ struct pinrail_host {
   void *(*registration_area)(const pinrail_host_t *host, const pinrail_registration_t *reg);
 
   /**
-   * References of count registrations that are counted per thread, over all threads. 0 is sure, more is what was seen,
+   * References of count registrations, however they are counted, over all threads. 0 is sure, more is what was seen,
    * PINRAIL_REFERENCES_UNKNOWN that the barrier failed, of all of them or of none. One barrier for all of them; may be
    * called with locks up to rank "cache" held.
    */
