@@ -45,6 +45,22 @@ TEST_F(GrdmaRefusal, what_cannot_fit_beside_what_is_held_evicts_nothing) {
   for (const pinrail_handle_t& each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
 }
 
+// R7: one that an earlier search found idle, and that was taken since.
+TEST_F(GrdmaRefusal, what_was_idle_and_is_taken_again_leaves_no_room_for_another) {
+  constexpr uintptr_t kCount = 16;
+  Pool pool(fake_, {1, kCount * kPage});
+  for (uintptr_t i = 0; i < kCount; ++i) use(pool, kBase + 2 * i * kPage, kPage);
+  const pinrail_handle_t fresh = pool.must(0x10000000, kPage);  // the search for its victim found more than one idle
+  EXPECT_EQ(pool.stats().evictions, 1u);
+  std::vector<pinrail_handle_t> held;
+  for (uintptr_t i = 1; i + 1 < kCount; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(0x20000000, 2 * kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().evictions, 1u);
+  for (const pinrail_handle_t& each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
+}
+
 // R2: refused for its arguments.
 TEST_F(GrdmaRefusal, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 1});

@@ -352,6 +352,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static constexpr size_t kQuietBatch = 256;  // so many are summed in one hold of the lock
   size_t count_referenced(std::string* list_out);
   void count_referenced_in(List* list, mpool::Referenced* referenced);
+  // In ready_, and not taken since: a hit breaks the seal.
+  static bool is_ready(const pinrail_registration_t* reg) {
+    return area_of(reg).is_ready && (state::load(reg) & state::kSealed) != 0;
+  }
   bool is_anything_held(const pinrail_registration_t* own) const;
   bool close_if_idle(bool force);
   void settle(pinrail_thread_t* thread, uint64_t rounds);
@@ -463,7 +467,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 template <typename IsEnough>
 bool Pool::add_idle(IsEnough&& is_enough) const {
   for (size_t i = ready_next_; i != ready_end_; ++i) {
-    if (is_enough(ready_[i])) return true;
+    if (is_ready(ready_[i]) && is_enough(ready_[i])) return true;
   }
   for (pinrail_registration_t* reg = all_.first; reg != nullptr;) {
     pinrail_registration_t* batch[kBatch];
@@ -472,7 +476,7 @@ bool Pool::add_idle(IsEnough&& is_enough) const {
     for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
       const uint64_t word = state::load(reg);
       const bool pending = (word & (state::kIndexed | state::kDead)) == 0;
-      if (!pending && !area_of(reg).is_ready) batch[count++] = reg;
+      if (!pending && !is_ready(reg)) batch[count++] = reg;
     }
     if (count == 0) break;  // the list is at its end
     host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
