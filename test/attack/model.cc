@@ -221,6 +221,7 @@ void Model::attempt_ends(size_t pool, pinrail_registration_t* reg, const pinrail
   entry.traits = request.traits;
   entry.flags = call.flags;
   entry.invalidated = call.touched;
+  entry.raced = call.touched;
   entry.maybe_invalidated = call.touched || call.touched_before;
   entries_.push_back(entry);
   call.made.push_back(&entries_.back());
@@ -306,8 +307,8 @@ void Model::insert(const Call& call, Entry* entry) {
   entry->per_thread =
       pools_[call.pool].leave_pinned && !is_persistent(call.flags) && !call.stands_apart && !call.inside;
   if (call.stands_apart || call.inside || is_dominated(*entry)) return;
-  if (entry->invalidated) return note("R13, E2: an event touched it while it was registered: " + text_of(*entry));
-  entry->indexed = true;
+  if (entry->raced) return note("R13, E2: an event touched it while it was registered: " + text_of(*entry));
+  entry->indexed = !entry->invalidated;  // by an event while what it displaced was given back, before the call returned
   entry->was_indexed = true;
   if (pools_[call.pool].exact) return;
   for (Entry& other : entries_) {

@@ -59,6 +59,7 @@ struct Entry {
   bool returned = false;  // by a register call
   bool indexed = false;
   bool was_indexed = false;
+  bool raced = false;        // an event touched the range while the device was asked
   bool invalidated = false;  // an event touched the range since the device was asked
   // The same since the call began: an event may act a moment after it was reported, so a pool may count it as well.
   bool maybe_invalidated = false;
