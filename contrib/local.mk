@@ -9,10 +9,19 @@ memory_events_sources = \
 	contrib/tools/common/memory_fire_ring.cc \
 	contrib/tools/common/memory_library.cc contrib/tools/common/memory_prepare.cc
 
-bin_PROGRAMS += contrib/tools/pinrail_perf
+# For the tools, and for programs among the tests.
+command_line_sources = \
+	contrib/tools/common/command_line.h contrib/tools/common/command_line.cc \
+	contrib/tools/common/text_width.h contrib/tools/common/text_width.cc
+
+if HAVE_TOOLS
+bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_info
+dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+endif
+EXTRA_DIST += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+dist_man_MANS += contrib/man/pinrail_params.7
 pinrail_perf_sources = \
-	contrib/tools/common/json.h contrib/tools/common/json.cc \
-	contrib/tools/common/mca_options.h contrib/tools/common/mca_options.cc \
+	$(command_line_sources) contrib/tools/common/json.h \
 	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/byte_check.h \
 	contrib/tools/perf/byte_check.cc contrib/tools/perf/clock.h contrib/tools/perf/errors.h \
 	contrib/tools/perf/layout.h contrib/tools/perf/layout.cc contrib/tools/perf/measure.h \
@@ -27,13 +36,9 @@ pinrail_perf_sources = \
 	contrib/tools/perf/trace_file.cc contrib/tools/perf/trace_parser.cc
 contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
-dist_man_MANS += contrib/man/pinrail_perf.1
-EXTRA_DIST += contrib/tools/perf/perf_help.txt
 
-bin_PROGRAMS += contrib/tools/pinrail_info
 pinrail_info_sources = \
-	contrib/tools/common/json.h contrib/tools/common/json.cc \
-	contrib/tools/common/mca_options.h contrib/tools/common/mca_options.cc \
+	$(command_line_sources) contrib/tools/common/json.h \
 	contrib/tools/info/options.h contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
 	contrib/tools/info/snapshot.cc contrib/tools/info/print.h contrib/tools/info/print_text.cc \
 	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc \
@@ -41,8 +46,7 @@ pinrail_info_sources = \
 	contrib/tools/info/refuse.h contrib/tools/info/refuse.cc $(memory_events_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
-dist_man_MANS += contrib/man/pinrail_info.1 contrib/man/pinrail_params.7
-EXTRA_DIST += contrib/tools/info/info_help.txt contrib/tools/.clang-tidy
+EXTRA_DIST += contrib/tools/.clang-tidy
 
 # The road from nothing to a tested build.
 EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \

@@ -27,6 +27,7 @@ tests_first = test/model/pool_model test/interpose_test.sh test/model/mutants_te
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
+if HAVE_TOOLS
 check_PROGRAMS += test/unit/tools/perf_test
 test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) \
 	test/unit/tools/perf_byte_check_test.cc test/unit/tools/perf_layout_test.cc \
@@ -35,6 +36,7 @@ test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) \
 	test/unit/tools/perf_trace_test.cc
 test_unit_tools_perf_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 TESTS += test/unit/tools/perf_test
+endif
 endif
 TESTS += test/tools_perf_test.sh test/traces_test.sh
 EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/traces_test.sh test/traces/README.md \
@@ -150,8 +152,8 @@ test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
 test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
-TESTS += test/unit/base/base_test test/unit/base/gate_test test/unit/tools/tools_test
+check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test
+TESTS += test/unit/base/base_test test/unit/base/gate_test
 check_PROGRAMS += test/unit/base/futex_lock_test
 TESTS += test/unit/base/futex_lock_test
 test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc
@@ -168,9 +170,13 @@ test_unit_base_base_test_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_TINY_COMPONENT='"$(abs_top_builddir)/test/unit/base/.libs/tiny_component.so"'
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
-test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/json_test.cc \
-	test/unit/tools/mca_options_test.cc test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
+if HAVE_TOOLS
+check_PROGRAMS += test/unit/tools/tools_test
+TESTS += test/unit/tools/tools_test
+test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/command_line_test.cc \
+	test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
 test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+endif
 check_PROGRAMS += test/unit/front/params_face_test
 TESTS += test/unit/front/params_face_test
 test_unit_front_params_face_test_SOURCES = test/unit/front/params_face_test.cc
@@ -204,6 +210,7 @@ test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/comm
 	$(rdma_device_sources) $(integrity_sources)
 test_verbs_rdma_integrity_LDADD = libpinrail.la $(VERBS_LIBS) -lpthread
 # What a message costs from end to end: test/bench/README.
+if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
 test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
 	test/verbs/command_line.h test/verbs/rdma_pingpong_options.h test/verbs/rdma_pingpong_options.cc \
@@ -212,8 +219,9 @@ test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
 	test/verbs/rdma_pingpong_link.h test/verbs/rdma_pingpong_link.cc \
 	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc \
 	test/verbs/rdma_pingpong_report.h test/verbs/rdma_pingpong_report.cc \
-	test/bench/clock.h contrib/tools/common/json.h contrib/tools/common/json.cc $(rdma_device_sources)
+	test/bench/clock.h contrib/tools/common/json.h $(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
+endif
 endif
 
 # What a process can do to its memory.
@@ -225,11 +233,12 @@ test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 
 # The oracle: contrib/oracle, test/oracle/README. The second program can leave out what monitors report.
-oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/help.cc test/oracle/choice.h \
+oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/choice.h \
 	test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc test/oracle/judge.h test/oracle/judge.cc \
 	test/oracle/pools.h test/oracle/pools.cc test/oracle/worker.h test/oracle/worker.cc test/oracle/worker_event.cc \
-	test/oracle/worker_transfer.cc test/oracle/oracle.cc test/oracle/deaf.h contrib/tools/common/mca_options.h \
-	contrib/tools/common/mca_options.cc $(memory_events_sources)
+	test/oracle/worker_transfer.cc test/oracle/oracle.cc test/oracle/deaf.h $(command_line_sources) \
+	$(memory_events_sources)
+if HAVE_TOOLS
 check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
 test_oracle_oracle_SOURCES = $(oracle_sources) test/oracle/deaf_none.cc
 test_oracle_oracle_LDADD = libpinrail.la -lpthread
@@ -238,10 +247,13 @@ test_oracle_oracle_mutants_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_ORACLE_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
 test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEjmm
 test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
+endif
 TESTS += test/oracle_test.sh test/oracle_unpatchable_test.sh
 # As for bench_test.sh below.
+if HAVE_TOOLS
 oracle_test_log = test/oracle_test.sh.log test/oracle_unpatchable_test.sh.log
 $(oracle_test_log): test/oracle/oracle test/oracle/oracle_mutants
+endif
 EXTRA_DIST += test/oracle_test.sh test/oracle_unpatchable_test.sh test/oracle/unpatchable_libc test/oracle/README contrib/oracle
 .PHONY: oracle-mutants
 oracle-mutants: all

@@ -4,6 +4,7 @@
 # that must be caught, and words that are no options. Runs in the build tree. Exit status 77: memory cannot be pinned
 # here, or a sanitizer keeps monitors from patching.
 set -u
+grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
 oracle=test/oracle/oracle
 mutants=test/oracle/oracle_mutants
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: sanitizers and code patching do not go together"; exit 77; }

@@ -7,6 +7,8 @@ set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
 readme=$srcdir/README
 top=$(pwd)
+grep -q "^#define HAVE_TOOLS" config.h 2>/dev/null || [ -n "${PINRAIL_BINDIR:-}" ] ||
+  { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 HOME=$work

@@ -156,7 +156,7 @@ else
   shows '^monitor:uffd:why_not:'
 fi
 expect 2 --monitors --all
-complains '--monitors: it lists no parameters'
+complains '^pinrail_info: --all excludes --monitors$'
 expect 1 --monitors --mca monitor_patcher_check_interval often
 
 echo "wrong words"
@@ -168,7 +168,23 @@ for words in --nonsense -x word '--level 0' '--level ten' --level --param '--par
   [ ! -s "$work/out" ] || fail "pinrail_info $words: something is shown"
 done
 
+echo "an output that cannot be written"
+for words in "" --all --json --help --version; do
+  # shellcheck disable=SC2086 # none or one
+  "$tool" $words >/dev/full 2>"$work/err"
+  [ $? -eq 1 ] || fail "pinrail_info $words >/dev/full: it says that all is well"
+  complains '^pinrail_info: the output cannot be written'
+done
+
+echo "the reader's window"
+COLUMNS=60 expect 0 --help
+awk 'length > 60 { exit 1 }' "$work/out" || fail "--help is wider than COLUMNS"
+COLUMNS=60 expect 0 --param mpool grdma --level 9
+awk 'length > 60 && /^    [A-Z]/ { exit 1 }' "$work/out" || fail "the help of parameters is wider than COLUMNS"
+
 echo "help and version"
+expect 0 -V
+shows '^pinrail_info [0-9]'
 expect 0 --help
 for option in --all --param --level --monitors --parsable --json --mca --help --version; do shows "$option"; done
 head -n 1 "$work/out" | grep -q '^Usage' || fail "--help does not begin with the usage"

@@ -92,6 +92,17 @@ AC_DEFUN([PINRAIL_WITH_HWLOC], [
 AC_DEFUN([PINRAIL_WITH_LZMA], [
   PINRAIL_THIRD_PARTY([lzma], [lzma], [lzma.h], [lzma], [lzma_stream_decoder], [compressed traces by liblzma])])
 
+# Of header files alone. Without both of them the tools, and the tests that are written with them, are left out.
+AC_DEFUN([PINRAIL_WITH_TOOLS], [
+  PINRAIL_THIRD_PARTY([json], [json], [nlohmann/json.hpp], [], [], [the tools' JSON by nlohmann's library])
+  PINRAIL_THIRD_PARTY([cli11], [cli11], [CLI/CLI.hpp], [], [], [the tools' command lines by CLI11])
+  pinrail_have_tools=no
+  AS_IF([test "x$pinrail_have_json$pinrail_have_cli11" = xyesyes], [
+    pinrail_have_tools=yes
+    AC_DEFINE([HAVE_TOOLS], [1], [pinrail_info and pinrail_perf are built])])
+  AM_CONDITIONAL([HAVE_TOOLS], [test "x$pinrail_have_tools" = xyes])
+])
+
 # Loaded at run time, only while monitors patch functions, so that its headers are enough. 4.0 has the calls that are used.
 AC_DEFUN([PINRAIL_WITH_ZYDIS], [
   PINRAIL_THIRD_PARTY([zydis], [zydis], [Zydis/Zydis.h], [Zydis], [ZydisDecoderDecodeFull],

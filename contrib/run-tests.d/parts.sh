@@ -23,7 +23,7 @@ part_static() {
 }
 
 part_bare() {
-  build bare --enable-werror PINRAIL_OPTIMIZE=-O0 --without-verbs --without-uring --without-hwloc --without-lzma --without-cuda \
+  build bare --enable-werror PINRAIL_OPTIMIZE=-O0 --without-verbs --without-uring --without-hwloc --without-lzma --without-json --without-cuda \
     --without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric || return
   mapfile -t tests < <(tests_of "$work/bare" '*')
   check bare "${tests[@]}"

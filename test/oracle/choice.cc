@@ -25,7 +25,7 @@ bool takes_part(const MemoryEvent& event, const Options& options) {
     const std::vector<std::string> named = words(options.events);
     return std::find(named.begin(), named.end(), event.name) != named.end();
   }
-  const bool is_raw = event.way == tools::Way::raw && options.raw_calls == RawCalls::yes;
+  const bool is_raw = event.way == tools::Way::raw && options.raw_calls;
   const bool possible = event.way == tools::Way::libc || is_raw;
   return possible && std::string(kUnseen) != event.name;
 }
@@ -39,9 +39,9 @@ bool is_mutant(const MemoryEvent& event) { return event.pages == tools::Pages::r
 
 std::string unknown_event(const std::string& list) {
   for (const std::string& word : words(list)) {
-    if (tools::find_memory_event(word) == nullptr) return "--events: \"" + word + "\" is no event";
+    if (tools::find_memory_event(word) == nullptr) return "\"" + word + "\" is no event";
   }
-  return words(list).empty() ? "--events: the list is empty" : "";
+  return words(list).empty() ? "the list is empty" : "";
 }
 
 Choice::Choice(const Options& options) : mutant_(options.mutant), wanted_(wanted(options.seconds)) {

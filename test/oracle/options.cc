@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/oracle/options.h"
 
-#include <getopt.h>
-
-#include <cstdio>
 #include <cstdlib>
 
 #include "test/oracle/choice.h"
@@ -11,123 +8,82 @@
 namespace pinrail::oracle {
 namespace {
 
-enum Code {
-  kSeconds = 256,
-  kMinutes,
-  kThreads,
-  kMonitor,
-  kMutant,
-  kSeed,
-  kRegistrar,
-  kEvents,
-  kRaw,
-  kLargest,
-  kSizeLimit,
-  kMca,
-  kHelp
-};
+constexpr char kPurpose[] =
+    "Does to memory whatever a process can do to it, from several threads, while buffers in that memory are registered "
+    "through Pinrail with leave_pinned 1, and compares each byte that the device sees through a registration with what "
+    "the processor sees, in both directions. One pool has no limit, one evicts.";
 
-constexpr option kOptions[] = {{"seconds", required_argument, nullptr, kSeconds},
-                               {"minutes", required_argument, nullptr, kMinutes},
-                               {"threads", required_argument, nullptr, kThreads},
-                               {"monitor", required_argument, nullptr, kMonitor},
-                               {"mutant", required_argument, nullptr, kMutant},
-                               {"seed", required_argument, nullptr, kSeed},
-                               {"registrar", required_argument, nullptr, kRegistrar},
-                               {"events", required_argument, nullptr, kEvents},
-                               {"raw", no_argument, nullptr, kRaw},
-                               {"largest", required_argument, nullptr, kLargest},
-                               {"size-limit", required_argument, nullptr, kSizeLimit},
-                               {"mca", required_argument, nullptr, kMca},
-                               {"help", no_argument, nullptr, kHelp},
-                               {nullptr, 0, nullptr, 0}};
-
-std::string wrong(const char* name, const char* value, const char* wanted) {
-  return std::string("--") + name + " \"" + value + "\": " + wanted;
-}
+constexpr char kNotes[] =
+    "Each kind of event must have happened to memory that was cached, and that was registered again afterwards at the "
+    "same address: 1,000 times in ten minutes or more, in shorter runs in proportion. A run that lacks some when its "
+    "time is up goes on, at most as long again. Events that this kernel or libc lacks are named as skipped. Not fired, "
+    "for no monitor sees them or not all do: open-truncate and what begins with ring-, unless --events names them.\n"
+    "\n"
+    "Exit status: 0 if there was no difference; 1 if there was one (with --mutant that is what is hoped for), if a "
+    "kind "
+    "of event did not happen often enough, or if a call failed; 2 for wrong usage, or if Pinrail refuses to start in "
+    "this way; 77 if this machine does not let memory be pinned, or lacks the mutant's event.";
 
 // Seconds, from a number of some unit.
-std::string take_time(const char* name, const char* value, double unit, Options* options) {
+std::string take_time(const std::string& typed, double unit, double* seconds_out) {
   constexpr double kWeek = 7 * 24 * 3600;
   char* end = nullptr;
-  const double seconds = std::strtod(value, &end) * unit;
-  if (*value == '\0' || *end != '\0' || !(seconds > 0) || seconds > kWeek) {
-    return wrong(name, value, "a number above 0 is wanted, a week at most");
-  }
-  options->seconds = seconds;
+  const double seconds = std::strtod(typed.c_str(), &end) * unit;
+  if (typed.empty() || *end != '\0' || !(seconds > 0) || seconds > kWeek)
+    return "\"" + typed + "\" is no number above 0, a week at most";
+  *seconds_out = seconds;
   return "";
 }
 
-std::string take_number(const char* name, const char* value, uint64_t least, uint64_t most, uint64_t* out) {
-  char* end = nullptr;
-  const uint64_t number = std::strtoull(value, &end, 10);
-  const bool is_number = *value >= '0' && *value <= '9' && *end == '\0';
-  if (is_number && number >= least && number <= most) {
-    *out = number;
-    return "";
-  }
-  return wrong(name, value, ("a number from " + std::to_string(least) + " to " + std::to_string(most)).c_str());
+std::string take_mutant(const std::string& typed, Options* options) {
+  options->lists_mutants = typed == "list";
+  if (options->lists_mutants) return "";
+  options->mutant = tools::find_memory_event(typed.c_str());
+  if (options->mutant == nullptr) return "\"" + typed + "\" is no event; --mutant list names them";
+  return is_mutant(*options->mutant) ? "" : "after \"" + typed + "\" registrations are good, dropped or not";
 }
 
-// Kibibytes, for sizes of whole pages.
-std::string take_kibibytes(const char* name, const char* value, uint64_t least, uint64_t most, size_t* bytes_out) {
-  uint64_t number = 0;
-  const std::string why = take_number(name, value, least, most, &number);
-  if (why.empty()) *bytes_out = static_cast<size_t>(number) << 10;
-  return why;
-}
-
-std::string take_mutant(const char* value, Options* options) {
-  if (std::string(value) == "list") {
-    options->action = Action::list_mutants;
-    return "";
-  }
-  options->mutant = tools::find_memory_event(value);
-  if (options->mutant != nullptr && is_mutant(*options->mutant)) return "";
-  return wrong("mutant", value,
-               options->mutant == nullptr ? "no such event; --mutant list names them"
-                                          : "after this event registrations are good, dropped or not");
-}
-
-std::string take(int code, const char* name, int argc, char** argv, Options* options) {
-  uint64_t number = 0;
-  std::string why;
-  switch (code) {
-    case kSeconds: return take_time(name, optarg, 1, options);
-    case kMinutes: return take_time(name, optarg, 60, options);
-    case kThreads:
-      why = take_number(name, optarg, 1, 64, &number);
-      options->threads = static_cast<unsigned>(number);
-      return why;
-    case kMonitor: options->monitor = optarg; return *optarg == '\0' ? wrong(name, optarg, "is empty") : "";
-    case kMutant: return take_mutant(optarg, options);
-    case kSeed: return take_number(name, optarg, 1, UINT64_MAX, &options->seed);
-    case kRegistrar: options->registrar = optarg; return "";
-    case kEvents: options->events = optarg; return unknown_event(optarg);
-    case kRaw: options->raw_calls = RawCalls::yes; return "";
-    case kLargest: return take_kibibytes(name, optarg, 64, 16384, &options->largest);
-    case kSizeLimit: return take_kibibytes(name, optarg, 1024, uint64_t{1} << 30, &options->size_limit);
-    case kMca: return options->mca.take(optarg, argc, argv, &optind, &why) ? "" : why;
-    case kHelp: options->action = Action::help; return "";
-    default: return "";
-  }
+std::string take_events(const std::string& typed, Options* options) {
+  options->events = typed;
+  return unknown_event(typed);
 }
 
 }  // namespace
 
-std::string parse(int argc, char** argv, Options* options) {
-  opterr = 0;
-  for (;;) {
-    const int before = optind;
-    int index = 0;
-    const int code = getopt_long(argc, argv, "+:", kOptions, &index);  // NOLINT(concurrency-mt-unsafe): no thread yet
-    if (code == -1) break;
-    if (code == ':') return std::string(argv[before]) + ": the value is missing";
-    if (code == '?') return std::string("\"") + argv[before] + "\" is no option of the oracle";
-    const std::string why = take(code, kOptions[index].name, argc, argv, options);
-    if (!why.empty() || options->action == Action::help) return why;
-  }
-  return optind < argc ? std::string("\"") + argv[optind] + "\" is one word too many" : "";
+std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
+                                std::ostream& err) {
+  Options* const o = options_out;
+  uint64_t largest = o->largest >> 10, limit = o->size_limit >> 10;
+  tools::CommandLine line("oracle", kPurpose, kNotes, &o->mca);
+  line.value("--seconds", "N", "How long. Default: 60.",
+             [o](const std::string& typed) { return take_time(typed, 1, &o->seconds); });
+  line.value("--minutes", "N", "How long.",
+             [o](const std::string& typed) { return take_time(typed, 60, &o->seconds); });
+  line.number("--threads", "N", "1 to 64. Default: one for each processor, 2 to 8.", 1, 64, &o->threads);
+  line.text(
+      "--monitor", "LIST",
+      "Pinrail's parameter \"monitor\". Default: Pinrail's own. \"none\": nobody reports anything; such a run must "
+      "find differences, or it proves nothing.",
+      &o->monitor);
+  line.value("--mutant", "EVENT",
+             "The event happens, but no monitor tells of it, nor of what is mapped in its place: such a run must find "
+             "differences, and ends with the third one. \"list\" names these events.",
+             [o](const std::string& typed) { return take_mutant(typed, o); });
+  line.text("--registrar", "NAME", "iouring (default) or verbs: what can move bytes as a device.", &o->registrar);
+  line.flag("--raw", "Also events by raw system calls, which only some monitors see.", &o->raw_calls);
+  line.value("--events", "LIST", "Only these events, with commas between them.",
+             [o](const std::string& typed) { return take_events(typed, o); });
+  line.number("--largest", "KIB", "The largest buffer, 64 to 16384. Default: 1024.", 64, 16384, &largest);
+  line.number("--size-limit", "KIB", "Of the pool that evicts, 1024 or more. Default: 8192.", 1024, uint64_t{1} << 30,
+              &limit);
+  line.number("--seed", "N",
+              "For what is drawn at random. Default: by the clock. With several threads the same seed draws the same "
+              "again, but the system decides who comes first.",
+              1, UINT64_MAX, &o->seed);
+  const std::optional<int> status = line.read(argc, argv, out, err);
+  o->largest = static_cast<size_t>(largest) << 10;
+  o->size_limit = static_cast<size_t>(limit) << 10;
+  return status;
 }
 
 }  // namespace pinrail::oracle

@@ -6,34 +6,31 @@
 #include <cstdint>
 #include <string>
 
-#include "contrib/tools/common/mca_options.h"
+#include "contrib/tools/common/command_line.h"
 #include "contrib/tools/common/memory_events.h"
 
 namespace pinrail::oracle {
 
 constexpr int kSound = 0, kWrong = 1, kUnable = 2, kSkipped = 77;
 
-enum class Action : uint8_t { run, help, list_mutants };
-enum class RawCalls : uint8_t { no, yes };
-
 struct Options {
-  Action action = Action::run;
   double seconds = 60;
   unsigned threads = 0;  // 0: as many as processors, within 2 and 8
   uint64_t seed = 0;     // 0: by the clock
   std::string monitor;   // "": Pinrail's own choice; "none": nobody reports
   std::string registrar = "iouring";
   std::string events;  // "": all; else names with commas between them
-  RawCalls raw_calls = RawCalls::no;
+  bool raw_calls = false;
+  bool lists_mutants = false;
   const tools::MemoryEvent* mutant = nullptr;
   size_t largest = size_t{1} << 20;     // bytes of a buffer
   size_t size_limit = size_t{8} << 20;  // of the pool that evicts
-  tools::McaOptions mca;
+  tools::Pairs mca;
 };
 
-// Empty, or what is wrong with the command line.
-std::string parse(int argc, char** argv, Options* options);
-void print_help();
+// As CommandLine::read() does.
+std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
+                                std::ostream& err);
 
 // Whether its registrations are stale afterwards, so that a run that drops it must find differences.
 bool is_mutant(const tools::MemoryEvent& event);

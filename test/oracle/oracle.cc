@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <iostream>
 #include <thread>
 
 #include "test/oracle/deaf.h"
@@ -169,16 +170,8 @@ int main(int argc, char** argv) {
   using namespace pinrail::oracle;
   keep_malloc_off_the_break();
   Options options;
-  const std::string why = parse(argc, argv, &options);
-  if (!why.empty()) {
-    std::fprintf(stderr, "oracle: %s\nTry: oracle --help\n", why.c_str());
-    return kUnable;
-  }
-  if (options.action == Action::help) {
-    print_help();
-    return kSound;
-  }
-  if (options.action == Action::list_mutants) return list_mutants();
+  if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
+  if (options.lists_mutants) return list_mutants();
   if (options.mutant != nullptr && !can_be_deaf()) {
     std::fprintf(stderr, "oracle: --mutant needs the program oracle_mutants\n");
     return kUnable;

@@ -2,6 +2,7 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2034,SC2154 # failures and tool are of who sources this
 # tool_run.sh - a tool as its users run it, far from their homes and their environment. Sourced with $tool set.
+grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
 [ -x "$tool" ] || { echo "there is no $tool"; exit 99; }
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT

@@ -56,23 +56,21 @@ void print_line(const Line& line) {
               100 * line.registration_ns / line.message_ns, row.counts.registrations, row.counts.hits);
 }
 
-void json_line(tools::JsonWriter* json, const Line& line) {
+tools::Json json_of(const Line& line) {
   const Row& row = line.row;
-  json->begin_object();
-  json->field("buffers", kind_name(row.buffers->kind()));
-  json->field("bytes", row.buffers->bytes());
-  json->field("way", row.way->name());
-  json->field("ns_per_message", line.message_ns);
-  json->field("ratio_plain", line.message_ratio);
-  json->field("registration_ns_per_message", line.registration_ns);
-  json->field("registration_ratio_plain", line.registration_ratio);
-  json->field("registration_share", line.registration_ns / line.message_ns);
-  json->field("messages", row.messages);
-  json->field("samples", row.samples.size());
-  json->field("registrations", row.counts.registrations);
-  json->field("hits", row.counts.hits);
-  json->field("evictions", row.counts.evictions);
-  json->end_object();
+  return {{"buffers", kind_name(row.buffers->kind())},
+          {"bytes", row.buffers->bytes()},
+          {"way", row.way->name()},
+          {"ns_per_message", line.message_ns},
+          {"ratio_plain", line.message_ratio},
+          {"registration_ns_per_message", line.registration_ns},
+          {"registration_ratio_plain", line.registration_ratio},
+          {"registration_share", line.registration_ns / line.message_ns},
+          {"messages", row.messages},
+          {"samples", row.samples.size()},
+          {"registrations", row.counts.registrations},
+          {"hits", row.counts.hits},
+          {"evictions", row.counts.evictions}};
 }
 
 }  // namespace
@@ -91,19 +89,16 @@ void print_table(const Match& match, const std::string& device, const Options& o
 }
 
 void print_json(const Match& match, const std::string& device, const Options& options) {
-  tools::JsonWriter json(std::cout);
-  json.begin_object();
-  json.field("device", device);
-  json.field("operation", "SEND");
-  json.field("monitor", options.monitor);
-  json.field("rounds", match.rounds());
-  json.field("bytes_verified", match.bytes_verified());
-  json.field("note", kNote);
-  json.key("rows");
-  json.begin_array();
-  for (const Line& line : lines_of(match.rows())) json_line(&json, line);
-  json.end_array();
-  json.end_object();
+  tools::Json rows = tools::Json::array();
+  for (const Line& line : lines_of(match.rows())) rows.push_back(json_of(line));
+  tools::print({{"device", device},
+                {"operation", "SEND"},
+                {"monitor", options.monitor},
+                {"rounds", match.rounds()},
+                {"bytes_verified", match.bytes_verified()},
+                {"note", kNote},
+                {"rows", rows}},
+               std::cout);
 }
 
 }  // namespace pinrail::pingpong

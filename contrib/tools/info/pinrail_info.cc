@@ -19,17 +19,13 @@ using pinrail::info::Snapshot;
 constexpr int kCannotStart = 1;
 constexpr int kWrongUsage = 2;
 
-constexpr const char* kHelp =
-#include "contrib/tools/info/info_help.txt"
-    ;
-
 int wrong_usage(const std::string& why) {
   std::cerr << "pinrail_info: " << why << "\nTry pinrail_info --help.\n";
   return kWrongUsage;
 }
 
 void print(const Options& options, const Snapshot& snapshot) {
-  switch (options.format) {
+  switch (options.format()) {
     case Format::text: print_text(options, snapshot, std::cout); break;
     case Format::parsable: print_parsable(options, snapshot, std::cout); break;
     case Format::json: print_json(options, snapshot, std::cout); break;
@@ -38,8 +34,9 @@ void print(const Options& options, const Snapshot& snapshot) {
 
 int list(const Options& options) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  init.settings = options.mca.settings().data();
-  init.setting_count = options.mca.settings().size();
+  const std::vector<pinrail_setting_t> settings = pinrail::tools::settings_of(options.mca);
+  init.settings = settings.data();
+  init.setting_count = settings.size();
   const pinrail_status_t status = pinrail_init(&init);
   if (status != PINRAIL_SUCCESS) {
     std::cerr << "pinrail_info: Pinrail does not start: " << pinrail_status_name(status) << '\n';
@@ -49,8 +46,7 @@ int list(const Options& options) {
   std::string why;
   const bool right = check_filters(options, snapshot, &why);
   if (right) print(options, snapshot);
-  std::cout.flush();
-  const bool failed = pinrail_finalize() != PINRAIL_SUCCESS || !std::cout;
+  const bool failed = pinrail_finalize() != PINRAIL_SUCCESS;
   if (!right) return wrong_usage(why);
   return failed ? kCannotStart : 0;
 }
@@ -58,33 +54,25 @@ int list(const Options& options) {
 int show_monitors(const Options& options) {
   pinrail::info::MonitorTable table;
   std::string why;
-  if (!measure_monitors(options.mca.settings(), &table, &why)) {
+  if (!measure_monitors(pinrail::tools::settings_of(options.mca), &table, &why)) {
     std::cerr << why << "pinrail_info: Pinrail does not start\n";
     return kCannotStart;
   }
-  print_monitors(options.format, table, std::cout);
-  std::cout.flush();
-  return std::cout ? 0 : kCannotStart;
+  print_monitors(options.format(), table, std::cout);
+  return 0;
 }
 
 int run(int argc, char** argv) {
   Options options;
-  std::string why;
-  if (!parse_options(argc, argv, &options, &why)) return wrong_usage(why);
-  switch (options.action) {
-    case pinrail::info::Action::help: std::cout << kHelp; return 0;
-    case pinrail::info::Action::version: std::cout << "pinrail_info " << pinrail_version() << '\n'; return 0;
-    case pinrail::info::Action::monitors: return show_monitors(options);
-    case pinrail::info::Action::list: break;
-  }
-  return list(options);
+  if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
+  return options.monitors ? show_monitors(options) : list(options);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    return pinrail::tools::close_output("pinrail_info", run(argc, argv));
   } catch (const std::exception& failure) {
     std::cerr << "pinrail_info: " << failure.what() << '\n';
     return kCannotStart;

@@ -85,57 +85,31 @@ void print_parsable(const MonitorTable& table, std::ostream& out) {
   }
 }
 
-void put_event(const std::vector<MonitorColumn>& columns, size_t index, tools::JsonWriter* json) {
+tools::Json event_json(const std::vector<MonitorColumn>& columns, size_t index) {
   const tools::MemoryEvent& event = tools::memory_events().first[index];
-  json->begin_object();
-  json->field("name", event.name);
-  json->field("help", event.help);
-  json->field("memory", memory_kind_name(event.kind));
-  json->field("raw", event.way == tools::Way::raw);
-  json->field("pages_replaced", event.pages == tools::Pages::replaced);
-  json->key("seen");
-  json->begin_object();
+  tools::Json seen = tools::Json::object();
   for (const MonitorColumn& column : columns) {
-    if (column.why_not.empty()) json->field(column.name, outcome_name(column.outcomes[index]));
+    if (column.why_not.empty()) seen[column.name] = outcome_name(column.outcomes[index]);
   }
-  json->end_object();
-  json->end_object();
-}
-
-void put_kept(const MonitorTable& table, tools::JsonWriter* json) {
-  json->field("at_work", table.at_work);
-  json->key("memory");
-  json->begin_array();
-  for (const KeptKind& kind : table.kept) {
-    json->begin_object();
-    json->field("kind", kind.name);
-    json->field("kept", kind.why_not.empty());
-    json->field("why_not", kind.why_not);
-    json->end_object();
-  }
-  json->end_array();
+  return {{"name", event.name},
+          {"help", event.help},
+          {"memory", memory_kind_name(event.kind)},
+          {"raw", event.way == tools::Way::raw},
+          {"pages_replaced", event.pages == tools::Pages::replaced},
+          {"seen", seen}};
 }
 
 void print_json(const MonitorTable& table, std::ostream& out) {
-  const std::vector<MonitorColumn>& columns = table.columns;
-  tools::JsonWriter json(out);
-  json.begin_object();
-  json.key("monitors");
-  json.begin_array();
-  for (const MonitorColumn& column : columns) {
-    json.begin_object();
-    json.field("name", column.name);
-    json.field("usable", column.why_not.empty());
-    json.field("reason", column.why_not);
-    json.end_object();
+  using tools::Json;
+  Json monitors = Json::array(), memory = Json::array(), events = Json::array();
+  for (const MonitorColumn& column : table.columns) {
+    monitors.push_back({{"name", column.name}, {"usable", column.why_not.empty()}, {"reason", column.why_not}});
   }
-  json.end_array();
-  put_kept(table, &json);
-  json.key("events");
-  json.begin_array();
-  for (size_t i = 0; i < tools::memory_events().count; ++i) put_event(columns, i, &json);
-  json.end_array();
-  json.end_object();
+  for (const KeptKind& kind : table.kept) {
+    memory.push_back({{"kind", kind.name}, {"kept", kind.why_not.empty()}, {"why_not", kind.why_not}});
+  }
+  for (size_t i = 0; i < tools::memory_events().count; ++i) events.push_back(event_json(table.columns, i));
+  tools::print({{"monitors", monitors}, {"at_work", table.at_work}, {"memory", memory}, {"events", events}}, out);
 }
 
 }  // namespace

@@ -5,35 +5,16 @@
 #include <array>
 #include <iomanip>
 
+#include "contrib/tools/common/text_width.h"
 #include "contrib/tools/info/print.h"
 
 namespace pinrail::info {
 namespace {
 
-constexpr size_t kLineWidth = 100;
 constexpr int kNameWidth = 16;
 
 void put_pair(std::ostream& out, const char* name, const std::string& value) {
   out << "  " << std::left << std::setw(kNameWidth) << name << "  " << value << '\n';
-}
-
-// Words, in lines of at most kLineWidth, each begun with the indent.
-void put_wrapped(std::ostream& out, const std::string& indent, std::string_view text) {
-  std::string line = indent;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    const bool first = line.size() == indent.size();
-    if (!first && line.size() + 1 + word.size() > kLineWidth) {
-      out << line << '\n';
-      line = indent;
-    } else if (!first) {
-      line += ' ';
-    }
-    line += word;
-  }
-  if (line.size() > indent.size()) out << line << '\n';
 }
 
 const pinrail_param_info_t* find(const Snapshot& snapshot, const std::string& name) {
@@ -95,7 +76,7 @@ void put_component(const pinrail_component_info_t& component, std::ostream& out)
   std::string about = component.version;
   if (component.version[0] != '\0') about += "  priority " + std::to_string(component.priority) + "  ";
   put_pair(out, component.name, about + state_text(component));
-  if (component.help[0] != '\0') put_wrapped(out, "                    ", component.help);
+  if (component.help[0] != '\0') out << tools::wrapped(component.help, "                    ");
   if (!open) out << "                    " << component.path << '\n';
 }
 
@@ -135,7 +116,7 @@ void put_param(const pinrail_param_info_t& param, std::ostream& out) {
       << (declaration.fallback[0] != '\0' ? declaration.fallback : "\"\"") << '\n';
   put_values(declaration, out);
   put_synonyms(declaration, out);
-  put_wrapped(out, "    ", declaration.help);
+  out << tools::wrapped(declaration.help, "    ");
 }
 
 void put_params(const Options& options, const Snapshot& snapshot, std::ostream& out) {

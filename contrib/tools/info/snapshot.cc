@@ -12,8 +12,10 @@ constexpr const char* kBaseComponent = "base";
 
 bool answers(const std::string& asked, const std::string& name) { return asked == kAll || asked == name; }
 
+using ParamFilter = std::pair<std::string, std::string>;  // of a framework and a component
+
 bool answers(const ParamFilter& filter, const std::string& framework, const std::string& component) {
-  return answers(filter.framework, framework) && answers(filter.component, component);
+  return answers(filter.first, framework) && answers(filter.second, component);
 }
 
 template <typename Items>
@@ -147,15 +149,14 @@ bool check_filters(const Options& options, const Snapshot& snapshot, std::string
   const Names names = names_of(snapshot);
   for (const ParamFilter& filter : options.params) {
     if (any_wanted(filter, names)) continue;
-    const bool framework_exists = any_wanted({filter.framework, kAll}, names);
+    const bool framework_exists = any_wanted({filter.first, kAll}, names);
     std::vector<std::string> known;
     for (const auto& [framework, component] : names) {
-      if (framework_exists && answers(filter.framework, framework)) add_once(&known, component);
+      if (framework_exists && answers(filter.first, framework)) add_once(&known, component);
       if (!framework_exists) add_once(&known, framework);
     }
-    *why_out = framework_exists
-                   ? "--param " + filter.framework + " " + filter.component + ": no such component; try all"
-                   : "--param " + filter.framework + ": no such framework; try all";
+    *why_out = framework_exists ? "--param " + filter.first + " " + filter.second + ": no such component; try all"
+                                : "--param " + filter.first + ": no such framework; try all";
     for (const std::string& name : known) *why_out += ", " + name;
     return false;
   }

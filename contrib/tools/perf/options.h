@@ -4,34 +4,25 @@
 #define PINRAIL_TOOLS_PERF_OPTIONS_H
 
 #include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
 
-#include "contrib/tools/common/mca_options.h"
-#include "contrib/tools/perf/result.h"
+#include "contrib/tools/common/command_line.h"
 
 namespace pinrail::perf {
 
-enum class Action { table, replay, help, version };
-
 struct Options {
-  Action action = Action::table;
-  tools::McaOptions mca;
+  tools::Pairs mca;
   std::string pool, registrar;  // empty: the best one
   std::vector<size_t> sizes = {4u << 10, 16u << 10, 64u << 10, 256u << 10, 1u << 20, 2u << 20, 4u << 20, 16u << 20};
   size_t regions = 1;  // buffers of one thread
   unsigned threads = 1;
   uint64_t iterations = 0;  // operations of one thread; 0: as many as fit into the time of a row
-  std::string trace;
+  std::string trace;        // empty: the table
   bool json = false;
 };
 
-// A message names the option and the value.
-Result parse_options(int argc, char* const* argv, Options* options_out);
-
-// The text of --help.
-extern const char kHelp[];
+// As CommandLine::read() does.
+std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
+                                std::ostream& err);
 
 }  // namespace pinrail::perf
 

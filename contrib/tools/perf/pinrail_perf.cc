@@ -2,6 +2,7 @@
 // pinrail_perf.cc - measures and checks a registration cache on this machine.
 #include <cstdio>
 #include <exception>
+#include <iostream>
 
 #include "contrib/tools/perf/report.h"
 
@@ -9,7 +10,7 @@ namespace pinrail::perf {
 
 namespace {
 
-enum Exit { kGood = 0, kBad = 1, kUsage = 2 };
+enum Exit { kGood = 0, kBad = 1 };
 
 int complain(const std::string& what) {
   fprintf(stderr, "pinrail_perf: %s\n", what.c_str());
@@ -21,7 +22,6 @@ int finish(Session* session, Errors* errors) {
   const bool keeps_nothing = !Session::why_not_kept().empty();
   const Result closed = session->close();
   if (!closed.ok()) errors->add(closed.why());
-  if (fflush(stdout) != 0) return complain("cannot write the output");
   return errors->count() == 0 && !keeps_nothing ? kGood : kBad;
 }
 
@@ -59,18 +59,8 @@ int replay(const Options& options) {
 
 int run(int argc, char** argv) {
   Options options;
-  const Result parsed = parse_options(argc, argv, &options);
-  if (!parsed.ok()) {
-    complain(parsed.why() + "\nTry 'pinrail_perf --help'.");
-    return kUsage;
-  }
-  switch (options.action) {
-    case Action::help: return fputs(kHelp, stdout) < 0 ? kBad : kGood;
-    case Action::version: return printf("pinrail_perf %s\n", pinrail_version()) < 0 ? kBad : kGood;
-    case Action::table: return table(options);
-    case Action::replay: return replay(options);
-  }
-  return kBad;
+  if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
+  return options.trace.empty() ? table(options) : replay(options);
 }
 
 }  // namespace
@@ -79,7 +69,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return pinrail::perf::run(argc, argv);
+    return pinrail::tools::close_output("pinrail_perf", pinrail::perf::run(argc, argv));
   } catch (const std::exception& failure) {  // memory ran out
     fprintf(stderr, "pinrail_perf: %s\n", failure.what());
     return 1;

@@ -32,7 +32,7 @@ void print_head(const Options& options, const Session& session) {
          session.pool_name(), session.registrar_name(),
          monitors.find(',') == std::string::npos ? "monitor" : "monitors", monitors.empty() ? "none" : monitors.c_str(),
          stats.leave_pinned, size_text(stats.size_limit).c_str());
-  if (options.action == Action::replay) return;
+  if (!options.trace.empty()) return;
   printf(
       "One register + deregister of a buffer, in nanoseconds, without the cache and with it\n"
       "(medians; %u thread%s, %zu buffer%s each):\n\n",

@@ -11,96 +11,80 @@ namespace pinrail::perf {
 
 namespace {
 
-using tools::JsonWriter;
+using tools::Json;
 
-void figure(JsonWriter* json, const char* key, double value) {
-  json->key(key);
-  if (value > 0)
-    json->value(value);
-  else
-    json->null();
-}
+Json figure(double value) { return value > 0 ? Json(value) : Json(); }
 
-void pool(JsonWriter* json, const Session& session) {
+void put_pool(const Session& session, Json* json) {
   const pinrail_mpool_stats_t stats = session.stats();
-  json->field("pool", session.pool_name());
-  json->field("registrar", session.registrar_name());
-  json->field("monitors", pinrail_monitors_at_work());
-  json->field("leave_pinned", stats.leave_pinned);
-  json->field("why_not_kept", Session::why_not_kept());
-  json->key("size_limit");
-  if (stats.size_limit == UINT64_MAX)
-    json->null();
-  else
-    json->value(stats.size_limit);
+  (*json)["pool"] = session.pool_name();
+  (*json)["registrar"] = session.registrar_name();
+  (*json)["monitors"] = pinrail_monitors_at_work();
+  (*json)["leave_pinned"] = stats.leave_pinned;
+  (*json)["why_not_kept"] = Session::why_not_kept();
+  (*json)["size_limit"] = stats.size_limit == UINT64_MAX ? Json() : Json(stats.size_limit);
 }
 
-void bytes(JsonWriter* json, const ByteCheck& check) {
-  json->field("bytes_checked", check.said());
-  json->field("compared_bytes", check.compared_bytes());
-  json->field("unchecked_bytes", check.unchecked_bytes());
+void put_bytes(const ByteCheck& check, Json* json) {
+  (*json)["bytes_checked"] = check.said();
+  (*json)["compared_bytes"] = check.compared_bytes();
+  (*json)["unchecked_bytes"] = check.unchecked_bytes();
 }
 
-void table_row(JsonWriter* json, const Options& options, const Row& row) {
-  json->begin_object();
-  json->field("size", row.size);
-  json->field("pages", row.pages == Pages::huge ? "huge" : "small");
-  figure(json, "uncached_ns", row.uncached_ns);
-  figure(json, "cached_ns", row.cached_ns);
-  figure(json, "speedup", row.speedup());
-  json->field("hits", row.hits);
-  json->field("misses", row.misses);
-  json->field("evictions", row.evictions);
-  json->field("errors", row.errors);
-  if (!row.reason.empty()) json->field("reason", row.reason);
-  json->field("threads", options.threads);
-  figure(json, "uncached_per_second", row.uncached_per_second);
-  figure(json, "cached_per_second", row.cached_per_second);
-  json->field("registered_bytes", row.registered_bytes);
-  json->field("pinned_bytes", row.pinned_bytes);
-  json->field("registered_growth", row.growth.registered);
-  json->field("pinned_growth", row.growth.pinned);
-  json->field("vmpin_growth", row.growth.vm_pin);
-  json->field("vmlck_growth", row.growth.vm_lck);
-  json->end_object();
+Json row_json(const Options& options, const Row& row) {
+  Json json = {{"size", row.size},
+               {"pages", row.pages == Pages::huge ? "huge" : "small"},
+               {"uncached_ns", figure(row.uncached_ns)},
+               {"cached_ns", figure(row.cached_ns)},
+               {"speedup", figure(row.speedup())},
+               {"hits", row.hits},
+               {"misses", row.misses},
+               {"evictions", row.evictions},
+               {"errors", row.errors}};
+  if (!row.reason.empty()) json["reason"] = row.reason;
+  json["threads"] = options.threads;
+  json["uncached_per_second"] = figure(row.uncached_per_second);
+  json["cached_per_second"] = figure(row.cached_per_second);
+  json["registered_bytes"] = row.registered_bytes;
+  json["pinned_bytes"] = row.pinned_bytes;
+  json["registered_growth"] = row.growth.registered;
+  json["pinned_growth"] = row.growth.pinned;
+  json["vmpin_growth"] = row.growth.vm_pin;
+  json["vmlck_growth"] = row.growth.vm_lck;
+  return json;
 }
 
 }  // namespace
 
 void print_table_json(const Options& options, const Session& session, const Table& table, const std::vector<Row>& rows,
                       const Errors& errors) {
-  JsonWriter json(std::cout);
-  json.begin_object();
-  pool(&json, session);
-  json.field("regions", options.regions);
-  json.field("threads", options.threads);
-  json.field("errors", errors.count());
-  bytes(&json, table.bytes());
-  json.key("rows");
-  json.begin_array();
-  for (const Row& row : rows) table_row(&json, options, row);
-  json.end_array();
-  json.end_object();
+  Json json;
+  put_pool(session, &json);
+  json["regions"] = options.regions;
+  json["threads"] = options.threads;
+  json["errors"] = errors.count();
+  put_bytes(table.bytes(), &json);
+  json["rows"] = Json::array();
+  for (const Row& row : rows) json["rows"].push_back(row_json(options, row));
+  tools::print(json, std::cout);
 }
 
 void print_replay_json(const Options& options, const Session& session, const Replay& replay, const Errors& errors) {
   const Replayed& figures = replay.figures();
-  JsonWriter json(std::cout);
-  json.begin_object();
-  json.field("trace", options.trace);
-  pool(&json, session);
-  json.field("calls", figures.calls);
-  json.field("hits", figures.stats.hits);
-  json.field("misses", figures.stats.misses);
-  json.field("evictions", figures.stats.evictions);
-  json.field("invalidations", figures.stats.invalidations);
-  json.field("events", figures.reports);
-  json.field("refused", figures.refused);
-  json.field("peak_bytes", figures.stats.peak_registered_bytes);
-  json.field("errors", errors.count());
-  bytes(&json, replay.bytes());
-  json.field("seconds", static_cast<double>(figures.nanoseconds) / 1e9);
-  json.end_object();
+  Json json = {{"trace", options.trace}};
+  put_pool(session, &json);
+  json["calls"] = figures.calls;
+  json["hits"] = figures.stats.hits;
+  json["misses"] = figures.stats.misses;
+  json["evictions"] = figures.stats.evictions;
+  json["invalidations"] = figures.stats.invalidations;
+  json["events"] = figures.reports;
+  json["refused"] = figures.refused;
+  json["peak_bytes"] = figures.stats.peak_registered_bytes;
+  json["errors"] = errors.count();
+  put_bytes(replay.bytes(), &json);
+  json["seconds"] = static_cast<double>(figures.nanoseconds) / 1e9;
+  tools::print(json, std::cout);
 }
 
 }  // namespace pinrail::perf

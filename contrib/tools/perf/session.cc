@@ -35,8 +35,9 @@ Session::~Session() {
 
 Result Session::open(const Options& options) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  init.settings = options.mca.settings().data();
-  init.setting_count = options.mca.settings().size();
+  const std::vector<pinrail_setting_t> settings = tools::settings_of(options.mca);
+  init.settings = settings.data();
+  init.setting_count = settings.size();
   const pinrail_status_t status = pinrail_init(&init);
   if (status != PINRAIL_SUCCESS) return Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
   initialised_ = true;
@@ -49,7 +50,7 @@ Result Session::open_pools(const Options& options) {
                                        nullptr};
   pinrail_status_t status = pinrail_mpool_create(mpool, &choice, nullptr, nullptr, &cached_);
   if (status != PINRAIL_SUCCESS) return refused(mpool, choice.name, status);
-  if (options.action == Action::replay) return Result::good();
+  if (!options.trace.empty()) return Result::good();
   choice.name = registrar_name();
   const pinrail_mpool_options_t nothing = keep_nothing();
   status = pinrail_mpool_create(pool_name(), &choice, "pinrail_perf_uncached", &nothing, &uncached_);

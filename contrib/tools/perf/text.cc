@@ -59,26 +59,15 @@ std::string size_text(uint64_t bytes) {
   return text(whole ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
 }
 
-Result parse_number(std::string_view typed, uint64_t minimum, uint64_t maximum, uint64_t* number_out) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(typed.data(), typed.data() + typed.size(), number);
-  if (typed.empty() || error == std::errc::invalid_argument || end != typed.data() + typed.size())
-    return Result::bad("is not a whole number");
-  if (error != std::errc() || number < minimum || number > maximum)
-    return Result::bad(text("is not between %llu and %llu", static_cast<unsigned long long>(minimum),
-                            static_cast<unsigned long long>(maximum)));
-  *number_out = number;
-  return Result::good();
-}
-
 Result parse_size(std::string_view typed, size_t* size_out) {
-  std::string_view digits = typed;
   const unsigned shift = typed.empty() ? 0 : shift_of(typed.back());
-  if (shift != 0) digits.remove_suffix(1);
+  const char* const last = typed.data() + typed.size() - (shift != 0 ? 1 : 0);
   uint64_t number = 0;
-  if (!parse_number(digits, 1, UINT64_MAX, &number).ok())
-    return Result::bad("'" + std::string(typed) + "' is not a size such as 4096, 64K, 4M or 1G");
-  if (number > kLargestSize >> shift) return Result::bad("'" + std::string(typed) + "' is too large");
+  const auto [end, error] = std::from_chars(typed.data(), last, number);
+  const bool is_number = error != std::errc::invalid_argument && end == last && (error != std::errc() || number != 0);
+  if (!is_number) return Result::bad("'" + std::string(typed) + "' is not a size such as 4096, 64K, 4M or 1G");
+  if (error != std::errc() || number > kLargestSize >> shift)
+    return Result::bad("'" + std::string(typed) + "' is too large");
   *size_out = static_cast<size_t>(number) << shift;
   return Result::good();
 }

@@ -28,9 +28,6 @@ Result parse_size(std::string_view typed, size_t* size_out);
 // "4K,1M"; no empty items.
 Result parse_size_list(std::string_view typed, std::vector<size_t>* sizes_out);
 
-// A decimal number within [minimum, maximum].
-Result parse_number(std::string_view typed, uint64_t minimum, uint64_t maximum, uint64_t* number_out);
-
 }  // namespace pinrail::perf
 
 #endif

@@ -49,18 +49,6 @@ TEST(PerfText, zero_and_what_no_address_space_holds_are_refused) {
   EXPECT_NE(refusal("65537G").find("too large"), std::string::npos);
 }
 
-TEST(PerfText, a_number_lies_within_its_limits_or_the_message_says_them) {
-  uint64_t number = 7;
-  EXPECT_TRUE(parse_number("12", 1, 16, &number).ok());
-  EXPECT_EQ(number, 12u);
-  for (const char* typed : {"0", "17", "18446744073709551616"}) {
-    const Result parsed = parse_number(typed, 1, 16, &number);
-    EXPECT_NE(parsed.why().find("between 1 and 16"), std::string::npos) << typed;
-  }
-  for (const char* typed : {"", "-1", "+1", "1x", " 1", "0x1"}) EXPECT_FALSE(parse_number(typed, 0, 16, &number).ok());
-  EXPECT_EQ(number, 12u);
-}
-
 TEST(PerfText, sizes_read_as_people_write_them) {
   EXPECT_EQ(size_text(0), "0 B");
   EXPECT_EQ(size_text(4096), "4 KiB");
