@@ -3,8 +3,8 @@
 # A C library with one function that nobody can patch: what that function does to memory is one event that is not seen,
 # so the memory to which it can happen is not kept, all other memory is, it is said which, and the oracle finds no
 # difference. Runs in the build tree. Exit status 77: not here.
-set -u
-grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; } -o pipefail
+set -u -o pipefail
+grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
 srcdir=${srcdir:-$(dirname "$0")/..}
 libc=/lib/x86_64-linux-gnu/libc.so.6
 skip() {
