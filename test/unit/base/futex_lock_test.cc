@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/core/lock.h"
+
 namespace pinrail {
 namespace {
 
@@ -97,6 +99,51 @@ TEST(FutexLock, a_signal_does_not_let_a_sleeper_in_and_errno_stays) {
   EXPECT_TRUE(is_in);
   EXPECT_EQ(seen, EXDEV);
   sigaction(SIGUSR1, &before, nullptr);
+}
+
+// Each waits for what the other one changes. A notification that comes between the waiter's unlock and its sleep must
+// not be lost, or both sleep for ever.
+TEST(Condition, no_notification_is_lost) {
+  constexpr int kRounds = 30000;
+  FutexLock lock;
+  Condition changed;
+  int turn = 0;
+  const auto take_turns = [&](int own) {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::lock_guard<FutexLock> guard(lock);
+      while (turn % 2 != own) changed.wait(lock);
+      ++turn;
+      changed.notify_all();
+    }
+  };
+  std::thread other(take_turns, 1);
+  take_turns(0);
+  other.join();
+  EXPECT_EQ(turn, 2 * kRounds);
+}
+
+// One that asks is awake while the other one is on its way to sleep.
+TEST(Condition, a_notification_by_who_does_not_sleep_is_not_lost) {
+  constexpr int kRounds = 30000;
+  FutexLock lock;
+  Condition changed;
+  std::atomic<int> asked{0};
+  int answered = 0;
+  std::thread waiter([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      const std::lock_guard<FutexLock> guard(lock);
+      asked = round;
+      while (answered != round) changed.wait(lock);
+    }
+  });
+  for (int round = 1; round <= kRounds; ++round) {
+    while (asked != round) std::this_thread::yield();
+    const std::lock_guard<FutexLock> guard(lock);
+    answered = round;
+    changed.notify_all();
+  }
+  waiter.join();
+  EXPECT_EQ(answered, kRounds);
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <pinrail/component.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
 
+#include "base/core/deferred_hook.h"
 #include "base/core/lock.h"
 #include "base/core/thread.h"
 #include "base/report/report.h"
@@ -18,6 +20,32 @@
 
 namespace pinrail {
 namespace {
+
+// deferred_hook/H2: none is lost, also where there are more than their room.
+TEST(Deferred, more_events_than_there_is_room_for_are_united) {
+  struct Heard {
+    uintptr_t base = UINTPTR_MAX, end = 0;
+    static void hook(void* heard, uintptr_t base, size_t length) {
+      auto* const self = static_cast<Heard*>(heard);
+      self->base = std::min(self->base, base);
+      self->end = std::max(self->end, base + length);
+    }
+  };
+  Heard heard, other;
+  HookMutex mutex(LockRank::index, deferred::kLocks);
+  EXPECT_EQ(deferred::defer_hook(Heard::hook, &heard, 4096, 4096), deferred::Deferral::none) << "no lock is held";
+  {
+    const Guard guard(mutex);
+    for (uintptr_t page = 1; page <= 2 * deferred::kEvents; ++page) {
+      EXPECT_EQ(deferred::defer_hook(Heard::hook, &heard, page * 4096, 4096), deferred::Deferral::done) << page;
+    }
+    EXPECT_EQ(heard.end, 0u) << "not while the lock is held";
+    EXPECT_EQ(deferred::defer_hook(Heard::hook, &other, 4096, 4096), deferred::Deferral::no_room);
+  }
+  EXPECT_EQ(heard.base, 4096u);
+  EXPECT_EQ(heard.end, (2 * deferred::kEvents + 1) * 4096);
+  EXPECT_EQ(other.end, 0u);
+}
 
 #ifdef PINRAIL_DEBUG
 

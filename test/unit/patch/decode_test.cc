@@ -172,6 +172,15 @@ TEST_P(Decode, an_int_may_be_widened_and_what_is_no_argument_may_be_lost) {
   EXPECT_FALSE(decode_bytes(code, &entry, kAddress, {6, 2, -1}).ok());
 }
 
+TEST_P(Decode, a_register_that_holds_no_argument_may_be_computed) {
+  Entry entry;
+  // add $1, %rax; mov $0, %eax
+  ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xc0, 0x01, 0xb8, 0, 0, 0, 0}, &entry).ok());
+  EXPECT_TRUE(undo_of(entry).empty());
+  // add $1, %rdi: the argument is lost
+  EXPECT_FALSE(decode_bytes({0x48, 0x83, 0xc7, 0x01, 0xb8, 0, 0, 0, 0}, &entry).ok());
+}
+
 TEST_P(Decode, a_call_may_be_displaced) {
   Entry entry;
   ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 1}, &entry).ok());
