@@ -23,6 +23,7 @@ class [[nodiscard]] Status {
 constexpr Status success() { return PINRAIL_SUCCESS; }
 
 const char* status_name(pinrail_status_t status);
+const char* status_text(pinrail_status_t status);
 
 }  // namespace pinrail
 

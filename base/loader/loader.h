@@ -80,6 +80,10 @@ class Loader {
   // mca_base_component_path. Once. BAD_PARAM: a parameter's value is wrong.
   Status discover(const std::vector<Framework>& frameworks);
 
+  // Says which names of "^" lists no component has, of those found and of `shipped` ("framework_component"): a slip of
+  // the finger leaves in what was meant to be out.
+  void check_exclusions(const std::vector<std::string>& shipped);
+
   // Opens the selected components of one framework, highest priority first. An error if one that was asked for by
   // name cannot be had: NOT_FOUND, or what its checks or its open() said; the others are open nevertheless.
   Status open(std::string_view framework);

@@ -75,6 +75,7 @@ struct Loader::Impl {
   void fill_host(Component* component);
   Status open_one(Component* component);
   Status require_named(const Chosen& framework);
+  std::vector<std::string_view> names_of(std::string_view framework) const;
   Status report_missing(const Chosen& framework, const std::string& name);
   Status report_unusable(const Component& component);
   void close_one(Component* component);

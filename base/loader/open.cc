@@ -48,11 +48,7 @@ Status Loader::Impl::open_one(Component* component) {
 
 Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& name) {
   const std::string framework = chosen.framework.name;
-  std::vector<std::string_view> names;
-  for (const auto& component : components) {
-    if (component->listed.framework == framework) names.emplace_back(component->listed.name);
-  }
-  const std::string_view near = param::suggest(name, names);
+  const std::string_view near = param::suggest(name, names_of(framework));
   const std::string advice = near.empty() ? "see what there is with pinrail_info, or set mca_base_component_path"
                                           : "did you mean " + std::string(near) + "?";
   report::help("no such component", {{"source", params.origin(framework).c_str()},
@@ -72,6 +68,36 @@ Status Loader::Impl::report_unusable(const Component& component) {
                                       {"why", why.c_str()},
                                       {"status", status_name(listed.status.code())}});
   return listed.status;
+}
+
+std::vector<std::string_view> Loader::Impl::names_of(std::string_view framework) const {
+  std::vector<std::string_view> names;
+  for (const auto& component : components) {
+    if (component->listed.framework == framework) names.emplace_back(component->listed.name);
+  }
+  return names;
+}
+
+// A slip in a list of what is left out leaves in what was meant.
+void Loader::check_exclusions(const std::vector<std::string>& shipped) {
+  const auto has = [](const auto& list, std::string_view name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+  };
+  for (const Chosen& chosen : impl_->frameworks) {
+    if (!chosen.selection.exclude) continue;
+    const std::string framework = chosen.framework.name;
+    const std::vector<std::string_view> names = impl_->names_of(framework);
+    for (const std::string& name : chosen.selection.names) {
+      if (has(names, name) || has(shipped, framework + "_" + name)) continue;
+      const std::string_view near = param::suggest(name, names);
+      const std::string advice =
+          near.empty() ? "see what there is with pinrail_info" : "did you mean " + std::string(near) + "?";
+      report::help("nothing left out", {{"source", impl_->params.origin(framework).c_str()},
+                                        {"framework", framework.c_str()},
+                                        {"name", name.c_str()},
+                                        {"advice", advice.c_str()}});
+    }
+  }
 }
 
 // Whoever asks for a component by name gets it, or an error.

@@ -38,6 +38,21 @@ void note_old_names(const Parameter& parameter, const Settings& settings) {
   }
 }
 
+// A malformed value that a stronger source hides today decides tomorrow.
+void note_hidden_values(const Parameter& parameter, const Given* decides, const Settings& settings) {
+  std::string why;
+  for (const Given* given : settings.all_of(parameter.name)) {
+    pinrail_param_value_t value{};
+    if (given == decides || parse(parameter.declaration, given->value, &value, &why).ok()) continue;
+    report::help("hidden malformed value", {{"value", given->value.c_str()},
+                                            {"name", parameter.name.c_str()},
+                                            {"source", given->origin().c_str()},
+                                            {"why", why.c_str()},
+                                            {"stronger", decides->origin().c_str()},
+                                            {"accepted", accepted(parameter.declaration).c_str()}});
+  }
+}
+
 bool is_number(const Parameter& parameter) {
   const pinrail_param_type_t type = parameter.declaration.type;
   return type == PINRAIL_TYPE_BOOL || type == PINRAIL_TYPE_INT || type == PINRAIL_TYPE_ENUM;
@@ -89,6 +104,7 @@ void Registry::Impl::settle(Parameter* parameter) {
     if (read_value(parameter->declaration, text, &strings, &taken, &why).ok()) {
       taken.source = followed->value.source;
       taken.file = followed->value.file;
+      taken.from = followed->value.from;
       taken.line = followed->value.line;
       parameter->value = taken;
     }
@@ -113,6 +129,7 @@ Status Registry::Impl::take_value(Parameter* parameter) {
   }
   const Given* given = settings.decide(parameter->name, parameter->synonyms);
   parameter->firmness = firmness_of(given);
+  note_hidden_values(*parameter, given, settings);
   if (given == nullptr) return success();
   if (declaration.scope == PINRAIL_SCOPE_CONSTANT) {
     report::help("constant parameter", {{"source", given->origin().c_str()}, {"name", parameter->name.c_str()}});
@@ -124,6 +141,7 @@ Status Registry::Impl::take_value(Parameter* parameter) {
   }
   parameter->own.source = given->source();
   parameter->own.file = strings.keep(given->file);
+  parameter->own.from = strings.keep(given->from);
   parameter->own.line = given->line;
   note_old_names(*parameter, settings);
   return success();

@@ -36,7 +36,8 @@ struct Setting {
 // Where to look. The C face fills this from the process; tests fill it as they like.
 struct Sources {
   std::vector<Setting> defaults;                  // replace built-in defaults
-  std::vector<Setting> settings;                  // command line, API
+  std::vector<Setting> settings;                  // of pinrail_init()
+  std::string settings_from = "the program";      // what messages call them
   std::string site_file;                          // $sysconfdir/pinrail-mca-params.conf
   std::string user_file;                          // ~/.pinrail/mca-params.conf
   std::string override_file;                      // $sysconfdir/pinrail-mca-params-override.conf

@@ -35,6 +35,7 @@ struct Value {
   const char* text = "";
   pinrail_param_source_t source = PINRAIL_SOURCE_DEFAULT;
   const char* file = "";
+  const char* from = "";  // who gave a setting of pinrail_init()
   int line = 0;
 };
 

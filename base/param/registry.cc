@@ -41,7 +41,7 @@ std::string origin_of(const Value& value) {
     case PINRAIL_SOURCE_DEFAULT: return "the default";
     case PINRAIL_SOURCE_FILE: return where;
     case PINRAIL_SOURCE_ENVIRONMENT: return "the environment";
-    case PINRAIL_SOURCE_COMMAND_LINE: return "the command line";
+    case PINRAIL_SOURCE_COMMAND_LINE: return value.from;
     case PINRAIL_SOURCE_API: return "a call of the program";
     case PINRAIL_SOURCE_OVERRIDE: return "the override file " + where;
   }

@@ -17,11 +17,15 @@ Refusal not_found(std::string_view name, const std::vector<std::string_view>& na
   const std::string_view near = suggest(name, names);
   const std::string advice =
       near.empty() ? "see what there is with pinrail_info --all --level 9" : "did you mean " + std::string(near) + "?";
-  return {PINRAIL_ERR_NOT_FOUND, "there is no parameter of that name", "nothing", advice};
+  return {PINRAIL_ERR_NOT_FOUND, "there is no parameter of that name", "", advice};
+}
+
+std::string value_now(const Parameter& parameter) {
+  return *parameter.value.text == '\0' ? "; its value is empty" : std::string("; its value is ") + parameter.value.text;
 }
 
 Refusal check_settable(const Parameter& parameter) {
-  const std::string now = parameter.value.text;
+  const std::string now = value_now(parameter);
   if (parameter.declaration.scope == PINRAIL_SCOPE_CONSTANT) {
     return {PINRAIL_ERR_PERM, "it is a constant", now, "nothing: it shows something and cannot be chosen"};
   }
@@ -53,7 +57,7 @@ Status Registry::set(std::string_view name, std::string_view value) {
     Value set_value;
     std::string why;
     if (refusal.status.ok() && !read_value(parameter->declaration, value, &impl_->strings, &set_value, &why).ok()) {
-      refusal = {PINRAIL_ERR_BAD_PARAM, "that " + why, parameter->value.text,
+      refusal = {PINRAIL_ERR_BAD_PARAM, "that " + why, value_now(*parameter),
                  "give " + accepted(parameter->declaration)};
     }
     if (refusal.status.ok()) {

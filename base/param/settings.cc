@@ -69,11 +69,11 @@ pinrail_param_source_t Given::source() const {
 std::string Given::origin() const {
   if (!file.empty()) return file + " line " + std::to_string(line);
   if (in_environment()) return "the environment";
-  return strength == kCallersDefault ? "the caller's defaults" : "the command line";
+  return strength == kCallersDefault ? "the caller's defaults" : from;
 }
 
 void Settings::add_pairs(const std::vector<Setting>& pairs, int strength) {
-  for (const Setting& pair : pairs) all_.push_back({pair.name, pair.value, "", 0, strength});
+  for (const Setting& pair : pairs) all_.push_back({pair.name, pair.value, "", 0, strength, settings_from_});
 }
 
 void Settings::add_environment(const Sources& sources) {
@@ -83,7 +83,7 @@ void Settings::add_environment(const Sources& sources) {
       const size_t equals = variable.find('=');
       if (equals == std::string::npos || equals <= prefix.size() || !starts_with(variable, prefix)) continue;
       const std::string name = variable.substr(prefix.size(), equals - prefix.size());
-      all_.push_back({name, variable.substr(equals + 1), "", 0, strength});
+      all_.push_back({name, variable.substr(equals + 1), "", 0, strength, {}});
     }
     ++strength;
   }
@@ -105,7 +105,7 @@ Status Settings::add_file(const std::string& path, int strength) {
   }
   if (strength == kListedFile) drop_file_lists(path, &lines);
   for (FileLine& line : lines) {
-    all_.push_back({std::move(line.name), std::move(line.value), path, line.line, strength});
+    all_.push_back({std::move(line.name), std::move(line.value), path, line.line, strength, {}});
   }
   return success();
 }
@@ -138,6 +138,7 @@ Status Settings::read(const Sources& sources) {
     const Status status = add_file(path, strength);
     if (!status.ok()) result = status;
   };
+  settings_from_ = sources.settings_from;
   add_pairs(sources.defaults, kCallersDefault);
   read_one(sources.site_file, kSiteFile);
   read_one(sources.user_file, kUserFile);
@@ -173,6 +174,14 @@ const Given* Settings::decide(const std::string& name, const std::vector<std::st
 const Given* Settings::strongest(const std::string& name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &all_[found->second.back()];
+}
+
+std::vector<const Given*> Settings::all_of(const std::string& name) const {
+  std::vector<const Given*> all;
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return all;
+  for (const size_t position : found->second) all.push_back(&all_[position]);
+  return all;
 }
 
 std::vector<const Given*> Settings::unused() const {

@@ -40,6 +40,7 @@ struct Given {
   std::string file;  // or ""
   int line = 0;      // or 0
   int strength = kCallersDefault;
+  std::string from = {};  // of settings of pinrail_init(): who gave them
 
   pinrail_param_source_t source() const;
   // "the environment", "/etc/x.conf line 3", ...
@@ -58,6 +59,9 @@ class Settings {
   // The strongest setting of exactly this name, or NULL.
   const Given* strongest(const std::string& name) const;
 
+  // All settings of exactly this name, the weakest first.
+  std::vector<const Given*> all_of(const std::string& name) const;
+
   // The strongest setting of each name that nobody asked for, in the order of the names.
   std::vector<const Given*> unused() const;
 
@@ -71,6 +75,7 @@ class Settings {
   std::vector<Given> all_;
   std::unordered_map<std::string, std::vector<size_t>> by_name_;  // positions in all_, rising
   std::set<std::string> used_;
+  std::string settings_from_;
 };
 
 }  // namespace pinrail::param

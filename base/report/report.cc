@@ -25,6 +25,17 @@ constexpr size_t kRememberedTexts = 1024;
 Mutex mutex{LockRank::report};
 Forever<std::set<std::string>> said GUARDED_BY(mutex);
 
+struct Listener {
+  pinrail_message_t function;
+  void* arg;
+};
+Listener listener GUARDED_BY(mutex) = {nullptr, nullptr};
+
+Listener current_listener() {
+  Guard guard(mutex);
+  return listener;
+}
+
 bool first_time(const std::string& text) {
   Guard guard(mutex);
   if (said->size() >= kRememberedTexts) said->clear();
@@ -44,19 +55,33 @@ void put(std::string_view text) {
 
 bool is_control(char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; }
 
+std::string without_controls(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c != '\n' && is_control(c)) c = '?';
+  }
+  return out;
+}
+
 // The channel's mark and the text, each line of it below the mark if there are several.
 std::string framed(std::string_view channel, std::string_view text) {
-  std::string out = "[pinrail:";
-  out += channel;
-  out += "] ";
+  std::string out = "[pinrail:" + std::string(channel) + "] ";
   for (const char c : text) {
-    if (c == '\n') {
-      out += "\n  ";
-    } else {
-      out += is_control(c) ? '?' : c;
-    }
+    out += c;
+    if (c == '\n') out += "  ";
   }
   return out + "\n";
+}
+
+// To the program's function, or to stderr.
+void pass_on(std::string_view channel, int level, const std::string& text) {
+  const Listener to = current_listener();
+  if (to.function == nullptr) {
+    put(framed(channel, text));
+    return;
+  }
+  const NoCancel no_cancel;
+  to.function(to.arg, level, std::string(channel).c_str(), text.c_str());
 }
 
 // What a component says about a topic that its catalogue lacks.
@@ -78,7 +103,7 @@ void log(std::string_view channel, int verbosity, int level, std::string_view li
   for (char& c : one_line) {
     if (c == '\n') c = ' ';
   }
-  put(framed(channel, one_line));
+  pass_on(channel, level, without_controls(one_line));
 }
 
 void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
@@ -86,8 +111,8 @@ void help(std::string_view channel, std::string_view catalogue, std::string_view
   refuse_in_hook("a help text is printed");
   const std::string body = render(catalogue, topic, args, arg_count);
   const std::string text =
-      framed(channel, body.empty() ? missing(topic, args, arg_count) : std::string(topic) + "\n" + body);
-  if (first_time(text)) put(text);
+      without_controls(body.empty() ? missing(topic, args, arg_count) : std::string(topic) + "\n" + body);
+  if (first_time(std::string(channel) + ": " + text)) pass_on(channel, PINRAIL_LOG_WARN, text);
 }
 
 void help(std::string_view topic, std::initializer_list<pinrail_help_arg_t> args) {
@@ -95,6 +120,11 @@ void help(std::string_view topic, std::initializer_list<pinrail_help_arg_t> args
 }
 
 std::string_view base_catalogue() { return kBaseHelp; }
+
+void divert(pinrail_message_t function, void* arg) {
+  Guard guard(mutex);
+  listener = {function, arg};
+}
 
 void forget() {
   Guard guard(mutex);

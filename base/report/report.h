@@ -10,11 +10,13 @@
 //   What to do     ...
 //
 // report/T1  Everything that is said at once reaches stderr in one write, so that lines of many processes stay whole.
+// report/T3  No lock of this file is held while a message is passed on.
 // report/T2  Texts of others cannot drive a terminal: control characters are shown as '?'.
 #ifndef PINRAIL_BASE_REPORT_REPORT_H
 #define PINRAIL_BASE_REPORT_REPORT_H
 
 #include <pinrail/component.h>
+#include <pinrail/pinrail.h>
 
 #include <initializer_list>
 #include <string>
@@ -41,6 +43,9 @@ void help(std::string_view topic, std::initializer_list<pinrail_help_arg_t> args
 
 // The base's own catalogue.
 std::string_view base_catalogue();
+
+// Where messages go from now on; NULL: to stderr.
+void divert(pinrail_message_t function, void* arg);
 
 // Forgets what was said; for tests and for a new init.
 void forget();

@@ -10,14 +10,25 @@
 #include "base/core/thread.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 
 namespace pinrail::front {
 namespace {
 
-bool is_range(const void* addr, size_t length) {
-  return addr != nullptr && length != 0 && fits(reinterpret_cast<uintptr_t>(addr), length);
+constexpr const char* kNoWholePages = "the range, in whole pages, does not lie within memory that can be registered";
+constexpr const char* kDeregister = "pinrail_mpool_deregister";
+
+bool is_range(const void* addr, size_t length) { return fault_of_range(addr, length) == nullptr; }
+
+// Why a request for a registration is wrong, or NULL.
+const char* fault_of(const pinrail_mpool_t* pool, const void* addr, size_t length, uint64_t how,
+                     const pinrail_handle_t* handle_out) {
+  if (pool == nullptr) return "pool is NULL";
+  if (handle_out == nullptr) return "handle_out is NULL";
+  const char* const fault = fault_of_range(addr, length);
+  return fault != nullptr ? fault : fault_of_access(how);
 }
 
 uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
@@ -27,15 +38,18 @@ uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
 // Asks the pool. Out of line: hits need no stack for it.
 __attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint64_t how,
                                                     pinrail_handle_t* handle_out) {
-  if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
-  if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_register";
+  const char* const fault = fault_of(pool, addr, length, how, handle_out);
+  if (fault != nullptr) return refuse(kCall, fault);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   look();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, how, handle_out);
+  const pinrail_status_t status =
+      pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, how, handle_out);
+  return say_if_bad(status, kCall, kNoWholePages);
 }
 
 // Whether the pool lends the thread its table of starts. That serves requests without a flag.
@@ -99,11 +113,11 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
   bool is_last;
   if ((word & state::kPerThread) != 0) {
     const int dropped = references::settle_dead(handle, PINRAIL_DEAD_DROP);
-    if (dropped < 0) return PINRAIL_ERR_BAD_PARAM;
+    if (dropped < 0) return refuse(kDeregister, kHandleIsGone);
     is_last = dropped == 1;
   } else {
     const Drop dropped = drop_shared(handle, &word);
-    if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+    if (dropped == Drop::stale) return refuse(kDeregister, kHandleIsGone);
     is_last = dropped == Drop::was_last;
   }
   if (is_last) arena::free(handle.reg);
@@ -112,9 +126,9 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
 
 // A handle of nothing, of another life, of an orphan, or of what is dead and summed; or the first call of a thread.
 __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
-  if (handle.reg == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (handle.reg == nullptr) return refuse(kDeregister, "the handle is empty: its reg is NULL");
   const uint64_t word = state::load(handle.reg);
-  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+  if (state::generation(word) != handle.generation) return refuse(kDeregister, kHandleIsGone);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   look();
@@ -122,7 +136,7 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_mpool_t* pool = handle.reg->pool;
-  return pool->ops->deregister(pool->module, thread, handle);
+  return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
 // Out of line, for it is rare. The pool is there: destroying it excludes calls with its handles.
@@ -145,7 +159,7 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   look();
-  return pool->ops->deregister(pool->module, thread, handle);
+  return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
 // The line of its start has changed since the reference was taken and noted, or nothing was noted, or another thread
@@ -194,6 +208,12 @@ bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
   return offset <= handle.reg->length && length <= handle.reg->length - offset;
 }
 
+const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void* bytes, size_t length) {
+  if (!is_current(handle)) return kHandleIsGone;
+  if (bytes == nullptr) return "the address of the bytes is NULL";
+  return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
+}
+
 // One of a registrar's optional functions, about what a current handle names.
 template <typename Function, typename... Arguments>
 pinrail_status_t ask_registrar(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
@@ -232,15 +252,18 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
 
 pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                     pinrail_handle_t* handle_out) {
-  if (pool == nullptr || handle_out == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
-  if ((access & ~front::kAccessMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_find";
+  const char* const fault = front::fault_of(pool, addr, length, access, handle_out);
+  if (fault != nullptr) return front::refuse(kCall, fault);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+  const pinrail_status_t status =
+      pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+  return front::say_if_bad(status, kCall, front::kNoWholePages);
 }
 
 // From the nearest to the farthest, too: what the thread noted when it took the reference, and still holds; what the
@@ -259,6 +282,7 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   return front::drop_stirred(pool, thread, handle);
 }
 
+// Says nothing, for it may run in a signal handler.
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
   if (pool == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
   if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: its locks may be held for ever
@@ -267,25 +291,29 @@ pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* add
 }
 
 pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
+  if (pool == nullptr) return front::refuse("pinrail_mpool_evict", "pool is NULL");
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   pinrail_thread_t* thread = thread::current();
-  if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->evict(pool->module, thread);
 }
 
 pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
+  if (pool == nullptr) return front::refuse("pinrail_mpool_progress", "pool is NULL");
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   front::look();
   pinrail_thread_t* thread = thread::current();
-  if (pool == nullptr || thread == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->progress(pool->module, thread);
 }
 
 pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
-  if (pool == nullptr || state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_ft_event";
+  if (pool == nullptr) return front::refuse(kCall, "pool is NULL");
+  if (state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return front::refuse(kCall, "there is no such state");
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   front::look();
@@ -299,7 +327,11 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
 }
 
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
-  if (pool == nullptr || stats_out == nullptr || stats_out->size != sizeof(*stats_out)) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_read_stats";
+  if (pool == nullptr || stats_out == nullptr) return front::refuse(kCall, "pool or stats_out is NULL");
+  if (stats_out->size != sizeof(*stats_out)) {
+    return front::refuse(kCall, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
+  }
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   front::look();
@@ -307,26 +339,24 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
 }
 
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
-  if (!front::is_current(handle) || into == nullptr || !front::is_inside(handle, offset, length)) {
-    return PINRAIL_ERR_BAD_PARAM;
-  }
+  const char* const fault = front::fault_of_transfer(handle, offset, into, length);
+  if (fault != nullptr) return front::refuse("pinrail_mpool_device_read", fault);
   return front::ask_registrar(handle, &pinrail_registrar_t::device_read, offset, into, length);
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
-  if (!front::is_current(handle) || from == nullptr || !front::is_inside(handle, offset, length)) {
-    return PINRAIL_ERR_BAD_PARAM;
-  }
+  const char* const fault = front::fault_of_transfer(handle, offset, from, length);
+  if (fault != nullptr) return front::refuse("pinrail_mpool_device_write", fault);
   return front::ask_registrar(handle, &pinrail_registrar_t::device_write, offset, from, length);
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
-  if (!front::is_current(handle)) return PINRAIL_ERR_BAD_PARAM;
+  if (!front::is_current(handle)) return front::refuse("pinrail_mpool_record", front::kHandleIsGone);
   return front::ask_registrar(handle, &pinrail_registrar_t::record, stream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
-  if (!front::is_current(handle)) return PINRAIL_ERR_BAD_PARAM;
+  if (!front::is_current(handle)) return front::refuse("pinrail_mpool_wait", front::kHandleIsGone);
   return front::ask_registrar(handle, &pinrail_registrar_t::wait, stream);
 }
 

@@ -6,6 +6,7 @@
 #include "base/core/thread.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/refuse.h"
 #include "framework/mpool/block.h"
 
 namespace pinrail::front {
@@ -16,14 +17,21 @@ __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t
                                                            const pinrail_gpu_handle_t* block, size_t offset,
                                                            size_t length, uint32_t access, uint32_t flags,
                                                            pinrail_handle_t* handle_out) {
-  if (pool == nullptr || block == nullptr || handle_out == nullptr || length == 0) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_register_remote";
+  if (pool == nullptr || block == nullptr || handle_out == nullptr) {
+    return refuse(kCall, "pool, block or handle_out is NULL");
+  }
+  if (length == 0) return refuse(kCall, "length is 0");
   const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
-  if ((how & ~kHowMask) != 0) return PINRAIL_ERR_BAD_PARAM;
+  const char* const fault = fault_of_access(how);
+  if (fault != nullptr) return refuse(kCall, fault);
   look();
   if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
+  const pinrail_status_t status =
+      pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
+  return say_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
 }
 
 // Out of line: what was looked at need not be kept in registers, for any part of the allocation will do.
@@ -50,14 +58,19 @@ using namespace pinrail;
 pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_gpu_handle_t* block_out,
                                       size_t* offset_out) {
   const auto base = reinterpret_cast<uintptr_t>(addr);
-  const bool sane = pool != nullptr && block_out != nullptr && offset_out != nullptr && base != 0 && length != 0;
-  if (!sane || !fits(base, length)) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_export";
+  if (pool == nullptr || block_out == nullptr || offset_out == nullptr) {
+    return front::refuse(kCall, "pool, block_out or offset_out is NULL");
+  }
+  const char* const fault = front::fault_of_range(addr, length);
+  if (fault != nullptr) return front::refuse(kCall, fault);
   front::look();
   if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
+  const pinrail_status_t status = pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
+  return front::say_if_bad(status, kCall, "the range does not lie within one allocation");
 }
 
 pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_handle_t* block, size_t offset,

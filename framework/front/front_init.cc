@@ -2,6 +2,8 @@
 // Init and finalize: parameters, components, monitors, in that order; and back.
 #include "config.h"
 
+#include <cstring>
+
 #include "base/core/call_scope.h"
 #include "base/core/gate.h"
 #include "base/core/no_cancel.h"
@@ -12,6 +14,7 @@
 #include "base/report/report.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
@@ -175,10 +178,21 @@ bool sane(const pinrail_setting_t* settings, size_t count) {
   return true;
 }
 
-Status check_options(const pinrail_init_options_t& options) {
-  const bool whole = options.size == sizeof(options) && sane(options.defaults, options.default_count) &&
-                     sane(options.settings, options.setting_count);
-  return whole ? success() : Status(PINRAIL_ERR_BAD_PARAM);
+// What options may not lack; those of programs that were built with an older header are shorter.
+constexpr size_t kLeastOptions = offsetof(pinrail_init_options_t, settings_from);
+
+Status copy_options(const pinrail_init_options_t& given, pinrail_init_options_t* options_out) {
+  constexpr const char* kCall = "pinrail_init";
+  if (given.size < kLeastOptions || given.size > sizeof(given)) {
+    return refuse(kCall, "options->size is not sizeof(pinrail_init_options_t)");
+  }
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  std::memcpy(&options, &given, given.size);
+  if (!sane(options.defaults, options.default_count) || !sane(options.settings, options.setting_count)) {
+    return refuse(kCall, "a setting of options has no name or no value, or the array is NULL");
+  }
+  *options_out = options;
+  return success();
 }
 
 void append(const pinrail_setting_t* settings, size_t count, std::vector<param::Setting>* out) {
@@ -189,6 +203,7 @@ Status furnish(House* house, const pinrail_init_options_t& options) {
   param::Sources sources = param::process_sources();
   append(options.defaults, options.default_count, &sources.defaults);
   append(options.settings, options.setting_count, &sources.settings);
+  if (options.settings_from != nullptr) sources.settings_from = options.settings_from;
   Status status = house->params.read_sources(sources);
   if (!status.ok()) return status;
   house->loader = std::make_unique<loader::Loader>(house->params, services());
@@ -199,6 +214,7 @@ Status furnish(House* house, const pinrail_init_options_t& options) {
   status = fork_marks::declare(&house->params);
   if (!status.ok()) return status;
   house->params.finish(shipped());
+  house->loader->check_exclusions(shipped());
   fork_marks::start(house->params);
   for (const loader::Framework& framework : frameworks()) {
     status = house->loader->open(framework.name);
@@ -252,10 +268,11 @@ Status later_entry(const pinrail_init_options_t& options) {
   return success();
 }
 
-Status enter(const pinrail_init_options_t& options) {
+Status enter(const pinrail_init_options_t& given) {
   look();
   const NoFork no_fork;
-  Status status = check_options(options);
+  pinrail_init_options_t options{};
+  Status status = copy_options(given, &options);
   if (!status.ok()) return status;
   status = entries == 0 ? first_entry(options) : later_entry(options);
   if (status.ok()) ++entries;
@@ -265,7 +282,7 @@ Status enter(const pinrail_init_options_t& options) {
 Status leave() {
   look();
   const NoFork no_fork;
-  if (entries == 0 && inherited_entries == 0) return PINRAIL_ERR_BAD_PARAM;
+  if (entries == 0 && inherited_entries == 0) return refuse("pinrail_finalize", kBeforeInit);
   if (entries == 0) {
     --inherited_entries;
     return success();
@@ -316,5 +333,9 @@ pinrail_status_t pinrail_finalize(void) {
 }
 
 const char* pinrail_status_name(pinrail_status_t status) { return pinrail::status_name(status); }
+
+const char* pinrail_status_text(pinrail_status_t status) { return pinrail::status_text(status); }
+
+void pinrail_set_message_function(pinrail_message_t function, void* arg) { pinrail::report::divert(function, arg); }
 
 const char* pinrail_version(void) { return PACKAGE_VERSION; }

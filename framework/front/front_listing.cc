@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "framework/front/front.h"
+#include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 
 #define TEXT_OF(value) TEXT_OF_EXPANDED(value)
@@ -17,6 +18,7 @@
 
 namespace {
 
+using pinrail::front::refuse;
 using pinrail::loader::Listed;
 
 #ifdef PINRAIL_DEBUG
@@ -62,7 +64,9 @@ const std::vector<Listed>* listed() {
 size_t pinrail_component_count(void) { return listed() != nullptr ? listed()->size() : 0; }
 
 pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* info_out) {
-  if (info_out == nullptr || info_out->size < sizeof(info_out->size)) return PINRAIL_ERR_BAD_PARAM;
+  if (info_out == nullptr || info_out->size < sizeof(info_out->size)) {
+    return refuse("pinrail_component_at", "info_out is NULL, or its size is not sizeof(pinrail_component_info_t)");
+  }
   if (index >= pinrail_component_count()) return PINRAIL_ERR_NOT_FOUND;
   const pinrail_component_info_t info = info_of((*listed())[index]);
   const size_t size = std::min(info_out->size, sizeof(info));
@@ -72,7 +76,9 @@ pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* in
 }
 
 pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t* kind_out) {
-  if (kind_out == nullptr || kind_out->size < sizeof(kind_out->size)) return PINRAIL_ERR_BAD_PARAM;
+  if (kind_out == nullptr || kind_out->size < sizeof(kind_out->size)) {
+    return refuse("pinrail_memory_kind_at", "kind_out is NULL, or its size is not sizeof(pinrail_memory_kind_t)");
+  }
   pinrail_memory_kind_t kind{};
   kind.size = sizeof(kind);
   const bool found = listed() != nullptr && pinrail::monitor::kept_at(index, &kind.name, &kind.why_not);

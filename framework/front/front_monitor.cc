@@ -4,6 +4,7 @@
 
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 
 // What the monitor's list holds is of ours, so that the stranger's function is called with the types of the C face.
@@ -23,7 +24,9 @@ void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
 
 Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_t** subscription_out) {
   look();
-  if (event == nullptr || subscription_out == nullptr || house() == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_monitor_subscribe";
+  if (event == nullptr || subscription_out == nullptr) return refuse(kCall, "event or subscription_out is NULL");
+  if (house() == nullptr) return refuse(kCall, kBeforeInit);
   if (!monitor::works(nullptr)) return PINRAIL_ERR_NOT_AVAILABLE;
   auto subscription = std::make_unique<pinrail_subscription_t>(pinrail_subscription_t{event, arg, nullptr});
   const Status status = monitor::subscribe_foreign(pass_on_hook, subscription.get(), &subscription->entry);

@@ -7,6 +7,7 @@
 #include "base/core/thread.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/refuse.h"
 
 namespace pinrail::front {
 namespace {
@@ -32,10 +33,33 @@ bool is_known(const pinrail_mpool* pool) {
   return false;
 }
 
+bool is_known_now(House* in, const pinrail_mpool_t* pool) {
+  Guard guard(in->mutex);
+  return is_known(pool);
+}
+
+bool is_limit(int64_t option) { return option == PINRAIL_UNSET || option >= 0; }
+
+// Why they are wrong, or NULL.
+const char* fault_of(const pinrail_mpool_options_t& options) {
+  if (options.size != sizeof(options)) return "options->size is not sizeof(pinrail_mpool_options_t)";
+  if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0)
+    return "options->flags has bits that pinrail.h does not name";
+  if (options.leave_pinned != PINRAIL_UNSET && (options.leave_pinned < -1 || options.leave_pinned > 1)) {
+    return "options->leave_pinned is none of -1, 0, 1 and PINRAIL_UNSET";
+  }
+  if (!is_limit(options.size_limit)) return "options->size_limit is negative and not PINRAIL_UNSET";
+  return is_limit(options.count_limit) ? nullptr : "options->count_limit is negative and not PINRAIL_UNSET";
+}
+
 Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t& options, pinrail_mpool_t** pool_out) {
   House* const in = house();
-  if (in == nullptr || pool_out == nullptr || options.size != sizeof(options)) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_create";
+  if (pool_out == nullptr) return refuse(kCall, "pool_out is NULL");
+  if (in == nullptr) return refuse(kCall, kBeforeInit);
+  const char* const fault = fault_of(options);
+  if (fault != nullptr) return refuse(kCall, fault);
   std::unique_ptr<pinrail_mpool> pool;
   const Status status = mpool::create(*in->loader, mpool, registrar, cache_name, options, &pool);
   if (!status.ok()) return status;
@@ -55,12 +79,14 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
 // One that is the parent's stays, for its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   House* const in = house();
-  if (pool == nullptr || (flags & ~uint32_t{PINRAIL_DESTROY_FORCE}) != 0) return PINRAIL_ERR_BAD_PARAM;
-  if (in == nullptr) return is_known(pool) ? PINRAIL_SUCCESS : PINRAIL_ERR_BAD_PARAM;  // none but the parent's
-  {
-    Guard guard(in->mutex);
-    if (!is_known(pool)) return PINRAIL_ERR_BAD_PARAM;
+  constexpr const char* kCall = "pinrail_mpool_destroy";
+  constexpr const char* kUnknown = "there is no such pool: it was destroyed, or never made";
+  if (pool == nullptr) return refuse(kCall, "pool is NULL");
+  if ((flags & ~uint32_t{PINRAIL_DESTROY_FORCE}) != 0) {
+    return refuse(kCall, "flags has bits that pinrail.h does not name");
   }
+  if (in == nullptr) return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // none but the parent's
+  if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
   if (is_inherited(pool)) return success();
   const Status status = destroy(pool, flags);
   if (!status.ok()) return status;

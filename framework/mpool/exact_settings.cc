@@ -56,8 +56,8 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
 }
 
 std::string source_of(const pinrail_host_t* host, const std::string& parameter) {
-  constexpr const char* kNames[] = {"the default",      "a file",       "the environment",
-                                    "the command line", "the embedder", "the site's override file"};
+  constexpr const char* kNames[] = {
+      "the default", "a file", "the environment", "the program", "a call of the program", "the site's override file"};
   const pinrail_param_info_t info = info_of(host, parameter);
   if (info.name == nullptr) return "unknown";
   if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);

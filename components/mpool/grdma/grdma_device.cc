@@ -25,8 +25,8 @@ pinrail_register_request_t device_request(const pinrail_registration_t* reg) {
 
 // "the environment", "/etc/... line 3".
 std::string source_of(const pinrail_host_t* host, const char* parameter) {
-  constexpr const char* kNames[] = {"the default",      "a file",       "the environment",
-                                    "the command line", "the embedder", "the site's override file"};
+  constexpr const char* kNames[] = {
+      "the default", "a file", "the environment", "the program", "a call of the program", "the site's override file"};
   pinrail_param_info_t info{};
   info.size = sizeof(info);
   if (host->param_info(host, parameter, &info) != PINRAIL_SUCCESS) return "unknown";

@@ -65,6 +65,7 @@ int in_child(const std::function<int()>& function, std::string* said_out) {
 pinrail_status_t start(const std::vector<pinrail_setting_t>& settings, pinrail_mpool_t** pool_out) {
   static pinrail_registrar_t registrar = zero_cost_registrar();
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.settings_from = "the command line";
   init.settings = settings.data();
   init.setting_count = settings.size();
   const pinrail_status_t status = pinrail_init(&init);
@@ -171,6 +172,7 @@ struct Found {
 
 int tell_what_is_found(const std::vector<pinrail_setting_t>& settings) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.settings_from = "the command line";
   init.settings = settings.data();
   init.setting_count = settings.size();
   if (pinrail_init(&init) != PINRAIL_SUCCESS) return 1;

@@ -37,6 +37,7 @@ int list(const Options& options) {
   const std::vector<pinrail_setting_t> settings = pinrail::tools::settings_of(options.mca);
   init.settings = settings.data();
   init.setting_count = settings.size();
+  init.settings_from = "the command line";
   const pinrail_status_t status = pinrail_init(&init);
   if (status != PINRAIL_SUCCESS) {
     std::cerr << "pinrail_info: Pinrail does not start: " << pinrail_status_name(status) << '\n';

@@ -60,7 +60,7 @@ Json param_json(const pinrail_param_info_t& param) {
                {"component", component_of(param)},
                {"short_name", short_name_of(param)},
                {"value", param.value},
-               {"source", pinrail_param_source_name(param.source)}};
+               {"source", source_name(param)}};
   if (param.source_file[0] != '\0') {
     json["source_file"] = param.source_file;
     json["source_line"] = param.source_line;

@@ -33,7 +33,7 @@ void print_param(const pinrail_param_info_t& param, std::ostream& out) {
   const std::string group = "mca:" + framework_of(param) + ":" + component_of(param);
   Lines lines(out, group + ":param:" + short_name_of(param));
   lines.put("value", param.value);
-  lines.put("source", pinrail_param_source_name(param.source));
+  lines.put("source", source_name(param));
   if (param.source_file[0] != '\0') {
     lines.put("source_file", param.source_file);
     lines.put("source_line", std::to_string(param.source_line));

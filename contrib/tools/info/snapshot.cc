@@ -116,8 +116,13 @@ const char* scope_name(pinrail_param_scope_t scope) {
   return "unknown";
 }
 
+const char* source_name(const pinrail_param_info_t& param) {
+  // This program's own settings are those of its command line.
+  return param.source == PINRAIL_SOURCE_COMMAND_LINE ? "command line" : pinrail_param_source_name(param.source);
+}
+
 std::string source_text(const pinrail_param_info_t& param) {
-  std::string text = pinrail_param_source_name(param.source);
+  std::string text = source_name(param);
   if (param.source_file[0] != '\0') {
     text += std::string(" ") + param.source_file + " line " + std::to_string(param.source_line);
   }

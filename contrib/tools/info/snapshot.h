@@ -48,6 +48,7 @@ std::string short_name_of(const pinrail_param_info_t& param);
 const char* type_name(pinrail_param_type_t type);
 const char* scope_name(pinrail_param_scope_t scope);
 // "environment", "file /etc/x.conf line 3"
+const char* source_name(const pinrail_param_info_t& param);
 std::string source_text(const pinrail_param_info_t& param);
 // "open", "not selected", "NOT_AVAILABLE: does not open: ..."
 std::string state_text(const pinrail_component_info_t& component);

@@ -38,6 +38,7 @@ Result Session::open(const Options& options) {
   const std::vector<pinrail_setting_t> settings = tools::settings_of(options.mca);
   init.settings = settings.data();
   init.setting_count = settings.size();
+  init.settings_from = "the command line";
   const pinrail_status_t status = pinrail_init(&init);
   if (status != PINRAIL_SUCCESS) return Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
   initialised_ = true;

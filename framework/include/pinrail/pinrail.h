@@ -18,7 +18,12 @@
  *          asynchronous must not call, nor unmap memory: POSIX allows it no such function, and under a monitor that
  *          patches them (patcher) they are ours.
  * Exit     A process may exit at any time, on any thread, whatever other threads do in here.
- * Errors   Are values. A call that fails changes nothing and has said why on stderr, once.
+ * Errors   Are values. A call that fails changes nothing. What a program or an administrator has to mend - a wrong
+ *          argument (BAD_PARAM), a wrong value of a parameter, a component that cannot be used, a limit that is too
+ *          low - is said once, in three lines on stderr or by pinrail_set_message_function(). What a program asks for
+ *          and may be refused in the course of things is an answer and is not said: NOT_FOUND, BUSY outside of destroy,
+ *          WOULD_BLOCK, NOT_SUPPORTED, NOT_AVAILABLE in a forked child, no room. pinrail_mpool_invalidate_range() says
+ *          nothing at all, for it may run in a signal handler.
  */
 #ifndef PINRAIL_PINRAIL_H
 #define PINRAIL_PINRAIL_H
@@ -45,10 +50,12 @@ typedef struct pinrail_init_options {
   size_t default_count;
   const pinrail_setting_t *settings; /**< as strong as a command line */
   size_t setting_count;
+  const char *settings_from; /**< what messages call the source of the settings; NULL: "the program". A tool says "the
+                                  command line" */
 } pinrail_init_options_t;
 
 #define PINRAIL_INIT_OPTIONS_INIT \
-  { sizeof(pinrail_init_options_t), NULL, 0, NULL, 0 }
+  { sizeof(pinrail_init_options_t), NULL, 0, NULL, 0, NULL }
 
 /**
  * Reads the parameters and loads the components. Calls nest: only the first does the work, each needs its
@@ -62,6 +69,23 @@ PINRAIL_API pinrail_status_t pinrail_finalize(void);
 
 /** "SUCCESS", "OUT_OF_RESOURCE", ... */
 PINRAIL_API const char *pinrail_status_name(pinrail_status_t status);
+
+/** A clause that says what the status means: "an argument, a parameter's value or a handle is wrong". */
+PINRAIL_API const char *pinrail_status_text(pinrail_status_t status);
+
+/**
+ * Receives what Pinrail says, instead of stderr.
+ * @param level    PINRAIL_LOG_* of component.h: 0 an error; 1 a warning, or a text of several lines; 10 and more what a <...>_verbose asked for
+ * @param channel  who speaks: "base", "grdma", ...
+ * @param text     one line, or a topic and three lines below it; no line feed at the end; valid during the call
+ * It runs on whatever thread has something to say, several at once, never in a memory hook, perhaps with locks of
+ * Pinrail's held: it must not call Pinrail, nor throw, nor end its thread.
+ */
+typedef void (*pinrail_message_t)(void *arg, int level, const char *channel, const char *text);
+
+/** From now on messages go there; NULL: to stderr again. May be called before pinrail_init(), and holds until it is
+ *  called again. A message that another thread began before may still arrive at the former function. */
+PINRAIL_API void pinrail_set_message_function(pinrail_message_t function, void *arg);
 
 /** "1.0.0" of the library that runs, which may be another than the header's. */
 PINRAIL_API const char *pinrail_version(void);

@@ -145,7 +145,7 @@ TEST_F(LoaderTest, a_wrong_component_that_was_asked_for_is_an_error) {
     ASSERT_TRUE(discover().ok());
     EXPECT_EQ(said_, "") << "one message, and that comes with the error";
     EXPECT_TRUE(open().is(wrong.status));
-    EXPECT_TRUE(said("asked for by the command line") && said(path + " " + wrong.reason)) << said_;
+    EXPECT_TRUE(said("asked for by the program") && said(path + " " + wrong.reason)) << said_;
   }
 }
 
@@ -236,7 +236,7 @@ TEST_F(LoaderTest, parameters_of_one_that_is_not_selected_are_not_unknown) {
 TEST_F(LoaderTest, a_selection_list_that_is_none_is_an_error) {
   set("mpool", "a,^b");
   EXPECT_TRUE(discover().is(PINRAIL_ERR_BAD_PARAM));
-  EXPECT_TRUE(said("\"a,^b\" for parameter mpool, from the command line")) << said_;
+  EXPECT_TRUE(said("\"a,^b\" for parameter mpool, from the program")) << said_;
 }
 
 TEST_F(LoaderTest, a_malformed_parameter_of_a_component_is_an_error) {

@@ -182,7 +182,7 @@ TEST_F(ParamRegistry, a_malformed_value_under_an_old_name_names_both) {
   ASSERT_TRUE(read().ok());
   const std::string said =
       said_by([&] { EXPECT_FALSE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
-  EXPECT_TRUE(has(said, "mpool_test_n (by its old name rcache_test_n), from the command line")) << said;
+  EXPECT_TRUE(has(said, "mpool_test_n (by its old name rcache_test_n), from the program")) << said;
 }
 
 TEST_F(ParamRegistry, the_stronger_source_decides_whatever_name_it_uses) {

@@ -44,7 +44,7 @@ class ParamSources : public ParamTest {
             {"the first listed file", to_file(folder_.path("first.conf"))},
             {"the environment", to_environment("PINRAIL_MCA_")},
             {"the environment with the stronger prefix", to_environment("FOO_MCA_")},
-            {"the command line",
+            {"the program",
              [this](const std::string& v) {
                sources_.settings.push_back({kName, v});
              }},
@@ -60,6 +60,19 @@ class ParamSources : public ParamTest {
 };
 
 class EachPairOfSources : public ParamSources, public testing::WithParamInterface<size_t> {};
+
+TEST_F(ParamSources, a_malformed_value_is_said_also_where_a_stronger_source_hides_it) {
+  folder_.write("user.conf", "mpool_test_n = many\n");
+  sources_.environment.push_back("PINRAIL_MCA_mpool_test_n=7");
+  const std::string said = test::said_by([this] {
+    ASSERT_TRUE(read().ok());
+    EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "1")).ok());
+  });
+  EXPECT_EQ(value("mpool_test_n"), "7");
+  EXPECT_EQ(test::times(said, "\"many\" for parameter mpool_test_n, from " + folder_.path("user.conf") + " line 1"), 1U)
+      << said;
+  EXPECT_TRUE(test::has(said, "as long as the environment decides")) << said;
+}
 
 TEST_P(EachPairOfSources, the_stronger_one_decides) {
   list_files();

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "framework/front/refuse.h"
+
+#include "base/core/guarded.h"
+#include "base/core/span.h"
+#include "base/report/report.h"
+#include "framework/front/front.h"
+
+namespace pinrail::front {
+namespace {
+
+constexpr char kHelp[] =
+#include "framework/front/front_help.txt"
+    ;
+
+}  // namespace
+
+// Without memory for the message it is not said.
+pinrail_status_t refuse(const char* call, const char* why) {
+  (void)guarded([=] {
+    const pinrail_help_arg_t args[] = {{"call", call}, {"why", why}};
+    report::help("base", kHelp, "call refused", args, 2);
+    return success();
+  });
+  return PINRAIL_ERR_BAD_PARAM;
+}
+
+const char* fault_of_range(const void* addr, size_t length) {
+  if (addr == nullptr) return "addr is NULL";
+  if (length == 0) return "length is 0";
+  return fits(reinterpret_cast<uintptr_t>(addr), length) ? nullptr : "addr + length is beyond the address space";
+}
+
+const char* fault_of_access(uint64_t access_and_flags) {
+  if ((access_and_flags & (UINT32_MAX & ~kAccessMask)) != 0)
+    return "access has bits that pinrail/types.h does not name";
+  return (access_and_flags & ~kHowMask) != 0 ? "flags has bits that pinrail/types.h does not name" : nullptr;
+}
+
+}  // namespace pinrail::front

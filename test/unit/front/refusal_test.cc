@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// refusal_test.cc - a call that is refused for its arguments says why, once for each kind and place, where the program
+// wants to hear it.
+#include <gtest/gtest.h>
+#include <pinrail/listing.h>
+#include <pinrail/pinrail.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "test/fake/fake_registrar.h"
+
+namespace {
+
+using pinrail::fake::FakeRegistrar;
+
+struct Message {
+  int level;
+  std::string channel, text;
+};
+
+class Refusal : public testing::Test {
+ protected:
+  void SetUp() override { pinrail_set_message_function(hear, this); }
+  void TearDown() override {
+    while (pinrail_finalize() == PINRAIL_SUCCESS) continue;
+    pinrail_set_message_function(nullptr, nullptr);
+  }
+
+  static void hear(void* self, int level, const char* channel, const char* text) {
+    static_cast<Refusal*>(self)->messages_.push_back({level, channel, text});
+  }
+
+  static pinrail_status_t start(const std::vector<pinrail_setting_t>& settings, const char* from = nullptr) {
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.settings = settings.data();
+    options.setting_count = settings.size();
+    options.settings_from = from;
+    return pinrail_init(&options);
+  }
+
+  void make_pool() {
+    ASSERT_EQ(start({{"monitor", "external"}}), PINRAIL_SUCCESS);
+    const pinrail_registrar_choice_t lent = {nullptr, fake_.table(), nullptr};
+    ASSERT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool_), PINRAIL_SUCCESS);
+    messages_.clear();
+  }
+
+  size_t count(const std::string& part) const {
+    size_t count = 0;
+    for (const Message& message : messages_) count += message.text.find(part) != std::string::npos ? 1 : 0;
+    return count;
+  }
+  std::string all() const {
+    std::string all;
+    for (const Message& message : messages_) all += "[" + message.channel + "] " + message.text + "\n";
+    return all;
+  }
+
+  FakeRegistrar fake_;
+  pinrail_mpool_t* pool_ = nullptr;
+  std::vector<Message> messages_;
+};
+
+struct Wrong {
+  const char* call;
+  const char* why;
+  std::function<pinrail_status_t()> make;
+};
+
+TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
+  make_pool();
+  char page[8192] = {};
+  pinrail_handle_t handle{};
+  pinrail_handle_t held{};
+  ASSERT_EQ(pinrail_mpool_register(pool_, page, 64, 0, 0, &held), PINRAIL_SUCCESS);
+  pinrail_handle_t stale = held;
+  stale.generation += 1;
+  pinrail_gpu_handle_t block{};
+  size_t offset = 0;
+  pinrail_chunks_t chunks{};
+  void* piece = nullptr;
+  pinrail_mpool_t* made = nullptr;
+  pinrail_mpool_stats_t stats{};
+  pinrail_subscription_t* subscription = nullptr;
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  const auto create = [&](auto change) {
+    options = PINRAIL_MPOOL_OPTIONS_INIT;
+    change();
+    return pinrail_mpool_create("grdma", nullptr, nullptr, &options, &made);
+  };
+  char* const end = reinterpret_cast<char*>(UINTPTR_MAX - 10);  // NOLINT(performance-no-int-to-ptr)
+  const std::vector<Wrong> wrong = {
+      {"pinrail_mpool_register", "pool is NULL",
+       [&] { return pinrail_mpool_register(nullptr, page, 1, 0, 0, &handle); }},
+      {"pinrail_mpool_register", "handle_out is NULL",
+       [&] { return pinrail_mpool_register(pool_, page, 1, 0, 0, nullptr); }},
+      {"pinrail_mpool_register", "addr is NULL",
+       [&] { return pinrail_mpool_register(pool_, nullptr, 1, 0, 0, &handle); }},
+      {"pinrail_mpool_register", "length is 0", [&] { return pinrail_mpool_register(pool_, page, 0, 0, 0, &handle); }},
+      {"pinrail_mpool_register", "beyond the address space",
+       [&] { return pinrail_mpool_register(pool_, end, 99, 0, 0, &handle); }},
+      {"pinrail_mpool_register", "access has bits",
+       [&] { return pinrail_mpool_register(pool_, page, 1, 0x100, 0, &handle); }},
+      {"pinrail_mpool_register", "flags has bits",
+       [&] { return pinrail_mpool_register(pool_, page, 1, 0, 0x100, &handle); }},
+      {"pinrail_mpool_find", "length is 0", [&] { return pinrail_mpool_find(pool_, page, 0, 0, &handle); }},
+      {"pinrail_mpool_find", "access has bits", [&] { return pinrail_mpool_find(pool_, page, 1, 0x100, &handle); }},
+      {"pinrail_mpool_deregister", "the handle is empty",
+       [&] {
+         return pinrail_mpool_deregister({nullptr, 0});
+       }},
+      {"pinrail_mpool_deregister", "names no registration", [&] { return pinrail_mpool_deregister(stale); }},
+      {"pinrail_mpool_evict", "pool is NULL", [] { return pinrail_mpool_evict(nullptr); }},
+      {"pinrail_mpool_progress", "pool is NULL", [] { return pinrail_mpool_progress(nullptr); }},
+      {"pinrail_mpool_ft_event", "pool is NULL", [] { return pinrail_mpool_ft_event(nullptr, PINRAIL_FT_CHECKPOINT); }},
+      {"pinrail_mpool_ft_event", "no such state",
+       [&] { return pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(99)); }},
+      {"pinrail_mpool_read_stats", "stats_out is NULL", [&] { return pinrail_mpool_read_stats(pool_, nullptr); }},
+      {"pinrail_mpool_read_stats", "stats_out->size", [&] { return pinrail_mpool_read_stats(pool_, &stats); }},
+      {"pinrail_mpool_device_read", "names no registration",
+       [&] { return pinrail_mpool_device_read(stale, 0, page, 1); }},
+      {"pinrail_mpool_device_read", "do not lie within",
+       [&] { return pinrail_mpool_device_read(held, 1 << 20, page, 1); }},
+      {"pinrail_mpool_device_write", "bytes is NULL", [&] { return pinrail_mpool_device_write(held, 0, nullptr, 1); }},
+      {"pinrail_mpool_record", "names no registration", [&] { return pinrail_mpool_record(stale, nullptr); }},
+      {"pinrail_mpool_wait", "names no registration", [&] { return pinrail_mpool_wait(stale, nullptr); }},
+      {"pinrail_mpool_export", "block_out or offset_out is NULL",
+       [&] { return pinrail_mpool_export(pool_, page, 1, nullptr, &offset); }},
+      {"pinrail_mpool_export", "length is 0", [&] { return pinrail_mpool_export(pool_, page, 0, &block, &offset); }},
+      {"pinrail_mpool_register_remote", "block or handle_out is NULL",
+       [&] { return pinrail_mpool_register_remote(pool_, nullptr, 0, 1, 0, 0, &handle); }},
+      {"pinrail_mpool_register_remote", "length is 0",
+       [&] { return pinrail_mpool_register_remote(pool_, &block, 0, 0, 0, 0, &handle); }},
+      {"pinrail_mpool_register_remote", "flags has bits",
+       [&] { return pinrail_mpool_register_remote(pool_, &block, 0, 1, 0, 0x100, &handle); }},
+      {"pinrail_chunks_begin", "length is 0", [&] { return pinrail_chunks_begin(pool_, page, 0, &chunks); }},
+      {"pinrail_chunks_next", "length_out is NULL", [&] { return pinrail_chunks_next(&chunks, &piece, nullptr); }},
+      {"pinrail_monitor_subscribe", "event or subscription_out is NULL",
+       [&] { return pinrail_monitor_subscribe(nullptr, nullptr, &subscription); }},
+      {"pinrail_mpool_create", "pool_out is NULL",
+       [] { return pinrail_mpool_create(nullptr, nullptr, nullptr, nullptr, nullptr); }},
+      {"pinrail_mpool_create", "options->size", [&] { return create([&] { options.size = 1; }); }},
+      {"pinrail_mpool_create", "options->flags", [&] { return create([&] { options.flags = 0x100; }); }},
+      {"pinrail_mpool_create", "options->leave_pinned", [&] { return create([&] { options.leave_pinned = 2; }); }},
+      {"pinrail_mpool_create", "options->size_limit", [&] { return create([&] { options.size_limit = -1; }); }},
+      {"pinrail_mpool_create", "options->count_limit", [&] { return create([&] { options.count_limit = -1; }); }},
+      {"pinrail_mpool_destroy", "pool is NULL", [] { return pinrail_mpool_destroy(nullptr, 0); }},
+      {"pinrail_mpool_destroy", "flags has bits", [&] { return pinrail_mpool_destroy(pool_, 0x100); }},
+      {"pinrail_mpool_destroy", "no such pool",
+       [&] { return pinrail_mpool_destroy(reinterpret_cast<pinrail_mpool_t*>(page), 0); }},
+      {"pinrail_param_at", "info_out is NULL", [] { return pinrail_param_at(0, nullptr); }},
+      {"pinrail_param_find", "info_out is NULL", [] { return pinrail_param_find("x", nullptr); }},
+      {"pinrail_param_set", "name or value is NULL", [] { return pinrail_param_set("x", nullptr); }},
+      {"pinrail_component_at", "info_out is NULL", [] { return pinrail_component_at(0, nullptr); }},
+      {"pinrail_memory_kind_at", "kind_out is NULL", [] { return pinrail_memory_kind_at(0, nullptr); }},
+  };
+  for (const Wrong& it : wrong) {
+    SCOPED_TRACE(std::string(it.call) + ": " + it.why);
+    messages_.clear();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(it.make(), PINRAIL_ERR_BAD_PARAM);
+    ASSERT_EQ(messages_.size(), 1U) << all();
+    EXPECT_EQ(count(std::string("called ") + it.call + ", and "), 1U) << all();
+    EXPECT_EQ(count(it.why), 1U) << all();
+    EXPECT_EQ(messages_[0].channel, "base");
+    EXPECT_EQ(messages_[0].level, 1);
+    EXPECT_NE(messages_[0].text.back(), '\n');
+  }
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS) << "nothing has changed";
+}
+
+TEST_F(Refusal, what_is_an_answer_is_not_said) {
+  make_pool();
+  char page[64] = {};
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pinrail_mpool_find(pool_, page, 64, 0, &handle), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_evict(pool_), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool_, nullptr, 1), PINRAIL_ERR_BAD_PARAM) << "it may run in a handler";
+  EXPECT_EQ(all(), "");
+}
+
+TEST_F(Refusal, before_init_it_is_said_that_init_is_missing) {
+  ASSERT_EQ(start({}), PINRAIL_SUCCESS);  // forgets what was said before
+  ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  pinrail_mpool_t* pool = nullptr;
+  pinrail_subscription_t* subscription = nullptr;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, nullptr, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_monitor_subscribe([](void*, void*, size_t) {}, nullptr, &subscription), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(count("pinrail_init() comes first"), 3U) << all();
+}
+
+TEST_F(Refusal, options_of_init_are_those_of_an_older_header_or_wrong) {
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  options.settings_from = "nonsense beyond what an older program has";
+  options.size = offsetof(pinrail_init_options_t, settings_from);
+  EXPECT_EQ(pinrail_init(&options), PINRAIL_SUCCESS) << all();
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  for (const size_t size : {size_t{0}, options.size - 1, sizeof(options) + 1}) {
+    options.size = size;
+    EXPECT_EQ(pinrail_init(&options), PINRAIL_ERR_BAD_PARAM);
+  }
+  EXPECT_EQ(count("options->size is not"), 1U) << all();
+  options = PINRAIL_INIT_OPTIONS_INIT;
+  options.setting_count = 1;
+  EXPECT_EQ(pinrail_init(&options), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(count("no name or no value"), 1U) << all();
+}
+
+TEST_F(Refusal, a_setting_is_called_what_its_giver_calls_it) {
+  EXPECT_EQ(start({{"mpool_grdma_size_limit", "lots"}}), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(count("\"lots\" for parameter mpool_grdma_size_limit, from the program"), 1U) << all();
+  EXPECT_EQ(start({{"mpool_grdma_size_limit", "lots"}}, "the job script"), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(count("mpool_grdma_size_limit, from the job script"), 1U) << all();
+  EXPECT_EQ(count("command line"), 0U) << all();
+}
+
+TEST_F(Refusal, setting_what_does_not_exist_names_no_value) {
+  make_pool();
+  EXPECT_EQ(pinrail_param_set("mpool_grdma_verbos", "1"), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(count("nothing changed."), 1U) << all();
+  EXPECT_EQ(count("its value"), 0U) << all();
+  EXPECT_EQ(pinrail_param_set("mpool", "grdma"), PINRAIL_ERR_PERM);
+  EXPECT_EQ(count("nothing changed; its value is empty."), 1U) << all();
+}
+
+TEST_F(Refusal, a_name_that_is_left_out_must_exist) {
+  EXPECT_EQ(start({{"registrar", "^verbz"}}), PINRAIL_SUCCESS);
+  EXPECT_EQ(count("leaves registrar component \"verbz\" out, but there is none of that name"), 1U) << all();
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  messages_.clear();
+  EXPECT_EQ(start({{"registrar", "^verbs,mlock"}}), PINRAIL_SUCCESS) << "also where verbs was not built";
+  EXPECT_EQ(count("leaves registrar"), 0U) << all();
+}
+
+TEST_F(Refusal, without_a_function_messages_go_to_stderr_again) {
+  pinrail_set_message_function(nullptr, nullptr);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(pinrail_mpool_evict(nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("[pinrail:base] call refused\n"), std::string::npos);
+  EXPECT_EQ(all(), "");
+}
+
+TEST(StatusText, every_status_has_its_own_clause) {
+  std::string before;
+  for (int status = PINRAIL_SUCCESS; status >= PINRAIL_ERR_VERSION; --status) {
+    const std::string text = pinrail_status_text(static_cast<pinrail_status_t>(status));
+    EXPECT_GT(text.size(), 8U) << status;
+    EXPECT_EQ(before.find("<" + text + ">"), std::string::npos) << text;
+    before += "<" + text + ">";
+  }
+  EXPECT_STREQ(pinrail_status_text(static_cast<pinrail_status_t>(-99)), "a status that this library does not know");
+}
+
+}  // namespace
