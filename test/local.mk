@@ -570,7 +570,7 @@ test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.
 check_PROGRAMS += test/fault/gpu_fault
 TESTS += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
-	test/conform/gpu_house.h
+	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/conform/gpu_house.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/exact_allocations_test
 TESTS += test/unit/mpool/exact_allocations_test
@@ -641,6 +641,6 @@ test_stress_signal_stress_LDADD = libpinrail.la
 if HAVE_GTEST
 check_PROGRAMS += test/fault/unwind_fault
 TESTS += test/fault/unwind_fault
-test_fault_unwind_fault_SOURCES = test/fault/unwind_fault_test.cc $(fake_registrar_sources)
+test_fault_unwind_fault_SOURCES = test/fault/unwind_fault_test.cc test/support/leaving_registrar.h $(fake_registrar_sources)
 test_fault_unwind_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif

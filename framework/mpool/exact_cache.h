@@ -24,6 +24,7 @@
 #include "base/core/dates.h"
 #include "base/core/lock.h"
 #include "base/core/lru_list.h"
+#include "base/core/registration.h"
 #include "base/core/registration_arena.h"
 #include "framework/mpool/budget.h"
 
@@ -34,8 +35,10 @@ struct Peer;
 
 // What a pool keeps of a registration, under the cache lock.
 struct Area {
+  int64_t kept;  // the library's, of what is dead and held: settle_dead()
   Peer* peer;
   uint32_t lru_place;
+  bool is_left_over;                 // claimed by a thread that ended before it was closed; under the cache lock
   pinrail_registration_t* previous;  // of the same peer
   pinrail_registration_t* next;
 };
@@ -43,6 +46,7 @@ static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it f
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
+inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
 
 // Which memory it is: all that a hit compares, in one line behind the registrar's tail. Written before it is in the
 // index. From `start` to `life` as in a block, so that they are compared as they lie.

@@ -22,7 +22,6 @@ constexpr pinrail_param_t kMaxRegSize =
     mpool::max_reg_size_param("Largest piece in bytes that the chunk iterator cuts a buffer into.");
 
 inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
-inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
 
 inline void no_shortcut(void*, pinrail_shortcut_t* shortcut_out) { *shortcut_out = {}; }
 inline void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t) {

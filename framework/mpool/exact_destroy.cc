@@ -78,11 +78,7 @@ size_t Pool::count_referenced_locked(std::string* list_out) {
   mpool::Referenced referenced(list_out);
   const auto sum = [&] {
     host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t word = state::load(batch[i]);
-      if ((word & state::kPerThread) == 0) references[i] = static_cast<int64_t>(state::references(word));
-      referenced.look_at(batch[i], references[i]);
-    }
+    for (size_t i = 0; i < count; ++i) referenced.look_at(batch[i], references[i]);
     count = 0;
   };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
@@ -131,26 +127,28 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
 }
 
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
+  pinrail_registration_t* regs[Victims::kRoom];
+  int64_t references[Victims::kRoom];
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
-    for (;;) {
-      pinrail_registration_t* reg;
-      int64_t references = 0;
-      {
-        Guard guard(cache_->mutex);
-        reg = peer->regs;
-        if (reg == nullptr) break;
-        uint64_t word = state::load(reg);
-        if ((word & state::kIndexed) != 0) {
-          unindex_locked(reg);
-          kill(reg, &word);
-          allocations::stir(host_->gpu_line);  // what threads have noted of it is not true any more
-        }
-        references = quiet_references_of(reg);
-        ++cache_->closing;
-      }
-      release_one(thread, reg, references, device);
+    while (const size_t count = take_some_of(peer, regs, references)) {
+      for (size_t i = 0; i < count; ++i) release_one(thread, regs[i], references[i], device);
     }
   }
+}
+
+// Out of the index and summed, without a barrier: no call of another thread has to do with them.
+size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out) {
+  Guard guard(cache_->mutex);
+  size_t count = 0;
+  pinrail_registration_t* reg = peer->regs;
+  for (; reg != nullptr && count < Victims::kRoom; reg = area_of(reg).next) {
+    uint64_t word = 0;
+    die_locked(reg, &word);
+    ++cache_->closing;
+    regs_out[count++] = reg;
+  }
+  host_->count_references(host_, regs_out, count, PINRAIL_SUM_QUIET, references_out);
+  return count;
 }
 
 // Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
@@ -173,15 +171,6 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   state::set(reg, (state::load(reg) & state::kPerThread) | state::kDead);
   if ((state::load(reg) & state::kPerThread) != 0) host_->settle_dead(host_, handle, PINRAIL_DEAD_HELD);
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
-}
-
-// Of what no call of another thread has to do with.
-int64_t Pool::quiet_references_of(pinrail_registration_t* reg) const {
-  const uint64_t word = state::load(reg);
-  if ((word & state::kPerThread) == 0) return static_cast<int64_t>(state::references(word));
-  int64_t references = 0;
-  host_->count_references(host_, &reg, 1, PINRAIL_SUM_QUIET, &references);
-  return references;
 }
 
 // relaxed throughout: figures, each right by itself.

@@ -2,6 +2,7 @@
 // Making room and making way: idle ones are closed, oldest first. Nothing that is referenced is (R9).
 #include <algorithm>
 
+#include "base/core/on_unwind.h"
 #include "framework/mpool/exact_match.h"
 
 namespace pinrail::exact {
@@ -53,16 +54,12 @@ bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registratio
   return true;
 }
 
-// An indexed one dies, held or not. True: nobody holds it, and it is the caller's to close.
-bool Pool::kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  uint64_t word = 0;
-  if (!kill(reg, &word)) return false;
+// An indexed one dies, held or not; word_out is of before. False if it is not indexed any more.
+bool Pool::die_locked(pinrail_registration_t* reg, uint64_t* word_out) {
+  if (!kill(reg, word_out)) return false;
   unindex_locked(reg);
   allocations::stir(host_->gpu_line);  // releases look at the state word again, and find it dead
-  const bool per_thread = (word & state::kPerThread) != 0;
-  const bool is_ours = per_thread ? claim_dead(thread, reg) : state::references(word) == 0;
-  if (is_ours) ++cache_->closing;
-  return is_ours;
+  return true;
 }
 
 // The least recently used idle one. One that is held counts as used now, for its release will come later; one that may
@@ -109,6 +106,7 @@ bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
 }
 
 bool Pool::make_room(pinrail_thread_t* thread) {
+  if (close_left_over(thread)) return true;
   sum_again(thread);
   if (!evict_oldest(thread)) return wait_for_closing(thread);
   while (settings_.empty_cache && evict_oldest(thread)) {
@@ -203,19 +201,57 @@ void Pool::tell_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinra
 
 void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
   const pinrail_host_t* const host = host_;  // once it is dismissed the pool may go, if another one's call got here
+  const auto forget = [&] {
+    left(reg);
+    {
+      Guard guard(cache_->mutex);
+      --cache_->closing;
+      dismiss_locked(reg);
+    }
+    references::fold_own(thread, reg);
+    host->registration_free(host, reg);
+  };
+  OnUnwind unwound(forget);
   tell_off(thread, reg, reason, Device::knows);
-  left(reg);
-  {
-    Guard guard(cache_->mutex);
-    --cache_->closing;
-    dismiss_locked(reg);
-  }
-  references::fold_own(thread, reg);
-  host->registration_free(host, reg);
+  unwound.disarm();
+  forget();
 }
 
 void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason) {
-  for (pinrail_registration_t* reg : victims) close_one(thread, reg, reason);
+  pinrail_registration_t* const* at = victims.begin();
+  OnUnwind unwound([&] { leave_over(at + 1, victims.end()); });
+  for (; at != victims.end(); ++at) close_one(thread, *at, reason);
+  unwound.disarm();
+}
+
+// exact_pool/X6
+void Pool::leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end) {
+  Guard guard(cache_->mutex);
+  for (; begin != end; ++begin) {
+    area_of(*begin).is_left_over = true;
+    ++left_over_;
+    --cache_->closing;
+  }
+  cache_->changed.notify_all();
+}
+
+// Whether there was anything.
+bool Pool::close_left_over(pinrail_thread_t* thread) {
+  if (left_over_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: a hint
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    for (Peer* peer = peers_.load(); peer != nullptr && !victims.full(); peer = peer->next) {
+      for (pinrail_registration_t* reg = peer->regs; reg != nullptr && !victims.full(); reg = area_of(reg).next) {
+        if (!area_of(reg).is_left_over) continue;
+        area_of(reg).is_left_over = false;
+        --left_over_;
+        add_victim(reg, &victims);
+      }
+    }
+  }
+  close(thread, victims, PINRAIL_REASON_RELEASED);
+  return victims.count() != 0;
 }
 
 Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
@@ -224,21 +260,32 @@ Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PIN
 template <typename Is>
 size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
   size_t closed = 0;
-  for (;;) {
+  for (bool more = true; more;) {
     Victims victims;
     {
       Guard guard(cache_->mutex);
-      for (pinrail_registration_t *reg = peer->regs, *next; reg != nullptr && !victims.full(); reg = next) {
-        next = area_of(reg).next;
-        if ((state::load(reg) & state::kIndexed) == 0 || !is(reg)) continue;
+      pinrail_registration_t* dead[Victims::kRoom];
+      size_t count = 0, shared = 0;
+      for (pinrail_registration_t* reg = peer->regs; reg != nullptr && count + shared < Victims::kRoom;
+           reg = area_of(reg).next) {
+        uint64_t word = state::load(reg);
+        if ((word & state::kIndexed) == 0 || !is(reg)) continue;
         invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-        if (kill_locked(thread, reg)) victims.add(reg);
+        if (!die_locked(reg, &word)) continue;
+        if ((word & state::kPerThread) != 0) {
+          dead[count++] = reg;
+        } else {
+          ++shared;
+          if (state::references(word) == 0) add_victim(reg, &victims);
+        }
       }
+      claim_dead(thread, dead, count, &victims);
+      more = count + shared == Victims::kRoom;
     }
     close(thread, victims, PINRAIL_REASON_INVALIDATED);
     closed += victims.count();
-    if (!victims.full()) return closed;
   }
+  return closed;
 }
 
 size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {

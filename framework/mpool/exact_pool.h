@@ -12,13 +12,16 @@
 // exact_pool/X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them
 //     are counted per thread (base/core/references.h), the others in their words. "Dead and unreferenced" is seen by
 //     one, who closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to 0 first,
-//     and it is claimed then. Each drop of a dead one sums; what only seemed held, for a find counted it and took that
-//     back, is summed again by progress().
+//     and it is claimed then. What dies together is summed with one barrier; what that finds held is marked as summed
+//     (references/C5), so that its last drop is known without another one. What only seemed held, for a find counted it
+//     and took that back, is looked at again by progress().
 // exact_pool/X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced
 //     stays as it is, and the caller gets WOULD_BLOCK.
 // exact_pool/X4  No lock is held across a call of the registrar. A hit takes none (base/core/allocations.h).
 // exact_pool/X5  While a registration is sealed the cache lock is held, and hits do not get it. While one of a peer's
 //     is linked, the peer's slots stay mapped, and what it says does not change.
+// exact_pool/X6  What a thread has claimed it closes, also when the registrar throws or the thread ends inside it: the
+//     one that is being closed is dismissed, the others are left over for who comes next.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 #define PINRAIL_FRAMEWORK_MPOOL_EXACT_POOL_H
 
@@ -204,9 +207,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
 
   // exact_references.cc. Sums are sure for what nobody can take any more.
   int64_t references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
+  pinrail_status_t drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
   bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
   bool claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  bool claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, Victims* victims)
+      REQUIRES(cache_->mutex);
+  void claim_again(const pinrail_thread_t* thread, Victims* victims) REQUIRES(cache_->mutex);
+  void add_victim(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
   // Hits do not get it any more, or get it again. Before it is summed, and after.
   uint64_t entry_key(const pinrail_registration_t* reg) const;
   void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
@@ -226,7 +233,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // its last use
   Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
-  bool kill_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  bool die_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
   // Of a pool of the cache, which has one lock for all.
   uint64_t last_use_locked(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
@@ -234,6 +241,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
   void tell_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason, Device device);
   void close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end);
+  bool close_left_over(pinrail_thread_t* thread);
   void link_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void dismiss_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   template <typename Is>
@@ -244,7 +253,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status join_gc_thread();
   void leave_cache();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
-  int64_t quiet_references_of(pinrail_registration_t* reg) const;
+  size_t take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
   void release_all(pinrail_thread_t* thread, Device device);
 
@@ -259,6 +268,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
+  std::atomic<size_t> left_over_{0};  // exact_pool/X6
   std::atomic<size_t> held_dead_{0};  // counted per thread, dead, and held when they were last summed
   uint64_t summed_undone_ = 0;        // *thread->undone before the first of those sums
   void* gc_member_ = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Who holds a registration that is counted per thread? Found out only when somebody must know: to evict, to close what
-// died, to destroy. A call of the driver costs a hundred times what a sum does, so they are summed one by one.
+// died, to destroy. What dies together is summed together. What is to be evicted is summed one by one, for the call of
+// the driver that follows costs a hundred times as much.
 #include "framework/mpool/exact_match.h"
 
 namespace pinrail::exact {
@@ -13,8 +14,6 @@ uint64_t undone(const pinrail_thread_t* thread) { return __atomic_load_n(thread-
 }  // namespace
 
 int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const {
-  const uint64_t word = state::load(reg);
-  if ((word & state::kPerThread) == 0) return static_cast<int64_t>(state::references(word));
   int64_t references = 0;
   for (int i = 0; i < kTries; ++i) {
     const uint64_t before = undone(thread);
@@ -87,60 +86,114 @@ bool Pool::claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* re
   return false;
 }
 
-// One that was just killed, or was found dead and held before: the caller's, if nobody holds it.
-bool Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+// It is dead and nobody holds it: the caller's to close.
+void Pool::add_victim(pinrail_registration_t* reg, Victims* victims) {
+  ++cache_->closing;
+  victims->add(reg);
+}
+
+// Of those that were just killed, or were not summed since: who is held by nobody becomes a victim. At most as many as
+// there is room for.
+void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
+                      Victims* victims) {
+  if (count == 0) return;
+  int64_t references[Victims::kRoom];
   const uint64_t before = undone(thread);
-  const int64_t references = references_of(thread, reg);
-  if (references > 0) {
+  host_->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
+  const auto note_held = [&] {
     if (held_dead_++ == 0) summed_undone_ = before;
-    return false;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    if (references[i] == references::kUnknown) {
+      note_held();
+    } else if (references[i] > 0) {
+      note_held();
+      if (host_->settle_dead(host_, handle_of(regs[i]), PINRAIL_DEAD_HELD) != 1) continue;
+      --held_dead_;
+      add_victim(regs[i], victims);
+    } else {
+      references::forgive(regs[i], references[i]);
+      state::set(regs[i], (state::load(regs[i]) & state::kFlags) | state::kClaimed);
+      add_victim(regs[i], victims);
+    }
   }
-  references::forgive(reg, references);
-  const uint64_t word = state::load(reg);
-  state::set(reg, (word & state::kFlags) | state::kClaimed);
-  return true;
 }
 
 // Somebody dropped it, or counted it in vain, and then saw it dead: it may have been the last reference.
 void Pool::finish(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  Victims victims;
   {
     Guard guard(cache_->mutex);
     const uint64_t word = state::load(handle.reg);
     const bool is_open = state::generation(word) == handle.generation && (word & state::kClaimed) == 0;
     if (!is_open || (word & state::kDead) == 0) return;
-    if (held_dead_ != 0) --held_dead_;
-    if (!claim_dead(thread, handle.reg)) return;
-    ++cache_->closing;
+    if ((word & state::kSummed) == 0) {
+      if (held_dead_ != 0) --held_dead_;
+      claim_dead(thread, &handle.reg, 1, &victims);
+    } else if (host_->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
+      if (held_dead_ != 0) --held_dead_;
+      add_victim(handle.reg, &victims);
+    }
   }
-  close_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
+  close(thread, victims, PINRAIL_REASON_RELEASED);
 }
 
-// What only seemed held: somebody, perhaps in another pool, counted it in vain while it was summed (C1 of
-// references.h).
+// Dead, and its drops are counted as they come.
+pinrail_status_t Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    const int dropped = host_->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
+    if (dropped < 0) return PINRAIL_ERR_BAD_PARAM;
+    if (dropped == 1) {
+      if (held_dead_ != 0) --held_dead_;
+      add_victim(handle.reg, &victims);
+    }
+  }
+  close(thread, victims, PINRAIL_REASON_RELEASED);
+  return PINRAIL_SUCCESS;
+}
+
+// What only seemed held: somebody, perhaps in another pool, counted it in vain while it was summed (references/C1).
 void Pool::sum_again(pinrail_thread_t* thread) {
+  close_left_over(thread);
   for (bool more = held_dead_.load(std::memory_order_relaxed) != 0; more;) {  // relaxed: a hint
     Victims victims;
     {
       Guard guard(cache_->mutex);
       if (held_dead_ == 0 || summed_undone_ == undone(thread)) return;
-      held_dead_ = 0;
-      for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
-        for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-          constexpr uint64_t kWhich = state::kDead | state::kPerThread | state::kClaimed;
-          if ((state::load(reg) & kWhich) != (state::kDead | state::kPerThread)) continue;
-          if (victims.full()) {
-            if (held_dead_++ == 0) summed_undone_ = undone(thread) - 1;  // looked at in the next round
-            continue;
-          }
-          if (!claim_dead(thread, reg)) continue;
-          ++cache_->closing;
-          victims.add(reg);
-        }
-      }
+      claim_again(thread, &victims);
       more = victims.full();
     }
     close(thread, victims, PINRAIL_REASON_RELEASED);
   }
+}
+
+void Pool::claim_again(const pinrail_thread_t* thread, Victims* victims) {
+  pinrail_registration_t* unsummed[Victims::kRoom];
+  size_t count = 0;
+  const uint64_t before = undone(thread);
+  held_dead_ = 0;
+  const auto note_held = [&](uint64_t when) {
+    if (held_dead_++ == 0) summed_undone_ = when;
+  };
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      constexpr uint64_t kWhich = state::kDead | state::kPerThread | state::kClaimed;
+      const uint64_t word = state::load(reg);
+      if ((word & kWhich) != (state::kDead | state::kPerThread)) continue;
+      if (victims->count() + count == Victims::kRoom) {
+        note_held(before - 1);  // looked at in the next round
+      } else if ((word & state::kSummed) == 0) {
+        unsummed[count++] = reg;
+      } else if (host_->settle_dead(host_, handle_of(reg), PINRAIL_DEAD_DROPPED) == 1) {
+        add_victim(reg, victims);
+      } else {
+        note_held(before);
+      }
+    }
+  }
+  claim_dead(thread, unsummed, count, victims);
 }
 
 }  // namespace pinrail::exact

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
 #include "framework/mpool/exact_match.h"
 
 namespace pinrail::exact {
@@ -131,12 +132,17 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
     case Looked::gone: return PINRAIL_ERR_NOT_FOUND;
     case Looked::ours: break;
   }
+  pinrail_registration_t* reg = nullptr;
+  // Others wait for `own`; the reference is nobody's if the caller does not get it.
+  OnUnwind unwound([&] {
+    settle(&own);
+    if (reg != nullptr) Status(deregister(thread, handle_of(reg))).ignore();
+  });
   close(thread, victims, PINRAIL_REASON_INVALIDATED);
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   try {
     // What has died of this peer goes first: it may be in the way.
     if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer, false);
-    pinrail_registration_t* reg = nullptr;
     status = open_new(thread, request, true, &reg);
     if (status.ok()) {
       publish(thread, request, reg);
@@ -145,6 +151,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   } catch (const std::bad_alloc&) {
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
   }
+  unwound.disarm();
   settle(&own);
   return status;
 }
@@ -165,18 +172,21 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
   const Key& key = request.key;
   name_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.life, nullptr, key.pid};
   area_of(reg).peer = key.peer;
-  status = admit(thread, reg);
-  if (!status.ok()) {
-    host_->registration_free(host_, reg);
-    return status;
-  }
-  status = make(thread, request, reg);
-  if (!status.ok()) {
-    {
+  bool is_linked = false;
+  const auto forget = [&] {
+    if (is_linked) {
       Guard guard(cache_->mutex);
       dismiss_locked(reg);
     }
     host_->registration_free(host_, reg);
+  };
+  OnUnwind unwound(forget);
+  status = admit(thread, reg);
+  is_linked = status.ok();
+  if (status.ok()) status = make(thread, request, reg);
+  unwound.disarm();
+  if (!status.ok()) {
+    forget();
     return status;
   }
   if (kept) references::count_surely(thread, reg, 1);
@@ -188,13 +198,16 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
 Status Pool::make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   Status status = begin(request, reg);
   if (!status.ok()) return status;
+  OnUnwind unwound([&] { left(reg); });
   status = call_registrar(thread, request, reg);
   if (status.ok()) {
     status = made(request, reg);
-    if (status.ok()) return status;
-    Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
+    if (!status.ok()) {
+      Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
+    }
   }
-  left(reg);
+  unwound.disarm();
+  if (!status.ok()) left(reg);
   return status;
 }
 
@@ -255,8 +268,13 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     }
     pinrail_registration_t* mismatch = nullptr;
     match_locked(request.key, &mismatch);
-    if (mismatch != nullptr) {
-      if (kill_locked(thread, mismatch)) victims.add(mismatch);
+    uint64_t word = 0;
+    if (mismatch != nullptr && die_locked(mismatch, &word)) {
+      if ((word & state::kPerThread) != 0) {
+        claim_dead(thread, &mismatch, 1, &victims);
+      } else if (state::references(word) == 0) {
+        add_victim(mismatch, &victims);
+      }
     }
     touch(reg, dates::advance(thread));
     if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
@@ -270,6 +288,9 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
 // The date first: after the drop it may be gone.
 pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
   Pool* const pool = static_cast<Pool*>(module);
+  if ((state::load(handle.reg) & state::kSummed) != 0) {
+    return guarded([&] { return Status(pool->drop_summed(thread, handle)); });
+  }
   touch(handle.reg, dates::use(thread, nullptr));
   const bool usual = references::drop_own(thread, handle.reg);
   if (usual && (state::load(handle.reg) & state::kDead) == 0) return PINRAIL_SUCCESS;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "test/support/house.h"
+#include "test/support/leaving_registrar.h"
 #include "test/support/tasks.h"
 
 namespace pinrail::test {
@@ -18,76 +19,6 @@ namespace {
 
 constexpr uintptr_t kBase = 0x100000;
 constexpr size_t kLength = 0x1000;
-
-enum class Leave : uint8_t { throws, exits, is_cancelled };
-
-// A registrar whose functions leave as they are told, once.
-class LeavingRegistrar {
- public:
-  enum class In : uint8_t { none, register_mem, deregister_mem, tail_init, tail_fini };
-
-  explicit LeavingRegistrar(pinrail_thread_mode_t mode = PINRAIL_THREAD_CONCURRENT) {
-    table_.size = sizeof(table_);
-    table_.context = this;
-    table_.thread_mode = mode;
-    table_.kinds = PINRAIL_KIND_HOST;
-    table_.granularity = 4096;
-    table_.tail_size = 64;
-    table_.register_mem = [](void* self, const pinrail_register_request_t*, pinrail_registration_t*) {
-      return of(self)->pass(In::register_mem);
-    };
-    table_.deregister_mem = [](void* self, pinrail_registration_t*, pinrail_reason_t) {
-      return of(self)->pass(In::deregister_mem);
-    };
-    table_.tail_init = [](void* self, void*) {
-      const pinrail_status_t status = of(self)->pass(In::tail_init);
-      ++of(self)->tails;  // one that does not return has made nothing
-      return status;
-    };
-    table_.tail_fini = [](void* self, void*) {
-      --of(self)->tails;
-      of(self)->pass(In::tail_fini);
-    };
-  }
-  const pinrail_registrar_t& table() const { return table_; }
-  void leave_in(In where, Leave how) {
-    how_ = how;
-    where_ = where;
-  }
-  bool has_left() const { return where_ == In::none; }
-
-  std::atomic<int> tails{0};
-  std::function<void()> in_register;  // runs first
-
- private:
-  static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }
-  pinrail_status_t pass(In here) {
-    if (here == In::register_mem && in_register) in_register();
-    if (where_ != here) return PINRAIL_SUCCESS;
-    where_ = In::none;
-    if (how_ == Leave::throws) throw std::bad_alloc();
-    if (how_ == Leave::exits) pthread_exit(nullptr);
-    pthread_cancel(pthread_self());
-    pthread_testcancel();
-    return PINRAIL_SUCCESS;
-  }
-
-  pinrail_registrar_t table_{};
-  std::atomic<In> where_{In::none};
-  std::atomic<Leave> how_{Leave::throws};
-};
-using In = LeavingRegistrar::In;
-
-// Not std::thread, which ends the process if its function is left by forced unwinding under some compilers.
-void on_a_thread(std::function<void()> body) {
-  pthread_t thread;
-  const auto run = [](void* pointer) -> void* {
-    (*static_cast<std::function<void()>*>(pointer))();
-    return nullptr;
-  };
-  ASSERT_EQ(pthread_create(&thread, nullptr, run, &body), 0);
-  ASSERT_EQ(pthread_join(thread, nullptr), 0);
-}
 
 struct Case {
   In where;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// R10, C4, exact_pool/X6: a registrar of GPU memory that throws, or whose thread ends inside it, leaves no request,
+// claim or count behind.
+#include <memory>
+#include <vector>
+
+#include "test/conform/gpu_house.h"
+#include "test/support/leaving_registrar.h"
+
+namespace pinrail::test {
+namespace {
+
+using In = LeavingRegistrar::In;
+constexpr uint32_t kPid = 4711;
+constexpr size_t kLength = 4096;
+
+struct Case {
+  In where;
+  Leave how;
+};
+
+class TablePool : public AnyPool {
+ public:
+  TablePool(const LeavingRegistrar& registrar, const PoolOptions& wanted) {
+    make("rgpusm", lend(registrar.table()), wanted);
+  }
+  pinrail_status_t open(const pinrail_gpu_handle_t& block, pinrail_handle_t* handle_out) const {
+    return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, 0, handle_out);
+  }
+  void use(const pinrail_gpu_handle_t& block) const {
+    pinrail_handle_t handle{};
+    if (open(block, &handle) == PINRAIL_SUCCESS) pinrail_mpool_deregister(handle);
+  }
+};
+
+// A hang is a failure.
+class GpuUnwinding : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { alarm(60); }
+  void TearDown() override { alarm(0); }
+  void leave(const std::function<void()>& body) {
+    registrar_.leave_in(GetParam().where, GetParam().how);
+    on_a_thread([&] {
+      body();
+      EXPECT_EQ(GetParam().how, Leave::throws) << "the thread should have ended";
+    });
+    EXPECT_TRUE(registrar_.has_left());
+  }
+  void expect_whole(TablePool* pool, const pinrail_gpu_handle_t& block) {
+    on_a_thread([&] {
+      pinrail_handle_t handle{};
+      EXPECT_EQ(pool->open(block, &handle), PINRAIL_SUCCESS);
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    });
+    EXPECT_TRUE(pool->invariants_hold());
+    EXPECT_EQ(pool->stats().registered_count, pool->stats().indexed);
+    EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(registrar_.tails.load(), 0);
+  }
+
+  const House house_{without_threads()};
+  LeavingRegistrar registrar_{PINRAIL_THREAD_CONCURRENT, PINRAIL_KIND_REMOTE};
+};
+// Out of what closes one.
+class GpuUnwindingBack : public GpuUnwinding {};
+
+TEST_P(GpuUnwinding, out_of_a_miss_leaves_nothing_behind) {
+  const PeerMemory old(kPid, 0x10000, kLength), fresh(kPid, 0x20000, kLength);
+  PoolOptions options;
+  options.count_limit = 1;
+  TablePool pool(registrar_, options);
+  pool.use(old.block);  // in the way, so that a miss closes something as well
+  leave([&] { pool.use(fresh.block); });
+  expect_whole(&pool, fresh.block);
+}
+
+TEST_P(GpuUnwindingBack, out_of_a_batch_leaves_the_others_to_who_comes_next) {
+  std::vector<std::unique_ptr<PeerMemory>> memory;
+  for (uint64_t i = 1; i <= 100; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));
+  TablePool pool(registrar_, {});
+  for (const auto& each : memory) pool.use(each->block);
+  EXPECT_EQ(pool.stats().registered_count, memory.size());
+  leave([&] { pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT); });
+  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  expect_whole(&pool, memory.front()->block);
+}
+
+// A destroy waits for what others are closing; of what was left over nobody is.
+TEST_P(GpuUnwindingBack, out_of_a_batch_does_not_keep_the_pool_from_going) {
+  std::vector<std::unique_ptr<PeerMemory>> memory;
+  for (uint64_t i = 1; i <= 10; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));
+  TablePool pool(registrar_, {});
+  for (const auto& each : memory) pool.use(each->block);
+  leave([&] { pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT); });
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_.tails.load(), 0);
+}
+
+const Case kBack[] = {{In::deregister_mem, Leave::throws},
+                      {In::deregister_mem, Leave::exits},
+                      {In::tail_fini, Leave::throws},
+                      {In::tail_fini, Leave::exits},
+                      {In::tail_fini, Leave::is_cancelled}};
+const Case kForth[] = {{In::register_mem, Leave::throws},
+                       {In::register_mem, Leave::exits},
+                       {In::register_mem, Leave::is_cancelled},
+                       {In::tail_init, Leave::throws},
+                       {In::tail_init, Leave::exits}};
+INSTANTIATE_TEST_SUITE_P(back, GpuUnwinding, ::testing::ValuesIn(kBack));
+INSTANTIATE_TEST_SUITE_P(forth, GpuUnwinding, ::testing::ValuesIn(kForth));
+INSTANTIATE_TEST_SUITE_P(back, GpuUnwindingBack, ::testing::ValuesIn(kBack));
+
+}  // namespace
+}  // namespace pinrail::test
