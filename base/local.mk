@@ -1,17 +1,32 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# The ground: status, ranges, guards. It knows nothing of caching.
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/futex_lock.h base/core/lock.h \
-	base/core/lock_rank.h \
-	base/core/thread_safety.h base/core/sanitizer.h base/core/registration.h base/core/registration_arena.h \
-	base/core/registration_arena.cc base/core/thread.h base/core/thread.cc \
-	base/core/references.h base/core/recent.h base/core/hit_counts.h base/core/starts.h base/core/start_line.h \
-	base/core/epoch.h base/core/lru_list.h base/core/lru_queue.h base/core/guarded.h \
-	base/core/allocations.h base/core/better.h base/core/dates.h base/core/figure.h base/core/lives.h \
-	base/core/page_counts.h base/core/errno_text.h base/core/kernel_numbers.h base/core/gate.h base/core/gate.cc base/core/set_aside.h \
-	base/core/hook_scope.h base/core/hook_scope.cc base/core/forever.h base/core/trust.h base/core/trust.cc \
-	base/core/on_unwind.h base/core/no_cancel.h base/core/closed_in_child.h \
-	base/core/hook_locks.h base/core/deferred_hook.h base/core/deferred_hook.cc base/core/call_scope.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/guarded.h base/core/errno_text.h base/core/kernel_numbers.h \
+	base/core/forever.h base/core/on_unwind.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
+	base/core/sanitizer.h base/core/select_if_equal.h base/core/stat_counter.h base/core/page_counts.h \
 	base/cuda/cuda_driver.h
+
+# Locks and their ranks, the hook wall, the fork gate.
+libpinrail_internal_la_SOURCES += \
+	base/sync/futex_lock.h base/sync/lock.h base/sync/lock_rank.h base/sync/thread_safety.h \
+	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
+	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
+	base/sync/fork_reinit.h base/sync/closed_in_child.h
+
+# When was it used last: epochs, timestamps, the eviction list.
+libpinrail_internal_la_SOURCES += \
+	base/lru/epoch.h base/lru/timestamps.h base/lru/lru_list.h base/lru/lru_queue.h
+
+# The registration: its memory, its state word, its references, the threads that hold them.
+libpinrail_internal_la_SOURCES += \
+	base/registration/registration.h base/registration/registration_arena.h \
+	base/registration/registration_arena.cc base/registration/incarnation.h base/registration/references.h \
+	base/registration/thread.h base/registration/thread.cc
+
+# What a hit reads without a lock.
+libpinrail_internal_la_SOURCES += \
+	base/hit/recent.h base/hit/note.h base/hit/start_bucket.h base/hit/start_table.h base/hit/allocation_table.h \
+	base/hit/hit_counts.h
 libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c

@@ -3,6 +3,23 @@
 # base/ is header-only, so that a DSO needs none of the library's symbols.
 component_libraries =
 
+# The cache of whole allocations: for the pools of GPU memory, who take it in.
+noinst_LTLIBRARIES += components/common/libgpu_pool.la
+components_common_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
+components_common_libgpu_pool_la_SOURCES = \
+	components/common/gpu_pool/block.h components/common/gpu_pool/table.h components/common/gpu_pool/gpu_cache.h \
+	components/common/gpu_pool/gpu_pool.h components/common/gpu_pool/match.h components/common/gpu_pool/allocation_index.h \
+	components/common/gpu_pool/gpu_component.h components/common/gpu_pool/settings.h \
+	components/common/gpu_pool/settings.cc components/common/gpu_pool/register.cc components/common/gpu_pool/evict.cc \
+	components/common/gpu_pool/references.cc components/common/gpu_pool/ft.cc \
+	components/common/gpu_pool/destroy.cc
+if STATIC_COMPONENTS
+libpinrail_internal_la_LIBADD += components/common/libgpu_pool.la
+else
+component_gpu_pool_libs = components/common/libgpu_pool.la base/libslots.la
+endif
+
+
 component_libraries += components/mpool_grdma.la
 components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_create.cc \
@@ -21,8 +38,8 @@ component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_find.cc \
-	components/rcache/vma/vma_starts.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
-	components/rcache/vma/vma_starts.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
+	components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
+	components/rcache/vma/vma_start_table.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
 components_rcache_vma_la_CXXFLAGS = $(room_cxxflags)
@@ -92,10 +109,10 @@ endif
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
 components_mpool_gpusm_la_SOURCES = \
 	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
-	components/mpool/gpusm/gpusm_life.cc components/mpool/gpusm/gpusm_free_hook.cc components/mpool/gpusm/gpusm.h \
+	components/mpool/gpusm/gpusm_session.cc components/mpool/gpusm/gpusm_free_hook.cc components/mpool/gpusm/gpusm.h \
 	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports_hook.h
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
-components_mpool_gpusm_la_LIBADD = $(component_exact_libs)
+components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
 components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)
 components_mpool_gpusm_la_CXXFLAGS = $(room_cxxflags)
 components_mpool_rgpusm_la_SOURCES = \
@@ -103,7 +120,7 @@ components_mpool_rgpusm_la_SOURCES = \
 	components/mpool/rgpusm/rgpusm_peers.cc components/mpool/rgpusm/rgpusm_invalidate_hook.cc \
 	components/mpool/rgpusm/rgpusm.h
 components_mpool_rgpusm_la_LDFLAGS = $(component_ldflags)
-components_mpool_rgpusm_la_LIBADD = $(component_exact_libs)
+components_mpool_rgpusm_la_LIBADD = $(component_gpu_pool_libs)
 components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rgpusm)
 components_mpool_rgpusm_la_CXXFLAGS = $(room_cxxflags)
 

@@ -19,6 +19,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/mpool.h framework/mpool/mpool.cc \
+	framework/mpool/forward.h framework/mpool/params.h framework/mpool/say.h framework/mpool/budget.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
@@ -35,20 +36,3 @@ libpinrail_internal_la_SOURCES += framework/front/front_machine.cc
 # GPU memory across processes.
 pkginclude_HEADERS += framework/include/pinrail/gpu.h
 libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc
-
-# The cache of whole allocations: for the pools of GPU memory, who take it in.
-noinst_LTLIBRARIES += framework/libexact.la
-framework_libexact_la_CXXFLAGS = $(room_cxxflags)
-framework_libexact_la_SOURCES = \
-	framework/mpool/block.h framework/mpool/exact_table.h framework/mpool/exact_cache.h \
-	framework/mpool/exact_pool.h framework/mpool/exact_match.h framework/mpool/exact_allocations.h \
-	framework/mpool/exact_component.h framework/mpool/exact_settings.h \
-	framework/mpool/forward.h framework/mpool/params.h framework/mpool/say.h framework/mpool/budget.h \
-	framework/mpool/exact_settings.cc framework/mpool/exact_register.cc framework/mpool/exact_evict.cc \
-	framework/mpool/exact_references.cc framework/mpool/exact_ft.cc \
-	framework/mpool/exact_destroy.cc
-if STATIC_COMPONENTS
-libpinrail_internal_la_LIBADD += framework/libexact.la
-else
-component_exact_libs = framework/libexact.la base/libslots.la
-endif

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Who may include whom: each room looks down only, components never at each other, and the hook wall stands.
-#   include < base/{core,cuda} < base/{report,patch,slots} < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor}
-#           < framework/mpool < components | framework/front < contrib/tools (public headers only)
+#   include < base/{core,cuda} < base/sync < base/lru < base/registration < base/hit < base/{report,patch,slots}
+#           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
+#           < components/common < components | framework/front < contrib/tools (public headers only)
 set -eu
 cd "${srcdir:-$(dirname "$0")/..}"
 failed=0
@@ -16,13 +17,18 @@ height() {
   case $1 in
     framework/include/*) echo 0 ;;
     base/core/* | base/cuda/*) echo 1 ;;
-    base/report/* | base/patch/* | base/slots/*) echo 2 ;;
-    base/param/* | base/descriptors/*) echo 3 ;;
-    base/loader/*) echo 4 ;;
-    framework/rcache/* | framework/registrar/* | framework/monitor/*) echo 5 ;;
-    framework/mpool/*) echo 6 ;;
-    framework/front/* | components/*) echo 7 ;;
-    *) echo 9 ;;
+    base/sync/*) echo 2 ;;
+    base/lru/*) echo 3 ;;
+    base/registration/*) echo 4 ;;
+    base/hit/*) echo 5 ;;
+    base/report/* | base/patch/* | base/slots/*) echo 6 ;;
+    base/param/* | base/descriptors/*) echo 7 ;;
+    base/loader/*) echo 8 ;;
+    framework/rcache/* | framework/registrar/* | framework/monitor/*) echo 9 ;;
+    framework/mpool/*) echo 10 ;;
+    components/common/*) echo 11 ;;
+    framework/front/* | components/*) echo 12 ;;
+    *) echo 99 ;;
   esac
 }
 room() {
@@ -44,9 +50,13 @@ for file in $files; do
     theirs=$(room "$included")
     [ "$mine" = "$theirs" ] && continue
     case $file:$included in
+      components/common/*:components/common/*) ;;
+      components/mpool/*:components/common/*) ;;
       components/*:components/*) complain "$file looks into another component: $included" ;;
-      components/*:framework/include/* | components/*:base/core/*) ;;
+      components/*:framework/include/* | components/*:base/core/* | components/*:base/sync/*) ;;
+      components/*:base/lru/* | components/*:base/registration/* | components/*:base/hit/*) ;;
       components/registrar/*:base/cuda/* | components/monitor/*:base/cuda/*) ;;
+      components/common/*:framework/mpool/* | components/common/*:base/slots/*) ;;
       components/mpool/*:framework/mpool/* | components/mpool/*:framework/rcache/*) ;;
       components/mpool/*:framework/registrar/* | components/mpool/*:framework/monitor/*) ;;
       components/mpool/*:base/slots/* | components/registrar/*:base/slots/* | components/registrar/*:base/descriptors/*) ;;

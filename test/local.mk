@@ -50,7 +50,7 @@ check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/
 TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
-	components/rcache/vma/vma_find.cc components/rcache/vma/vma_starts.cc components/rcache/vma/vma_tree.cc
+	components/rcache/vma/vma_find.cc components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
@@ -60,7 +60,7 @@ test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
-	test/support/house.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
+	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/nth_allocation.h test/support/nth_allocation.cc
@@ -293,13 +293,13 @@ check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/p
 TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain test/conform/patcher_pool \
 	test/stress/patcher_stress
 test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/patcher_host.h test/support/tasks.h \
-	test/support/house.h \
+	test/support/library.h \
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/conform/patcher_race
 TESTS += test/conform/patcher_race
-test_conform_patcher_race_SOURCES = test/conform/patcher_race_test.cc test/support/house.h test/support/skip_main.cc \
+test_conform_patcher_race_SOURCES = test/conform/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_conform_patcher_race_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_race_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)
@@ -343,8 +343,8 @@ TESTS += test/own_calls_test.sh
 if HAVE_GTEST
 check_PROGRAMS += test/conform/own_calls
 TESTS += test/conform/own_calls
-test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_house.h test/support/skip_main.cc \
-	test/support/house.h $(fake_registrar_sources)
+test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_library.h test/support/skip_main.cc \
+	test/support/library.h $(fake_registrar_sources)
 test_conform_own_calls_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_RAW_MALLOC='"$(abs_top_builddir)/test/own_calls/.libs/raw_malloc.so"'
 test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
@@ -375,11 +375,11 @@ TESTS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stre
 test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
 	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_house.h \
-	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)
+test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_library.h \
+	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
 test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_conform_uffd_SOURCES = test/conform/uffd_test.cc test/conform/uffd_life_test.cc test/conform/uffd_house.h \
-	test/support/skip_main.cc test/support/house.h $(fake_registrar_sources)
+test_conform_uffd_SOURCES = test/conform/uffd_test.cc test/conform/uffd_life_test.cc test/conform/uffd_library.h \
+	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
 test_conform_uffd_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
 
@@ -456,14 +456,14 @@ EXTRA_DIST += test/install_test.sh test/readme_test.sh test/paths_test.sh test/c
 if HAVE_GTEST
 check_PROGRAMS += test/conform/fork test/stress/fork_stress
 TESTS += test/conform/fork test/stress/fork_stress
-test_conform_fork_SOURCES = test/conform/fork_test.cc test/support/house.h test/support/watched_registrar.h \
+test_conform_fork_SOURCES = test/conform/fork_test.cc test/support/library.h test/support/watched_registrar.h \
 	test/support/lent_pool.h $(fake_registrar_sources)
 test_conform_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/fork_marks
 TESTS += test/conform/fork_marks
-test_conform_fork_marks_SOURCES = test/conform/fork_marks_test.cc test/support/house.h $(fake_registrar_sources)
+test_conform_fork_marks_SOURCES = test/conform/fork_marks_test.cc test/support/library.h $(fake_registrar_sources)
 test_conform_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/house.h \
+test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h \
 	test/support/watched_registrar.h test/support/lent_pool.h $(fake_registrar_sources)
 test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 if HAVE_URING
@@ -486,10 +486,10 @@ test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
 check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress
 TESTS += test/conform/gc_thread test/stress/gc_thread_stress
-test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/house.h test/support/tasks.h \
+test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/library.h test/support/tasks.h \
 	$(fake_registrar_sources)
 test_conform_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/house.h \
+test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/library.h \
 	test/support/tasks.h $(fake_registrar_sources)
 test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
@@ -541,46 +541,46 @@ TESTS += test/conform/grdma_gpu
 test_conform_grdma_gpu_SOURCES = $(fake_registrar_sources) test/conform/grdma_gpu_test.cc test/conform/gpu_memory.h
 test_conform_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_modes_test.cc \
-	test/conform/rgpusm_slots_test.cc test/conform/gpu_house.h
+	test/conform/rgpusm_slots_test.cc test/conform/gpu_library.h
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_locks
 TESTS += test/conform/gpu_locks
-test_conform_gpu_locks_SOURCES = $(fake_registrar_sources) test/conform/gpu_locks_test.cc test/conform/gpu_house.h \
+test_conform_gpu_locks_SOURCES = $(fake_registrar_sources) test/conform/gpu_locks_test.cc test/conform/gpu_library.h \
 	test/conform/gpu_memory.h
 test_conform_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_ft
 TESTS += test/conform/gpu_ft
-test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_house.h
+test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_library.h
 test_conform_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_events
 TESTS += test/conform/gpu_events
-test_conform_gpu_events_SOURCES = $(fake_registrar_sources) test/conform/gpu_events_test.cc test/conform/gpu_house.h \
+test_conform_gpu_events_SOURCES = $(fake_registrar_sources) test/conform/gpu_events_test.cc test/conform/gpu_library.h \
 	test/conform/gpu_memory.h
 test_conform_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_restart
 TESTS += test/conform/gpu_restart
 test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_restart_test.cc \
-	test/conform/gpu_house.h test/conform/gpu_memory.h
+	test/conform/gpu_library.h test/conform/gpu_memory.h
 test_conform_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_reset
 TESTS += test/conform/gpu_reset
-test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_house.h
+test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_library.h
 test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/fault/gpu_fault
 TESTS += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
-	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/conform/gpu_house.h
+	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/conform/gpu_library.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/mpool/exact_allocations_test
-TESTS += test/unit/mpool/exact_allocations_test
-test_unit_mpool_exact_allocations_test_SOURCES = test/unit/mpool/exact_allocations_test.cc
-test_unit_mpool_exact_allocations_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/mpool/allocation_index_test
+TESTS += test/unit/mpool/allocation_index_test
+test_unit_mpool_allocation_index_test_SOURCES = test/unit/mpool/allocation_index_test.cc
+test_unit_mpool_allocation_index_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/stress/gpu_stress
 TESTS += test/stress/gpu_stress
-test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_house.h
+test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_library.h
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_house.h
+test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_library.h
 test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
@@ -596,22 +596,22 @@ EXTRA_test_conform_setuid_DEPENDENCIES = test/fake/libcuda.la
 check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 TESTS += test/gpu_soak_test.sh
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
-	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/house.h
+	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/library.h
 test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la
-test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/block.h
+test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc components/common/gpu_pool/block.h
 test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
-test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/contents.h test/gpu/house.h
+test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/contents.h test/gpu/library.h
 test_gpu_story_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
 test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc \
-	test/gpu/contents.h test/gpu/house.h
+	test/gpu/contents.h test/gpu/library.h
 test_gpu_kinds_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_kinds_LDADD = libpinrail.la
 EXTRA_test_gpu_kinds_DEPENDENCIES = test/fake/libcuda.la
-test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/house.h
+test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/library.h
 test_gpu_figures_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la

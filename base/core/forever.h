@@ -7,7 +7,7 @@
 //
 // Threads  get() any. What it returns has the thread rules of T.
 // Fork     Two threads may both make the object; one of them keeps it. So a forked child finds all of it or nothing,
-//          and make_anew() (set_aside.h) gives it a new one.
+//          and replace_in_child() (fork_reinit.h) gives it a new one.
 #ifndef PINRAIL_BASE_CORE_FOREVER_H
 #define PINRAIL_BASE_CORE_FOREVER_H
 

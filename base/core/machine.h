@@ -12,14 +12,14 @@
 
 namespace pinrail {
 
-constexpr size_t kMostHugepageSizes = 8;
+constexpr size_t kMaxHugepageSizes = 8;
 
 struct Machine {
   const char* source = "system";  // "hwloc" or "system"
   uint64_t page_bytes = 0;
   uint64_t memory_bytes = 0;
   unsigned numa_nodes = 1;
-  std::array<uint64_t, kMostHugepageSizes> hugepage_bytes{};  // that the kernel knows; rising, 0 behind the last
+  std::array<uint64_t, kMaxHugepageSizes> hugepage_bytes{};  // that the kernel knows; rising, 0 behind the last
 };
 
 // By hwloc where it is built in, works and is trusted (trust/X1), otherwise what the system says.

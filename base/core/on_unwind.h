@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// on_unwind.h - what must be undone when an embedder's function does not return: it threw, or its thread ends inside it
-// (pthread_exit, cancellation: forced unwinding).
+// on_unwind.h - what must be rolled back when an embedder's function does not return: it threw, or its thread ends
+// inside it (pthread_exit, cancellation: forced unwinding).
 //
 // Threads  each object belongs to one thread.
 #ifndef PINRAIL_BASE_CORE_ON_UNWIND_H

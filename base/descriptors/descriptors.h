@@ -16,7 +16,7 @@
 //     it talks to the process that the ticket names: a later process of that pid, or a later server, is not taken for
 //     it.
 // descriptors/D3  Who connects and says nothing, or nonsense, holds up nobody: it is dropped after a second, and the
-//     oldest of more than kMostPeers at once. A fetch ends after its time limit, whatever the exporter does.
+//     oldest of more than kMaxPeers at once. A fetch ends after its time limit, whatever the exporter does.
 // descriptors/D4  A crash leaves nothing behind.
 #ifndef PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 #define PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
@@ -26,9 +26,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/core/lock.h"
 #include "base/core/status.h"
 #include "base/slots/process.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::descriptors {
 

@@ -117,7 +117,7 @@ class Peers {
     *peer = {};
   }
   const Find& find_;
-  Peer peers_[kMostPeers];
+  Peer peers_[kMaxPeers];
   uint64_t turns_ = 0;
 };
 
@@ -141,8 +141,8 @@ void serve(int listener, int wake, const Find& find) {
   Peers peers(find);
   bool may_accept = true;
   for (;;) {
-    pollfd entries[2 + kMostPeers] = {{wake, POLLIN, 0}, {may_accept ? listener : -1, POLLIN, 0}};
-    Peer* who[kMostPeers] = {};
+    pollfd entries[2 + kMaxPeers] = {{wake, POLLIN, 0}, {may_accept ? listener : -1, POLLIN, 0}};
+    Peer* who[kMaxPeers] = {};
     const nfds_t count = peers.ask_for(entries + 2, who);
     const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kLookAgainMs : -1);
     if (ready < 0 && errno != EINTR) return;

@@ -9,7 +9,7 @@
 
 namespace pinrail::descriptors {
 
-constexpr int kMostPeers = 16;         // that are connected and have not said anything yet
+constexpr int kMaxPeers = 16;          // that are connected and have not said anything yet
 constexpr int64_t kPatienceMs = 1000;  // for each of them
 
 // A descriptor of one's own for what was asked, or -1.

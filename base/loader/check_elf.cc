@@ -24,7 +24,7 @@ constexpr unsigned char kByteOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ?
 constexpr const char* kCutOff = "is cut off: ";
 
 // More segments than any linker makes; the file's word must not decide how much memory is taken.
-constexpr unsigned kMostSegments = 1024;
+constexpr unsigned kMaxSegments = 1024;
 
 #if defined(__x86_64__)
 constexpr unsigned kMachine = EM_X86_64;
@@ -84,7 +84,7 @@ std::string check_header(const File& file, Header* header) {
   if (header->e_type != ET_DYN) return "is an ELF file, but not a shared object";
   if (header->e_phentsize != sizeof(Segment)) return "has segment headers of another size";
   if (header->e_phnum == 0) return "has no segments";
-  if (header->e_phnum > kMostSegments) return "has more segments than a linker makes";
+  if (header->e_phnum > kMaxSegments) return "has more segments than a linker makes";
   return "";
 }
 

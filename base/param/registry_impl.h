@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "base/core/lock.h"
 #include "base/param/param.h"
 #include "base/param/parameter.h"
 #include "base/param/settings.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::param {
 

@@ -9,9 +9,9 @@ namespace {
 // No parameter is that long; what is need not cost the square of its length.
 constexpr size_t kLongestName = 256;
 
-constexpr size_t kMostSlips = 3;
+constexpr size_t kMaxSlips = 3;
 
-size_t slips_allowed(size_t length) { return std::clamp<size_t>(length / 4, 1, kMostSlips); }
+size_t slips_allowed(size_t length) { return std::clamp<size_t>(length / 4, 1, kMaxSlips); }
 
 size_t difference(size_t a, size_t b) { return a > b ? a - b : b - a; }
 

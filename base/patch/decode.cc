@@ -39,12 +39,12 @@ class Decoder {
       : code_(code), length_(length), address_(address), signature_(signature), disassembler_(disassembler) {}
 
   Status run(Entry* entry_out) {
-    while (entry_.offset + kLongestForeign <= kMostDecoded) {
+    while (entry_.offset + kLongestForeign <= kMaxDecoded) {
       if (is_foreign()) return finish(entry_out);
       Instruction instruction;
       if (!read_at(entry_.offset, &instruction)) break;
       entry_.length = instruction.length;
-      if (entry_.offset + entry_.length > kMostDecoded) break;
+      if (entry_.offset + entry_.length > kMaxDecoded) break;
       if (may_displace(instruction) && finish(entry_out).ok()) return success();
       if (!note_moved(instruction) || !frame_.run(instruction)) break;
       entry_.offset += instruction.length;
@@ -108,12 +108,12 @@ class Decoder {
 
   bool note_moved(const Instruction& instruction) {
     if (instruction.relative_at == 0) return true;
-    if (instruction.relative_bytes != 4 || entry_.moved_count == kMostMoved) return false;
+    if (instruction.relative_bytes != 4 || entry_.moved_count == kMaxMoved) return false;
     entry_.moved_at[entry_.moved_count++] = static_cast<uint8_t>(entry_.offset + instruction.relative_at);
     return true;
   }
 
-  // The entry for a jump here, if all can be undone.
+  // The entry for a jump here, if all can be rolled back.
   Status finish(Entry* entry_out) {
     Entry entry = entry_;
     if (entry.foreign == 0) {
@@ -123,7 +123,7 @@ class Decoder {
       entry = entry_;
       entry_.moved_count = before;
     }
-    if (!frame_.write_undo(signature_, entry.undo, kMostUndo, &entry.undo_length)) return PINRAIL_ERR_NOT_SUPPORTED;
+    if (!frame_.write_undo(signature_, entry.undo, kMaxUndo, &entry.undo_length)) return PINRAIL_ERR_NOT_SUPPORTED;
     *entry_out = entry;
     return success();
   }

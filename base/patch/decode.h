@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// decode.h - where in a function a jump of five bytes may be laid, and what must be undone there.
+// decode.h - where in a function a jump of five bytes may be laid, and what must be rolled back there.
 //
 // Threads  any; it only reads. Any context but hooks.
 //
@@ -24,10 +24,10 @@
 namespace pinrail::patch {
 
 constexpr size_t kJumpLength = 5;
-constexpr size_t kMostDecoded = 48;  // bytes of a function up to the end of what the jump displaces
-constexpr size_t kMostSeen = 256;    // bytes in which branches are looked for
-constexpr size_t kMostUndo = 128;
-constexpr size_t kMostMoved = 4;  // instructions that must be changed when they are copied elsewhere
+constexpr size_t kMaxDecoded = 48;  // bytes of a function up to the end of what the jump displaces
+constexpr size_t kMaxSeen = 256;    // bytes in which branches are looked for
+constexpr size_t kMaxUndo = 128;
+constexpr size_t kMaxMoved = 4;  // instructions that must be changed when they are copied elsewhere
 
 // What is known of a function from its declaration.
 struct Signature {
@@ -40,14 +40,14 @@ struct Entry {
   size_t offset = 0;      // of the jump's place
   size_t length = 0;      // of what the jump displaces
   uintptr_t foreign = 0;  // where the patch that stands there leads; 0: there is none
-  uint8_t undo[kMostUndo] = {};
+  uint8_t undo[kMaxUndo] = {};
   size_t undo_length = 0;
   // Displacements, up to the end of what is displaced, that are relative to where their instruction stands.
-  uint8_t moved_at[kMostMoved] = {};
+  uint8_t moved_at[kMaxMoved] = {};
   size_t moved_count = 0;
 };
 
-// code: as it stands at that address, kMostDecoded bytes at least. NOT_SUPPORTED: no place for a jump is known.
+// code: as it stands at that address, kMaxDecoded bytes at least. NOT_SUPPORTED: no place for a jump is known.
 Status decode(const uint8_t* code, size_t length, uintptr_t address, const Signature& signature,
               const Disassembler& disassembler, Entry* entry_out);
 

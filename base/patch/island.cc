@@ -19,7 +19,7 @@ namespace {
 constexpr uintptr_t kPage = 4096;
 constexpr uintptr_t kLowest = 0x100000;           // nothing of ours where null pointers may lead
 constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // a jump's, with room for what it starts from
-constexpr int kMostTries = 100;                   // another thread may take the gap first
+constexpr int kMaxTries = 100;                    // another thread may take the gap first
 
 uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
 
@@ -51,7 +51,7 @@ bool look_at(void* arg, const Mapping& mapping) {
 }
 
 uint8_t* map_near(uintptr_t near) {
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     Gap gap{near};
     if (!for_each_mapping_hook(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > kReach) return nullptr;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): a place that was looked for

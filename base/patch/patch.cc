@@ -14,8 +14,8 @@
 #include <cstring>
 #include <new>
 
-#include "base/core/lock.h"
 #include "base/patch/maps_hook.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::patch {
 namespace {
@@ -92,7 +92,7 @@ Block make_block(const Patch& patch) {
   block.at = place & ~(uintptr_t{block.length} - 1);
   std::memcpy(block.before, code_at(block.at), block.length);
   const uintptr_t first = std::max(block.at, patch.function);
-  const uintptr_t last = std::min(block.at + block.length, patch.function + kMostDecoded);
+  const uintptr_t last = std::min(block.at + block.length, patch.function + kMaxDecoded);
   std::memcpy(block.before + (first - block.at), patch.seen.bytes + (first - patch.function), last - first);
   std::memcpy(block.after, block.before, block.length);
   uint8_t* const jump = block.after + (place - block.at);
@@ -135,8 +135,8 @@ Status prepare(uintptr_t function, const Signature& signature, const Disassemble
   Patch patch;
   patch.function = function;
   // One copy: what is decoded is what activate() compares with.
-  uint8_t code[kMostSeen];
-  const size_t length = std::max(kMostDecoded, std::min(kMostSeen, kPage - function % kPage));
+  uint8_t code[kMaxSeen];
+  const size_t length = std::max(kMaxDecoded, std::min(kMaxSeen, kPage - function % kPage));
   std::memcpy(code, code_at(function), length);
   std::memcpy(patch.seen.bytes, code, sizeof(patch.seen.bytes));
   Status status = decode(code, length, function, signature, disassembler, &patch.entry);
@@ -159,7 +159,7 @@ Status activate(Patch* patch) {
   return success();
 }
 
-void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
 
 bool stands(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
 
@@ -176,7 +176,7 @@ Status prepare(uintptr_t, const Signature&, const Disassembler&, Hook, void*, Pa
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
-void leave_parents_life() {}
+void fork_reinit() {}
 bool stands(const Patch&) { return false; }
 void accept(Patch*) {}
 

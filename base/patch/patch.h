@@ -22,7 +22,7 @@ namespace pinrail::patch {
 
 // A function's first bytes at one moment.
 struct Snapshot {
-  uint8_t bytes[kMostDecoded] = {};
+  uint8_t bytes[kMaxDecoded] = {};
 
   static Snapshot of(uintptr_t function);
   // Whether the first so many bytes are equal.
@@ -51,7 +51,7 @@ Status prepare(uintptr_t function, const Signature& signature, const Disassemble
 Status activate(Patch* patch);
 
 // In a forked child, before anything else there: whoever held the lock of patches is not here.
-void leave_parents_life();
+void fork_reinit();
 
 // Whether what activate() laid, and the way to it, stands unchanged.
 bool stands(const Patch& patch);

@@ -7,10 +7,10 @@
 #include <set>
 
 #include "base/core/forever.h"
-#include "base/core/hook_scope.h"
-#include "base/core/lock.h"
 #include "base/core/no_cancel.h"
-#include "base/core/set_aside.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/hook_scope.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::report {
 namespace {
@@ -131,9 +131,9 @@ void forget() {
   said->clear();
 }
 
-void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::report);
-  make_anew(&said);
+  replace_in_child(&said);
 }
 
 }  // namespace pinrail::report

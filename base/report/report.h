@@ -50,7 +50,7 @@ void divert(pinrail_message_t function, void* arg);
 // Forgets what was said; for tests and for a new init.
 void forget();
 // In a forked child: the same, whoever held the lock.
-void leave_parents_life();
+void fork_reinit();
 
 }  // namespace pinrail::report
 

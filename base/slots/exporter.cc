@@ -17,7 +17,7 @@ constexpr uint32_t kReserved = 1024;  // slots that get memory at a time
 
 }  // namespace
 
-// Any process of that user may open it, and can neither shorten nor unseal it (slots/V5).
+// Any process of that user may open it, and can neither shorten nor revoke_claim it (slots/V5).
 bool Exporter::make_file() {
   uint64_t random = 0;
   if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
@@ -25,7 +25,7 @@ bool Exporter::make_file() {
   if (file_ < 0) return false;
   segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file_);  // never 0
   return file_of(segment_) == file_ && ftruncate(file_, static_cast<off_t>(bytes_)) == 0 &&
-         fcntl(file_, F_ADD_SEALS, kSeals) == 0;
+         fcntl(file_, F_ADD_SEALS, kClaimBatch) == 0;
 }
 
 // Memory for those slots: where it is lacking, a write to a mapping is the process's end.

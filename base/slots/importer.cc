@@ -102,24 +102,24 @@ void Importer::sit(const Process& self) {
 
 // The bit first, then a look at the word: whoever kills it and then sees no bit may believe that. (seq_cst) Without
 // memory for a note of it, it is counted in the word.
-bool Importer::enter(uint32_t slot, uint64_t life) {
-  if (seat_ == nullptr) return slots::enter(&words_[slot], life);
+bool Importer::enter(uint32_t slot, uint64_t incarnation) {
+  if (seat_ == nullptr) return slots::enter(&words_[slot], incarnation);
   Guard guard(mutex_);
   uint32_t* times = nullptr;
   try {
     times = &entered_[slot];
   } catch (const std::bad_alloc&) {
-    return slots::enter(&words_[slot], life);
+    return slots::enter(&words_[slot], incarnation);
   }
   if ((*times)++ == 0) holders_[slot].of(seat_number_).fetch_or(bit_of(seat_number_));
-  if ((words_[slot].load() & kLife) == life) return true;
+  if ((words_[slot].load() & kIncarnationMask) == incarnation) return true;
   leave_locked(slot);
   return false;
 }
 
-void Importer::leave(uint32_t slot, uint64_t life) {
+void Importer::leave(uint32_t slot, uint64_t incarnation) {
   Guard guard(mutex_);
-  if (entered_.count(slot) == 0) return slots::leave(&words_[slot], life);
+  if (entered_.count(slot) == 0) return slots::leave(&words_[slot], incarnation);
   leave_locked(slot);
 }
 
@@ -132,19 +132,19 @@ void Importer::leave_locked(uint32_t slot) {
 
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }
 
-bool enter(Word* word, uint64_t life) {
+bool enter(Word* word, uint64_t incarnation) {
   uint64_t now = word->load();
   do {
-    if ((now & kLife) != life || (now & kImporters) == kImporters) return false;
+    if ((now & kIncarnationMask) != incarnation || (now & kImporters) == kImporters) return false;
   } while (!word->compare_exchange_weak(now, now + 1));
   return true;
 }
 
 // Of a dead one too; not of a later generation.
-void leave(Word* word, uint64_t life) {
+void leave(Word* word, uint64_t incarnation) {
   uint64_t now = word->load();
   do {
-    if ((now >> kGenerationShift) != (life >> kGenerationShift) || (now & kImporters) == 0) return;
+    if ((now >> kGenerationShift) != (incarnation >> kGenerationShift) || (now & kImporters) == 0) return;
   } while (!word->compare_exchange_weak(now, now - 1));
 }
 

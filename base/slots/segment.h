@@ -17,7 +17,7 @@ constexpr uint32_t kMagic = 0x534c5250;
 constexpr uint32_t kVersion = 4;
 constexpr size_t kHeaderBytes = 4096;
 constexpr uint32_t kSeats = 256;
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kClaimBatch = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr unsigned kFileBits = 24;  // of a segment's number: the exporter's descriptor. The rest is random
 constexpr int file_of(uint64_t segment) { return static_cast<int>(segment & ((uint64_t{1} << kFileBits) - 1)); }
 

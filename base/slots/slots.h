@@ -32,15 +32,15 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "base/core/lock.h"
 #include "base/slots/process.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::slots {
 
 constexpr uint64_t kImporters = 0xffff;
 constexpr uint64_t kDead = uint64_t{1} << 16;
 constexpr unsigned kGenerationShift = 17;
-constexpr uint64_t kLife = ~kImporters;  // what a hit compares
+constexpr uint64_t kIncarnationMask = ~kImporters;  // what a hit compares
 
 using Word = std::atomic<uint64_t>;
 
@@ -123,10 +123,10 @@ class Importer {
   uint32_t count() const { return count_; }
   const Source& source() const { return source_; }
 
-  // Counts an importer of that slot in, if its word is still of that life; false: the memory is gone. As often as that
-  // it has to leave, with the same life.
-  bool enter(uint32_t slot, uint64_t life) EXCLUDES(mutex_);
-  void leave(uint32_t slot, uint64_t life) EXCLUDES(mutex_);
+  // Counts an importer of that slot in, if its word is still of that incarnation; false: the memory is gone. As often
+  // as that it has to leave, with the same life.
+  bool enter(uint32_t slot, uint64_t incarnation) EXCLUDES(mutex_);
+  void leave(uint32_t slot, uint64_t incarnation) EXCLUDES(mutex_);
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
   const std::atomic<uint64_t>* deaths() const;  // rises with each in the segment
@@ -150,11 +150,11 @@ class Importer {
 };
 
 // The same in the word alone, by who has no seat.
-bool enter(Word* word, uint64_t life);
-void leave(Word* word, uint64_t life);
-inline bool is_alive(const Word* word, uint64_t life) {
+bool enter(Word* word, uint64_t incarnation);
+void leave(Word* word, uint64_t incarnation);
+inline bool is_alive(const Word* word, uint64_t incarnation) {
   // acquire: what comes after sees no older memory than the word says; pairs with kill_hook().
-  return (word->load(std::memory_order_acquire) & kLife) == life;
+  return (word->load(std::memory_order_acquire) & kIncarnationMask) == incarnation;
 }
 
 }  // namespace pinrail::slots

@@ -4,10 +4,10 @@
 
 #include "contrib/openmpi/grdma.h"
 
-enum { kMostFigures = 32 };
+enum { kMaxFigures = 32 };
 
 // What modules that are gone had counted. Written under modules_mutex.
-static uint64_t kept[kMostFigures];
+static uint64_t kept[kMaxFigures];
 
 // What there is now, rather than what has happened since the start.
 static bool is_level(const char* name) {
@@ -73,7 +73,7 @@ static int class_of(const char* name) {
 
 void register_pvars(const mca_base_component_t* component) {
   const pinrail_stat_info_t* info;
-  for (size_t i = 0; i < kMostFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
+  for (size_t i = 0; i < kMaxFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
     mca_base_component_pvar_register(component, info->name, info->help, OPAL_INFO_LVL_4, class_of(info->name),
                                      MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
                                      MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, get_value, NULL, NULL,
@@ -86,7 +86,7 @@ void keep_figures(grdma_module_t* module) {
   if (!read_stats(module, &stats)) return;
   const pinrail_stat_info_t* info;
   pthread_mutex_lock(&modules_mutex);
-  for (size_t i = 0; i < kMostFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
+  for (size_t i = 0; i < kMaxFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
     if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += figure(&stats, info);
   }
   pthread_mutex_unlock(&modules_mutex);

@@ -6,7 +6,7 @@
 #include "contrib/openmpi/grdma.h"
 #include "contrib/openmpi/tell.h"
 
-enum { kMostSettings = 32 };
+enum { kMaxSettings = 32 };
 static const char kOpenMpi[] = "openmpi";
 
 grdma_parameters_t parameters;
@@ -61,10 +61,10 @@ static bool split(char* text, pinrail_setting_t* settings, size_t* count) {
     char* const comma = strchr(at, ',');
     if (comma != NULL) *comma = '\0';
     char* const equals = strchr(at, '=');
-    if (equals != NULL && *count < kMostSettings) {
+    if (equals != NULL && *count < kMaxSettings) {
       *equals = '\0';
       settings[(*count)++] = (pinrail_setting_t){at, equals + 1};
-    } else if (*count > own && *count < kMostSettings) {
+    } else if (*count > own && *count < kMaxSettings) {
       at[-1] = ',';
     } else {
       return false;
@@ -76,7 +76,7 @@ static bool split(char* text, pinrail_setting_t* settings, size_t* count) {
 
 static pinrail_status_t start_with(char* text) {
   const pinrail_setting_t defaults[] = {{"monitor", "external"}};
-  pinrail_setting_t settings[kMostSettings];
+  pinrail_setting_t settings[kMaxSettings];
   size_t count = 0;
   if (!monitor_is_open_mpi()) settings[count++] = (pinrail_setting_t){"monitor", parameters.monitor};
   if (is_set(parameters.size_limit)) {

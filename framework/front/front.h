@@ -3,7 +3,7 @@
 //
 // Owns     the parameters, the components, the pools.
 // Threads  enter() and leave() exclude everything else; pools are added and taken under the front lock. In a forked
-//          child look() comes before everything else: see front_fork.h.
+//          child handle_fork() comes before everything else: see front_fork.h.
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_H
 
@@ -14,25 +14,25 @@
 #include <vector>
 
 #include "base/core/guarded.h"
-#include "base/core/lock.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
 #include "base/param/param.h"
+#include "base/sync/lock.h"
 #include "framework/mpool/mpool.h"
 
 namespace pinrail::front {
 
 constexpr uint64_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
-constexpr uint64_t kHowMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MASK} << PINRAIL_HOW_FLAGS_SHIFT;
+constexpr uint64_t kAccessAndFlagsMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MASK} << PINRAIL_ACCESS_FLAGS_SHIFT;
 
-struct House {
+struct Library {
   param::Registry params;
   std::unique_ptr<loader::Loader> loader;
   Mutex mutex{LockRank::front};  // who changes the list of pools
 };
 
-// The house, or NULL before init and after finalize.
-House* house();
+// The library, or NULL before init and after finalize.
+Library* library();
 
 param::Registry* front_registry();
 loader::Loader* front_loader();
@@ -42,10 +42,10 @@ loader::Loader* front_loader();
 pinrail_mpool* first_pool();
 
 // In a forked child, when nothing of the parent is used any more.
-void leave_parents_house();
+void fork_reinit_library();
 
 // Destroys all pools; BUSY, with none destroyed, if one has references.
-Status close_pools(House* house);
+Status close_pools(Library* library);
 
 }  // namespace pinrail::front
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls on a pool: check the arguments, forward.
-#include "base/core/allocations.h"
-#include "base/core/call_scope.h"
-#include "base/core/gate.h"
-#include "base/core/recent.h"
-#include "base/core/registration.h"
-#include "base/core/registration_arena.h"
-#include "base/core/starts.h"
-#include "base/core/thread.h"
+#include "base/hit/allocation_table.h"
+#include "base/hit/recent.h"
+#include "base/hit/start_table.h"
+#include "base/registration/registration.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
@@ -23,12 +23,12 @@ constexpr const char* kDeregister = "pinrail_mpool_deregister";
 bool is_range(const void* addr, size_t length) { return fault_of_range(addr, length) == nullptr; }
 
 // Why a request for a registration is wrong, or NULL.
-const char* fault_of(const pinrail_mpool_t* pool, const void* addr, size_t length, uint64_t how,
+const char* fault_of(const pinrail_mpool_t* pool, const void* addr, size_t length, uint64_t access_and_flags,
                      const pinrail_handle_t* handle_out) {
   if (pool == nullptr) return "pool is NULL";
   if (handle_out == nullptr) return "handle_out is NULL";
   const char* const fault = fault_of_range(addr, length);
-  return fault != nullptr ? fault : fault_of_access(how);
+  return fault != nullptr ? fault : fault_of_access(access_and_flags);
 }
 
 uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
@@ -36,19 +36,19 @@ uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
 }
 
 // Asks the pool. Out of line: hits need no stack for it.
-__attribute__((noinline)) pinrail_status_t ask_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint64_t how,
-                                                    pinrail_handle_t* handle_out) {
+__attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length,
+                                                     uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register";
-  const char* const fault = fault_of(pool, addr, length, how, handle_out);
+  const char* const fault = fault_of(pool, addr, length, access_and_flags, handle_out);
   if (fault != nullptr) return refuse(kCall, fault);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  look();
+  handle_fork();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_status_t status =
-      pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, how, handle_out);
+  const pinrail_status_t status = pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr),
+                                                          length, access_and_flags, handle_out);
   return say_if_bad(status, kCall, kNoWholePages);
 }
 
@@ -62,17 +62,18 @@ inline bool has_start(const pinrail_thread_t* thread, const pinrail_mpool_t* poo
 __attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                               uint32_t access, pinrail_handle_t* handle_out) {
   const pinrail_thread_t* thread = thread::current_thread;
-  if (!has_start(thread, pool)) return ask_pool(pool, pointer, length, access, handle_out);
+  if (!has_start(thread, pool)) return call_pool(pool, pointer, length, access, handle_out);
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   recent::Entry& entry = recent::entry_for(thread, addr);
   const bool again = entry.candidate == addr && recent::is_asked_again(&entry, addr);
   entry.candidate = addr;
   const size_t offset = addr & pool->shortcut.page_mask;
-  if (!starts::take(thread, *pool->shortcut.starts, addr - offset, offset, length, access, pool, handle_out)) {
-    return ask_pool(pool, pointer, length, access, handle_out);
+  if (!start_table::take(thread, *pool->shortcut.start_table, addr - offset, offset, length, access, pool,
+                         handle_out)) {
+    return call_pool(pool, pointer, length, access, handle_out);
   }
   uint64_t* const hits = hits_of(pool, thread);
-  figure::raise(hits);
+  stat_counter::increment(hits);
   if (again) recent::remember(&entry, addr, length, pool, access, handle_out->reg, hits);
   return PINRAIL_SUCCESS;
 }
@@ -87,14 +88,14 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
     return register_otherwise(pool, pointer, length, access, handle_out);
   entry->candidate = addr;
   const size_t offset = addr & pool->shortcut.page_mask;
-  starts::Found found;
-  if (!starts::look_up(*pool->shortcut.starts, addr - offset, offset, length, access, &found)) {
-    return ask_pool(pool, pointer, length, access, handle_out);
+  start_table::Found found;
+  if (!start_table::look_up(*pool->shortcut.start_table, addr - offset, offset, length, access, &found)) {
+    return call_pool(pool, pointer, length, access, handle_out);
   }
-  if (!starts::take_first(thread, found, pool, handle_out)) {
+  if (!start_table::take_first(thread, found, pool, handle_out)) {
     return register_otherwise(pool, pointer, length, access, handle_out);
   }
-  figure::raise(hits_of(pool, thread));
+  stat_counter::increment(hits_of(pool, thread));
   return PINRAIL_SUCCESS;
 }
 
@@ -102,7 +103,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
 __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                           uint32_t access, pinrail_handle_t* handle_out,
                                                           recent::Entry* entry) {
-  references::undo(thread::current_thread, entry->reg);
+  references::roll_back(thread::current_thread, entry->reg);
   *entry = {};
   return register_otherwise(pool, pointer, length, access, handle_out);
 }
@@ -131,7 +132,7 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
   if (state::generation(word) != handle.generation) return refuse(kDeregister, kHandleIsGone);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  look();
+  handle_fork();
   if ((word & state::kOrphan) != 0) return drop_orphan(handle, word);
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -145,10 +146,10 @@ __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool
   const deferred::Call call;
   if (!call) {
     // In a signal handler. The reference is dropped; whoever drains next sums again.
-    __atomic_fetch_add(thread->undone, 1, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(thread->rollbacks, 1, __ATOMIC_SEQ_CST);
     return PINRAIL_SUCCESS;
   }
-  look();
+  handle_fork();
   pool->ops->dropped_dead(pool->module, thread, handle, state);
   return PINRAIL_SUCCESS;
 }
@@ -158,7 +159,7 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
                                                               pinrail_handle_t handle) {
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  look();
+  handle_fork();
   return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
@@ -169,8 +170,8 @@ __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* th
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
   if (ours != handle.generation) return deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
-  if (pool->shortcut.starts == nullptr) return deregister_in_pool(pool, thread, handle);
-  starts::note_again(thread, *pool->shortcut.starts, handle, pool);
+  if (pool->shortcut.start_table == nullptr) return deregister_in_pool(pool, thread, handle);
+  start_table::note_again(thread, *pool->shortcut.start_table, handle, pool);
   if (!references::drop_dated(thread, handle.reg, thread->epoch)) return deregister_in_pool(pool, thread, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
@@ -178,8 +179,8 @@ __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* th
 }
 
 // Dropped, while something came to the line of its start, or left it: perhaps this one.
-__attribute__((noinline)) pinrail_status_t drop_stirred(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
-                                                        pinrail_handle_t handle) {
+__attribute__((noinline)) pinrail_status_t drop_after_change(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
+                                                             pinrail_handle_t handle) {
   const uint64_t after = state::load(handle.reg);
   return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : drop_dead(pool, thread, handle, after);
 }
@@ -199,7 +200,7 @@ void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
 // Whether the handle is of a registration that its pool still has.
 bool is_current(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return false;
-  look();
+  handle_fork();
   const uint64_t word = state::load(handle.reg);
   return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
 }
@@ -216,8 +217,8 @@ const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void
 
 // One of a registrar's optional functions, about what a current handle names.
 template <typename Function, typename... Arguments>
-pinrail_status_t ask_registrar(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
-                               Arguments... arguments) {
+pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
+                                    Arguments... arguments) {
   if (is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
   if (table.*function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -234,19 +235,19 @@ using front::is_range;
 // The first checks nothing, for what is remembered was checked when it was asked for.
 pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, size_t length, uint32_t access,
                                         uint32_t flags, pinrail_handle_t* handle_out) {
-  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
+  const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const pinrail_thread_t* thread = thread::current_thread;
-  if (thread == nullptr || handle_out == nullptr || (how & ~front::kAccessMask) != 0 || !gate::is_open()) {
-    return front::ask_pool(pool, pointer, length, how, handle_out);
+  if (thread == nullptr || handle_out == nullptr || (access_and_flags & ~front::kAccessMask) != 0 || !gate::is_open()) {
+    return front::call_pool(pool, pointer, length, access_and_flags, handle_out);
   }
   recent::Entry& entry = recent::entry_for(thread, addr);
   if (!recent::matches(entry, addr, length, pool, access) || !references::count_again(thread, entry.reg)) {
     return front::register_by_start(pool, pointer, length, access, handle_out, &entry);
   }
   if (!recent::is_alive(entry)) return front::register_again(pool, pointer, length, access, handle_out, &entry);
-  figure::raise(entry.hits);
-  *handle_out = {entry.reg, state::generation(entry.life)};
+  stat_counter::increment(entry.hits);
+  *handle_out = {entry.reg, state::generation(entry.state_word)};
   return PINRAIL_SUCCESS;
 }
 
@@ -257,7 +258,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if (fault != nullptr) return front::refuse(kCall, fault);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  front::look();
+  front::handle_fork();
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -272,14 +273,14 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
   if (handle.reg == nullptr || thread == nullptr) return front::deregister_unusual(handle);
   const void* noted = nullptr;
-  const references::Noted dropped = references::drop_noted(thread, handle, &noted);
-  if (dropped == references::Noted::no) return front::deregister_usual(thread, handle);
-  allocations::Entry* const entry = allocations::entry_of(noted);
-  if (entry != nullptr) allocations::date_release(thread, entry, handle.reg);
-  if (dropped == references::Noted::done) return PINRAIL_SUCCESS;
+  const note::Release dropped = note::release(thread, handle, &noted);
+  if (dropped == note::Release::no_note) return front::deregister_usual(thread, handle);
+  allocation_table::Entry* const entry = allocation_table::entry_of(noted);
+  if (entry != nullptr) allocation_table::date_release(thread, entry, handle.reg);
+  if (dropped == note::Release::dropped) return PINRAIL_SUCCESS;
   const auto* const pool =
-      entry != nullptr ? references::noted_pool(thread, handle.reg) : static_cast<const pinrail_mpool_t*>(noted);
-  return front::drop_stirred(pool, thread, handle);
+      entry != nullptr ? note::pool_of(thread, handle.reg) : static_cast<const pinrail_mpool_t*>(noted);
+  return front::drop_after_change(pool, thread, handle);
 }
 
 // Says nothing, for it may run in a signal handler.
@@ -294,7 +295,7 @@ pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
   if (pool == nullptr) return front::refuse("pinrail_mpool_evict", "pool is NULL");
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  front::look();
+  front::handle_fork();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->evict(pool->module, thread);
@@ -304,7 +305,7 @@ pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
   if (pool == nullptr) return front::refuse("pinrail_mpool_progress", "pool is NULL");
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  front::look();
+  front::handle_fork();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->progress(pool->module, thread);
@@ -316,7 +317,7 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
   if (state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return front::refuse(kCall, "there is no such state");
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  front::look();
+  front::handle_fork();
   if (pool->ops->ft_event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -334,30 +335,30 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
   }
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  front::look();
+  front::handle_fork();
   return pool->ops->stats(pool->module, stats_out);
 }
 
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
   const char* const fault = front::fault_of_transfer(handle, offset, into, length);
   if (fault != nullptr) return front::refuse("pinrail_mpool_device_read", fault);
-  return front::ask_registrar(handle, &pinrail_registrar_t::device_read, offset, into, length);
+  return front::call_data_function(handle, &pinrail_registrar_t::device_read, offset, into, length);
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
   const char* const fault = front::fault_of_transfer(handle, offset, from, length);
   if (fault != nullptr) return front::refuse("pinrail_mpool_device_write", fault);
-  return front::ask_registrar(handle, &pinrail_registrar_t::device_write, offset, from, length);
+  return front::call_data_function(handle, &pinrail_registrar_t::device_write, offset, from, length);
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
   if (!front::is_current(handle)) return front::refuse("pinrail_mpool_record", front::kHandleIsGone);
-  return front::ask_registrar(handle, &pinrail_registrar_t::record, stream);
+  return front::call_data_function(handle, &pinrail_registrar_t::record, stream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
   if (!front::is_current(handle)) return front::refuse("pinrail_mpool_wait", front::kHandleIsGone);
-  return front::ask_registrar(handle, &pinrail_registrar_t::wait, stream);
+  return front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
 }
 
 void pinrail_monitor_report(void* addr, size_t length) {

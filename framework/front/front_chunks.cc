@@ -12,7 +12,7 @@ pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t 
   const char* const fault = pool == nullptr || chunks_out == nullptr ? "pool or chunks_out is NULL"
                                                                      : pinrail::front::fault_of_range(addr, length);
   if (fault != nullptr) return pinrail::front::refuse("pinrail_chunks_begin", fault);
-  pinrail::front::look();
+  pinrail::front::handle_fork();
   *chunks_out = {base, base + length, pool->ops->max_reg_size(pool->module)};
   return PINRAIL_SUCCESS;
 }

@@ -5,11 +5,11 @@
 
 #include <new>
 
-#include "base/core/deferred_hook.h"
-#include "base/core/lock.h"
-#include "base/core/registration_arena.h"
-#include "base/core/thread.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
 #include "base/report/report.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/lock.h"
 #include "framework/front/front.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
@@ -29,10 +29,10 @@ pinrail_status_t take(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pin
 pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
 void dropped_dead(void*, pinrail_thread_t*, pinrail_handle_t, uint64_t) {}
 void invalidate_range(void*, uintptr_t, size_t) {}
-pinrail_status_t export_range(void*, pinrail_thread_t*, uintptr_t, size_t, pinrail_gpu_handle_t*, size_t*) {
+pinrail_status_t export_range(void*, pinrail_thread_t*, uintptr_t, size_t, pinrail_gpu_block_t*, size_t*) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
-pinrail_status_t register_remote(void*, pinrail_thread_t*, const pinrail_gpu_handle_t*, size_t, size_t, uint64_t,
+pinrail_status_t register_remote(void*, pinrail_thread_t*, const pinrail_gpu_block_t*, size_t, size_t, uint64_t,
                                  pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
@@ -118,19 +118,19 @@ NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
   forking.unlock();
 }
 
-void leave_parents_life() {
+void fork_reinit() {
   if (!gate::claim_child()) return;
   new (&forking) Mutex(LockRank::fork);  // a child that was not made by fork() finds it as it was
   loading_thread.store(pthread_t{});
   for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
-  thread::leave_parents_life();
-  deferred::leave_parents_life();
-  arena::leave_parents_life();
-  report::leave_parents_life();
-  monitor::leave_parents_life();
-  gc::leave_parents_life();
-  fork_marks::leave_parents_life();
-  leave_parents_house();
+  thread::fork_reinit();
+  deferred::fork_reinit();
+  arena::fork_reinit();
+  report::fork_reinit();
+  monitor::fork_reinit();
+  gc::fork_reinit();
+  fork_marks::fork_reinit();
+  fork_reinit_library();
   gate::open();
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // front_fork.h - rule front_fork/F1: what a forked child does with what it inherited, on its first call of any kind.
 //
-// The kernel wipes the gate in the child (base/core/gate.h), so the first register or find there comes by here, and so
+// The kernel wipes the gate in the child (base/sync/gate.h), so the first register or find there comes by here, and so
 // does every other call that could take a lock or reach a device. The first of them sets aside what was the parent's:
 // nothing is locked, walked or given back that another thread may have been in the middle of. The memory stays where it
 // is; handles may be dropped, and that is all.
 //
-// Threads  look() at any time. Not in hook context: hooks ask gate::is_child() and do nothing.
+// Threads  handle_fork() at any time. Not in hook context: hooks ask gate::is_child() and do nothing.
 //
 // front_fork/F1  A pool of the parent has a table of operations that do nothing, and an empty shortcut: no device is
 //     called.
@@ -16,16 +16,16 @@
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 
-#include "base/core/gate.h"
+#include "base/sync/gate.h"
 #include "framework/mpool/mpool.h"
 
 namespace pinrail::front {
 
-void leave_parents_life();
+void fork_reinit();
 
 // Before anything else that is not a hit. Cheap.
-inline void look() {
-  if (__builtin_expect(gate::is_child(), 0)) leave_parents_life();
+inline void handle_fork() {
+  if (__builtin_expect(gate::is_child(), 0)) fork_reinit();
 }
 
 // Init and finalize load and unload components, and libc's loader does not survive a fork in the middle of that: the
@@ -38,7 +38,7 @@ class NoFork {
   NoFork& operator=(const NoFork&) = delete;
 };
 
-// Whether the pool was the parent's. After look().
+// Whether the pool was the parent's. After handle_fork().
 inline bool is_inherited(const pinrail_mpool* pool) { return pool->former_ops != nullptr; }
 
 }  // namespace pinrail::front

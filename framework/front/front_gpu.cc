@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPU memory across processes: check the arguments, forward.
-#include "base/core/allocations.h"
-#include "base/core/gate.h"
 #include "base/core/span.h"
-#include "base/core/thread.h"
+#include "base/hit/allocation_table.h"
+#include "base/registration/thread.h"
+#include "base/sync/gate.h"
+#include "components/common/gpu_pool/block.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
-#include "framework/mpool/block.h"
 
 namespace pinrail::front {
 namespace {
 
 // Asks the pool. Out of line: hits need no stack for it. The gate may be held, which is nothing to GPU memory.
 __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t* pool,
-                                                           const pinrail_gpu_handle_t* block, size_t offset,
+                                                           const pinrail_gpu_block_t* block, size_t offset,
                                                            size_t length, uint32_t access, uint32_t flags,
                                                            pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register_remote";
@@ -22,31 +22,31 @@ __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t
     return refuse(kCall, "pool, block or handle_out is NULL");
   }
   if (length == 0) return refuse(kCall, "length is 0");
-  const uint64_t how = access | uint64_t{flags} << PINRAIL_HOW_FLAGS_SHIFT;
-  const char* const fault = fault_of_access(how);
+  const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
+  const char* const fault = fault_of_access(access_and_flags);
   if (fault != nullptr) return refuse(kCall, fault);
-  look();
+  handle_fork();
   if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_status_t status =
-      pool->ops->register_remote(pool->module, thread, block, offset, length, how, handle_out);
+      pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
   return say_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
 }
 
 // Out of line: what was looked at need not be kept in registers, for any part of the allocation will do.
 __attribute__((noinline, cold)) pinrail_status_t ask_for_any_part(const pinrail_mpool_t* pool,
-                                                                  const pinrail_gpu_handle_t* block,
+                                                                  const pinrail_gpu_block_t* block,
                                                                   pinrail_handle_t* handle_out) {
   return ask_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
 }
 
 __attribute__((noinline, cold)) pinrail_status_t undo_and_ask(const pinrail_mpool_t* pool,
-                                                              const pinrail_gpu_handle_t* block,
+                                                              const pinrail_gpu_block_t* block,
                                                               pinrail_handle_t* handle_out,
                                                               const pinrail_thread_t* thread,
                                                               const pinrail_registration_t* reg) {
-  references::undo(thread, reg);
+  references::roll_back(thread, reg);
   return ask_for_any_part(pool, block, handle_out);
 }
 
@@ -55,7 +55,7 @@ __attribute__((noinline, cold)) pinrail_status_t undo_and_ask(const pinrail_mpoo
 
 using namespace pinrail;
 
-pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_gpu_handle_t* block_out,
+pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_gpu_block_t* block_out,
                                       size_t* offset_out) {
   const auto base = reinterpret_cast<uintptr_t>(addr);
   constexpr const char* kCall = "pinrail_mpool_export";
@@ -64,7 +64,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   }
   const char* const fault = front::fault_of_range(addr, length);
   if (fault != nullptr) return front::refuse(kCall, fault);
-  front::look();
+  front::handle_fork();
   if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
@@ -73,7 +73,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   return front::say_if_bad(status, kCall, "the range does not lie within one allocation");
 }
 
-pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_handle_t* block, size_t offset,
+pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_block_t* block, size_t offset,
                                                size_t length, uint32_t access, uint32_t flags,
                                                pinrail_handle_t* handle_out) {
   pinrail_thread_t* const thread = thread::current_thread;
@@ -84,11 +84,11 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(*block, offset, length)) {
     return front::ask_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
-  const pinrail_allocations_t* const table = pool->shortcut.allocations;
+  const pinrail_allocation_table_t* const table = pool->shortcut.allocations;
   if (table == nullptr || !has_known_head(*block)) return front::ask_for_any_part(pool, block, handle_out);
-  using allocations::Cell, allocations::Taken;
+  using allocation_table::SlotChoice, allocation_table::Taken;
   pinrail_handle_t handle;
-  const Taken taken = allocations::try_take_block<Cell::first>({thread, pool}, *table, *block, &handle);
+  const Taken taken = allocation_table::try_take_block<SlotChoice::first>({thread, pool}, *table, *block, &handle);
   if (taken == Taken::in_vain) return front::undo_and_ask(pool, block, handle_out, thread, handle.reg);
   if (taken == Taken::no) return front::ask_for_any_part(pool, block, handle_out);
   *handle_out = handle;

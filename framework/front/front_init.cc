@@ -4,14 +4,14 @@
 
 #include <cstring>
 
-#include "base/core/call_scope.h"
-#include "base/core/gate.h"
 #include "base/core/no_cancel.h"
-#include "base/core/references.h"
-#include "base/core/registration_arena.h"
-#include "base/core/set_aside.h"
-#include "base/core/thread.h"
+#include "base/registration/references.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
 #include "base/report/report.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
@@ -28,7 +28,7 @@ constexpr char kHelp[] =
     ;
 
 // What two calls of init and finalize on different threads meet on; they exclude each other by contract.
-House* the_house = nullptr;
+Library* the_library = nullptr;
 unsigned entries = 0;
 unsigned inherited_entries = 0;  // in a forked child: what the parent entered and the child may still leave
 
@@ -36,7 +36,9 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting
                        pinrail_registration_t** reg_out) {
   return arena::allocate(tail_size, counting, reg_out).code();
 }
-void forget_notes(const pinrail_host_t*, const pinrail_starts_t* starts) { references::forget_notes(*starts); }
+void forget_notes(const pinrail_host_t*, const pinrail_start_table_t* start_table) {
+  references::forget_notes(*start_table);
+}
 
 // Said once, and without memory for it not at all.
 void say_lost_barrier() {
@@ -45,9 +47,9 @@ void say_lost_barrier() {
     return success();
   });
 }
-void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how,
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
                       int64_t* out) {
-  if (!references::sum(regs, count, how, out)) say_lost_barrier();
+  if (!references::sum(regs, count, mode, out)) say_lost_barrier();
 }
 int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
   return references::settle_dead(handle, what);
@@ -57,7 +59,7 @@ void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg)
 void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
 
 pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
-  return guarded([&] { return rcache::create(*the_house->loader, name, flags, rcache_out); });
+  return guarded([&] { return rcache::create(*the_library->loader, name, flags, rcache_out); });
 }
 
 pinrail_status_t subscribe(const pinrail_host_t*, uint32_t kinds, monitor::Hook hook, void* arg,
@@ -105,7 +107,7 @@ pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail
     pinrail_registrar_choice_t choice{};
     choice.name = name;
     std::unique_ptr<pinrail_bound_registrar> bound;
-    const Status status = registrar::bind(*the_house->loader, choice, 0, &bound);
+    const Status status = registrar::bind(*the_library->loader, choice, 0, &bound);
     if (!status.ok()) return status;
     *table_out = &bound->table;
     *registrar_out = bound.release();
@@ -126,7 +128,7 @@ pinrail_host_t services() {
   host.counts_per_thread = counts_per_thread;
   host.forget_notes = forget_notes;
   host.epoch = thread::epoch_word();
-  host.gpu_line = thread::line_of_gpu_memory();
+  host.gpu_bucket = thread::gpu_bucket_word();
   host.chunks = arena::chunks();
   host.registrar_register = register_mem;
   host.registrar_deregister = registrar::deregister_mem;
@@ -199,52 +201,53 @@ void append(const pinrail_setting_t* settings, size_t count, std::vector<param::
   for (size_t i = 0; i < count; ++i) out->push_back({settings[i].name, settings[i].value});
 }
 
-Status furnish(House* house, const pinrail_init_options_t& options) {
+Status load_library(Library* library, const pinrail_init_options_t& options) {
   param::Sources sources = param::process_sources();
   append(options.defaults, options.default_count, &sources.defaults);
   append(options.settings, options.setting_count, &sources.settings);
   if (options.settings_from != nullptr) sources.settings_from = options.settings_from;
-  Status status = house->params.read_sources(sources);
+  Status status = library->params.read_sources(sources);
   if (!status.ok()) return status;
-  house->loader = std::make_unique<loader::Loader>(house->params, services());
-  status = house->loader->discover(frameworks());
+  library->loader = std::make_unique<loader::Loader>(library->params, services());
+  status = library->loader->discover(frameworks());
   if (!status.ok()) return status;
-  status = monitor::declare(&house->params);
+  status = monitor::declare(&library->params);
   if (!status.ok()) return status;
-  status = fork_marks::declare(&house->params);
+  status = fork_marks::declare(&library->params);
   if (!status.ok()) return status;
-  house->params.finish(shipped());
-  house->loader->check_exclusions(shipped());
-  fork_marks::start(house->params);
+  library->params.finish(shipped());
+  library->loader->check_exclusions(shipped());
+  fork_marks::start(library->params);
   for (const loader::Framework& framework : frameworks()) {
-    status = house->loader->open(framework.name);
+    status = library->loader->open(framework.name);
     if (!status.ok()) return status;
   }
-  return monitor::start(*house->loader, house->params);
+  return monitor::start(*library->loader, library->params);
 }
 
 // Components are closed before the parameters that they look at are gone.
-void demolish(House* house) {
+void unload_library(Library* library) {
   gc::stop();
-  if (house->loader != nullptr) {
+  if (library->loader != nullptr) {
     // Also on the way out of a failed init, where memory may be what failed.
-    (void)guarded([house] {
-      monitor::stop(*house->loader);
+    (void)guarded([library] {
+      monitor::stop(*library->loader);
       return success();
     });
-    house->loader->close_all();
+    library->loader->close_all();
   }
-  the_house = nullptr;
-  delete house;
+  the_library = nullptr;
+  delete library;
 }
 
 Status first_entry(const pinrail_init_options_t& options) {
   gate::open();  // before anything that a child, forked by another thread, would have to set aside
   report::forget();
-  std::unique_ptr<House, decltype(&demolish)> house(new House, demolish);  // whatever furnish() returns or throws
-  the_house = house.get();  // components may ask for services while they open
-  const Status status = furnish(house.get(), options);
-  if (status.ok()) static_cast<void>(house.release());  // the_house has it
+  std::unique_ptr<Library, decltype(&unload_library)> library(
+      new Library, unload_library);  // whatever load_library() returns or throws
+  the_library = library.get();       // components may ask for services while they open
+  const Status status = load_library(library.get(), options);
+  if (status.ok()) static_cast<void>(library.release());  // the_library has it
   return status;
 }
 
@@ -256,7 +259,7 @@ Status later_entry(const pinrail_init_options_t& options) {
     info.size = sizeof(info);
     pinrail_param_value_t value{};
     std::string why;
-    Status status = the_house->params.find(setting.name, &info);
+    Status status = the_library->params.find(setting.name, &info);
     if (!status.ok()) continue;  // unknown names are no error in the first one either
     status = param::parse(*info.declaration, setting.value, &value, &why);
     if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed))
@@ -269,7 +272,7 @@ Status later_entry(const pinrail_init_options_t& options) {
 }
 
 Status enter(const pinrail_init_options_t& given) {
-  look();
+  handle_fork();
   const NoFork no_fork;
   pinrail_init_options_t options{};
   Status status = copy_options(given, &options);
@@ -280,7 +283,7 @@ Status enter(const pinrail_init_options_t& given) {
 }
 
 Status leave() {
-  look();
+  handle_fork();
   const NoFork no_fork;
   if (entries == 0 && inherited_entries == 0) return refuse("pinrail_finalize", kBeforeInit);
   if (entries == 0) {
@@ -291,24 +294,24 @@ Status leave() {
     --entries;
     return success();
   }
-  const Status status = close_pools(the_house);
+  const Status status = close_pools(the_library);
   if (!status.ok()) return status;
-  demolish(the_house);
+  unload_library(the_library);
   entries = 0;
   return success();
 }
 
 }  // namespace
 
-House* house() {
-  look();
-  return the_house;
+Library* library() {
+  handle_fork();
+  return the_library;
 }
-param::Registry* front_registry() { return house() == nullptr ? nullptr : &the_house->params; }
-loader::Loader* front_loader() { return house() == nullptr ? nullptr : the_house->loader.get(); }
+param::Registry* front_registry() { return library() == nullptr ? nullptr : &the_library->params; }
+loader::Loader* front_loader() { return library() == nullptr ? nullptr : the_library->loader.get(); }
 
-void leave_parents_house() {
-  make_anew(&the_house, nullptr);
+void fork_reinit_library() {
+  replace_in_child(&the_library, nullptr);
   inherited_entries += entries;
   entries = 0;
 }

@@ -23,10 +23,10 @@ void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
 }
 
 Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_t** subscription_out) {
-  look();
+  handle_fork();
   constexpr const char* kCall = "pinrail_monitor_subscribe";
   if (event == nullptr || subscription_out == nullptr) return refuse(kCall, "event or subscription_out is NULL");
-  if (house() == nullptr) return refuse(kCall, kBeforeInit);
+  if (library() == nullptr) return refuse(kCall, kBeforeInit);
   if (!monitor::works(nullptr)) return PINRAIL_ERR_NOT_AVAILABLE;
   auto subscription = std::make_unique<pinrail_subscription_t>(pinrail_subscription_t{event, arg, nullptr});
   const Status status = monitor::subscribe_foreign(pass_on_hook, subscription.get(), &subscription->entry);
@@ -40,8 +40,8 @@ Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_
 using pinrail::guarded;
 
 int pinrail_monitor_works(void) {
-  pinrail::front::look();
-  return pinrail::front::house() != nullptr && pinrail::monitor::works(nullptr) ? 1 : 0;
+  pinrail::front::handle_fork();
+  return pinrail::front::library() != nullptr && pinrail::monitor::works(nullptr) ? 1 : 0;
 }
 
 pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,
@@ -51,7 +51,7 @@ pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* 
 
 void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
   if (subscription == nullptr) return;
-  pinrail::front::look();
+  pinrail::front::handle_fork();
   pinrail::monitor::unsubscribe_foreign(subscription->entry);
   delete subscription;
 }

@@ -2,9 +2,9 @@
 // Pools come and go.
 #include <vector>
 
-#include "base/core/call_scope.h"
 #include "base/core/no_cancel.h"
-#include "base/core/thread.h"
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
@@ -33,7 +33,7 @@ bool is_known(const pinrail_mpool* pool) {
   return false;
 }
 
-bool is_known_now(House* in, const pinrail_mpool_t* pool) {
+bool is_known_now(Library* in, const pinrail_mpool_t* pool) {
   Guard guard(in->mutex);
   return is_known(pool);
 }
@@ -54,7 +54,7 @@ const char* fault_of(const pinrail_mpool_options_t& options) {
 
 Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t& options, pinrail_mpool_t** pool_out) {
-  House* const in = house();
+  Library* const in = library();
   constexpr const char* kCall = "pinrail_mpool_create";
   if (pool_out == nullptr) return refuse(kCall, "pool_out is NULL");
   if (in == nullptr) return refuse(kCall, kBeforeInit);
@@ -78,7 +78,7 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
 
 // One that is the parent's stays, for its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
-  House* const in = house();
+  Library* const in = library();
   constexpr const char* kCall = "pinrail_mpool_destroy";
   constexpr const char* kUnknown = "there is no such pool: it was destroyed, or never made";
   if (pool == nullptr) return refuse(kCall, "pool is NULL");
@@ -102,7 +102,7 @@ bool is_referenced(pinrail_mpool_t* pool) { return pool->ops->referenced(pool->m
 
 pinrail_mpool* first_pool() { return pools.load(); }
 
-Status close_pools(House* in) {
+Status close_pools(Library* in) {
   std::vector<pinrail_mpool_t*> own;
   {
     Guard guard(in->mutex);

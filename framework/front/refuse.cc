@@ -34,7 +34,7 @@ const char* fault_of_range(const void* addr, size_t length) {
 const char* fault_of_access(uint64_t access_and_flags) {
   if ((access_and_flags & (UINT32_MAX & ~kAccessMask)) != 0)
     return "access has bits that pinrail/types.h does not name";
-  return (access_and_flags & ~kHowMask) != 0 ? "flags has bits that pinrail/types.h does not name" : nullptr;
+  return (access_and_flags & ~kAccessAndFlagsMask) != 0 ? "flags has bits that pinrail/types.h does not name" : nullptr;
 }
 
 }  // namespace pinrail::front

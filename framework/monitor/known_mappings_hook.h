@@ -15,9 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/core/deferred_hook.h"
-#include "base/core/lock.h"
 #include "base/core/span.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::monitor {
 

@@ -6,7 +6,7 @@
 
 #include <new>
 
-#include "base/core/lock.h"
+#include "base/sync/lock.h"
 #include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
@@ -56,7 +56,7 @@ Status subscribe_foreign(Hook hook, void* arg, void** subscription_out) {
 }
 void unsubscribe_foreign(void* subscription) { take_out(&foreign_mutex, &foreign_subscriptions, subscription); }
 
-void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::subscribe);
   new (&foreign_mutex) Mutex(LockRank::strangers);
   new (&subscriptions) Subscriptions;

@@ -41,7 +41,7 @@ void report_hook(uint32_t kinds, uintptr_t base, size_t length);
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
 
 // In a forked child: nobody subscribed, nothing was started, whoever was in the middle of it.
-void leave_parents_life();
+void fork_reinit();
 void leave_parents_monitors();  // its part in selection.cc
 
 // The parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().

@@ -45,7 +45,7 @@ using Take = void* (*)(size_t);
 using Give = void (*)(void*);
 
 constexpr size_t kLongestPath = 512;
-constexpr size_t kMostAllocators = 16;
+constexpr size_t kMaxAllocators = 16;
 
 struct Allocator {
   Take take;
@@ -89,13 +89,13 @@ const char* find_sanitizer() {
 // Of objects that have their own, besides the one that the process's malloc is in.
 std::vector<Allocator> find_other_allocators() {
   std::vector<Allocator> found;
-  found.reserve(kMostAllocators);
+  found.reserve(kMaxAllocators);
   const auto used = reinterpret_cast<uintptr_t>(&malloc);
   for_each_object([&found, used](const LoadedObject& object) {
     if (is_system_object(object) || object.holds(used)) return true;
     for (const Pair& pair : kAllocators) {
       const uintptr_t take = object.function(pair.take), give = object.function(pair.give);
-      if (take == 0 || give == 0 || found.size() == kMostAllocators) continue;
+      if (take == 0 || give == 0 || found.size() == kMaxAllocators) continue;
       found.emplace_back();
       found.back().take = reinterpret_cast<Take>(take);  // NOLINT(performance-no-int-to-ptr): addresses of functions
       found.back().give = reinterpret_cast<Give>(give);  // NOLINT(performance-no-int-to-ptr): as above

@@ -36,8 +36,8 @@ struct OwnCallsProbe {
   static void hook(void* probe, uintptr_t base, size_t length);  // own_calls_hook.cc
 };
 
-// Who makes such calls, in a sentence for people; empty: nobody was found. The process's malloc and mmap are tried, and those of
-// objects that bring their own, with the monitors that are started.
+// Who makes such calls, in a sentence for people; empty: nobody was found. The process's malloc and mmap are tried, and
+// those of objects that bring their own, with the monitors that are started.
 std::string find_own_calls();
 
 // Rises with each object that the process loads.

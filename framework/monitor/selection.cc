@@ -4,10 +4,10 @@
 #include <new>
 #include <utility>
 
-#include "base/core/lock.h"
 #include "base/core/no_cancel.h"
-#include "base/core/set_aside.h"
 #include "base/report/report.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/lock.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/kept.h"
 #include "framework/monitor/mapping.h"
@@ -95,7 +95,7 @@ struct Seen {
 };
 
 // without: as if that one were not there.
-uint32_t ask_without(const pinrail_mapping_t& mapping, const StartedMonitor* without) {
+uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMonitor* without) {
   Seen seen;
   for_each_seeing([&](const StartedMonitor& monitor) {
     if (&monitor == without) return;
@@ -105,7 +105,7 @@ uint32_t ask_without(const pinrail_mapping_t& mapping, const StartedMonitor* wit
   return seen.result();
 }
 
-uint32_t ask(const pinrail_mapping_t& mapping) { return ask_without(mapping, nullptr); }
+uint32_t events_seen(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
 
 // relaxed: a number on its own.
 void say(const std::string& line) {
@@ -120,7 +120,7 @@ bool any_covers() {
 }
 
 Kept kept_without(const StartedMonitor* without) {
-  const auto asker = [without](const pinrail_mapping_t& mapping) { return ask_without(mapping, without); };
+  const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };
   return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
 }
 
@@ -305,7 +305,7 @@ void look_for_loads() {
 
 }  // namespace
 
-Coverage coverage(find_mapping, ask, say);
+Coverage coverage(find_mapping, events_seen, say);
 
 Status declare(param::Registry* params) {
   return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
@@ -314,12 +314,12 @@ Status declare(param::Registry* params) {
 void leave_parents_monitors() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::monitors);
   started.clear();
-  make_anew(&findings, nullptr);
+  replace_in_child(&findings, nullptr);
   keeps_something.store(false);
   has_own_calls.store(false);
   looking.store(false);
   new (&allocators) Allocators;
-  new (&coverage) Coverage(find_mapping, ask, say);
+  new (&coverage) Coverage(find_mapping, events_seen, say);
   components = nullptr;
   verbosity = nullptr;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "framework/monitor/subscriptions_hook.h"
 
-#include "base/core/deferred_hook.h"
-#include "base/core/gate.h"
-#include "base/core/hook_scope.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/gate.h"
+#include "base/sync/hook_scope.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 

@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "base/core/forever.h"
-#include "base/core/lock.h"
 #include "base/core/on_unwind.h"
-#include "base/core/set_aside.h"
-#include "base/core/thread.h"
+#include "base/registration/thread.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::gc {
 namespace {
 
 constexpr int64_t kSoonMs = 100;
-constexpr int64_t kMostBetweenLooksMs = 10000;
+constexpr int64_t kMaxBetweenLooksMs = 10000;
 constexpr int64_t kForEver = -1;
 
 struct Member {
@@ -120,7 +120,7 @@ void* run(void*) {
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
     const int64_t last = is_woken || look_after_ms == kForEver ? kSoonMs / 2 : look_after_ms;
-    look_after_ms = drain_all(round) ? std::min(2 * last, kMostBetweenLooksMs) : kForEver;
+    look_after_ms = drain_all(round) ? std::min(2 * last, kMaxBetweenLooksMs) : kForEver;
   }
   return nullptr;
 }
@@ -191,10 +191,10 @@ Pause::~Pause() {
   wake_hook(PINRAIL_GC_SOON);  // a round that came meanwhile ended early
 }
 
-void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::gc);
-  make_anew(&drained);
-  make_anew(&members);
+  replace_in_child(&drained);
+  replace_in_child(&members);
   under_way = nullptr;
   pauses = 0;
   running = false;

@@ -48,7 +48,7 @@ class Pause {
 };
 
 // In a forked child: no members, no thread.
-void leave_parents_life();
+void fork_reinit();
 
 // What the thread sleeps on: 0, or the most urgent pinrail_gc_when_t since it began to drain.
 struct Word {

@@ -9,9 +9,9 @@
 #include <new>
 
 #include "base/core/forever.h"
-#include "base/core/lock.h"
 #include "base/core/page_counts.h"
-#include "base/core/set_aside.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::fork_marks {
 namespace {
@@ -96,9 +96,9 @@ void unmark(Span span, bool is_gone) {
   if (counts->remove(span, [](Span) {}).ok() && !is_gone) unmark_unheld_locked(span);
 }
 
-void leave_parents_life() NO_THREAD_SAFETY_ANALYSIS {
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::marks);
-  make_anew(&counts);
+  replace_in_child(&counts);
 }
 
 }  // namespace pinrail::fork_marks

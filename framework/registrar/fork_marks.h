@@ -47,7 +47,7 @@ Status mark(Span span);
 void unmark(Span span, bool is_gone);
 
 // In a forked child: what the parent marked is not here.
-void leave_parents_life();
+void fork_reinit();
 
 }  // namespace pinrail::fork_marks
 

@@ -8,12 +8,12 @@
 #include <cstdio>
 #include <initializer_list>
 
-#include "base/core/call_scope.h"
 #include "base/core/guarded.h"
-#include "base/core/hook_scope.h"
 #include "base/core/on_unwind.h"
-#include "base/core/registration_arena.h"
+#include "base/registration/registration_arena.h"
 #include "base/report/report.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/hook_scope.h"
 #include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar_help.h"
 #include "framework/registrar/request.h"
@@ -78,12 +78,12 @@ PINRAIL_CATCHES_FORCED_UNWIND Status answer_of(const pinrail_bound_registrar_t* 
   }
 }
 
-Status call_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
-                     pinrail_registration_t* reg) {
+Status call_register_mem(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
+                         pinrail_registration_t* reg) {
   return answer_of(bound, [&] { return bound->table.register_mem(bound->table.context, request, reg); });
 }
 
-Status call_deregister(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
+Status call_deregister_mem(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
   return answer_of(bound, [&] { return bound->table.deregister_mem(bound->table.context, reg, reason); });
 }
 
@@ -114,8 +114,9 @@ bool left_alone(const pinrail_register_request_t* request, pinrail_registration_
 }
 
 // Asks the device, and makes sure of what it said.
-Status ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
-  const Status status = call_register(bound, request, reg);
+Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
+                      pinrail_registration_t* reg) {
+  const Status status = call_register_mem(bound, request, reg);
   const bool same_range = left_alone(request, reg);
   if (!is_known(status.code())) return bad_answer(bound, "a status that does not exist");
   if (!status.ok()) {
@@ -124,20 +125,20 @@ Status ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* r
   }
   const bool rights_kept = (reg->rights & request->rights) == request->rights;
   if (same_range && rights_kept && (reg->rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) == 0) return success();
-  call_deregister(bound, reg, PINRAIL_REASON_RELEASED).ignore();
+  call_deregister_mem(bound, reg, PINRAIL_REASON_RELEASED).ignore();
   return bad_answer(bound, "another range, or rights that are not those asked for or more");
 }
 
 // In the turn of a registrar that is serialised, and between its tail's begin and end.
-Status mark_and_ask(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
-                    pinrail_registration_t* reg) {
+Status mark_and_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
+                         pinrail_registration_t* reg) {
   const bool marks = bound->marks_for_fork && request->kind == PINRAIL_KIND_HOST;
-  if (!marks) return ask(bound, request, reg);
+  if (!marks) return call_and_check(bound, request, reg);
   const Span span = Span::of(request->addr, request->length);
   Status status = fork_marks::mark(span);
   if (!status.ok()) return status;
   OnUnwind unwound([&] { fork_marks::unmark(span, false); });
-  status = ask(bound, request, reg);
+  status = call_and_check(bound, request, reg);
   unwound.disarm();
   if (!status.ok()) fork_marks::unmark(span, false);
   return status;
@@ -161,7 +162,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
   status = init_tail(bound, reg);
   if (!status.ok()) return status.code();
   OnUnwind unwound([&] { finish_tail(bound, reg); });
-  status = mark_and_ask(bound, request, reg);
+  status = mark_and_register(bound, request, reg);
   unwound.disarm();
   if (!status.ok()) finish_tail(bound, reg);
   return status.code();
@@ -171,7 +172,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
                                 pinrail_reason_t reason) {
   Turn turn(bound, thread);
   OnUnwind unwound([&] { forget(bound, reg, reason); });
-  const Status status = call_deregister(bound, reg, reason);
+  const Status status = call_deregister_mem(bound, reg, reason);
   unwound.disarm();
   forget(bound, reg, reason);
   if (status.ok()) return PINRAIL_SUCCESS;

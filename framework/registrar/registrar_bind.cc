@@ -3,7 +3,7 @@
 #include <cstring>
 #include <new>
 
-#include "base/core/registration_arena.h"
+#include "base/registration/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"

@@ -77,8 +77,8 @@ int status_after(const Options& given, uint64_t seed, const std::vector<uint64_t
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    constexpr unsigned kMostSeconds = 120;
-    alarm(kMostSeconds);
+    constexpr unsigned kMaxSeconds = 120;
+    alarm(kMaxSeconds);
     if (output == Output::hidden) {
       (void)!std::freopen("/dev/null", "w", stdout);
       (void)!std::freopen("/dev/null", "w", stderr);

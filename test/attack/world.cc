@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr uintptr_t kBase = 0x10000000;
 constexpr size_t kPages = 24;  // of the memory that all ranges lie in
-constexpr size_t kMostPools = 4;
+constexpr size_t kMaxPools = 4;
 constexpr size_t kThreads = 3;
-constexpr size_t kMostHeld = 24;
+constexpr size_t kMaxHeld = 24;
 constexpr size_t kTraced = 60;
 
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
@@ -93,7 +93,7 @@ World::World(uint64_t seed, const std::vector<std::string>& tolerated)
     return;
   }
   draw_caches();
-  const size_t pools = 1 + below(kMostPools);
+  const size_t pools = 1 + below(kMaxPools);
   pools_.resize(pools, nullptr);
   devices_.resize(pools);
   miscounted_.resize(pools, false);
@@ -217,7 +217,7 @@ bool World::may_meet_pending(size_t pool, const Range& range) const {
 
 void World::do_register() {
   const size_t pool = draw_pool();
-  if (is_closing(pool) || held_.size() >= kMostHeld) return;
+  if (is_closing(pool) || held_.size() >= kMaxHeld) return;
   const Request request = draw_request(pool);
   const Range range = model_.rounded(pool, request.range);
   const bool may_move = forgetting_ == 0 && !may_meet_pending(pool, range);
@@ -274,7 +274,7 @@ void World::do_deregister() {
 
 void World::do_find() {
   const size_t pool = draw_pool();
-  if (is_closing(pool) || held_.size() >= kMostHeld) return;
+  if (is_closing(pool) || held_.size() >= kMaxHeld) return;
   const Request request = draw_request(pool);
   const Range range = model_.rounded(pool, request.range);
   on_some_thread(pool, true, [&](bool inside) {

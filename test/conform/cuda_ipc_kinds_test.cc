@@ -41,8 +41,8 @@ class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     return slot->make(PINRAIL_KIND_GPU, memory.at(), GpuMemory::kBytes);
   }
   // The block with what the pool adds.
-  static pinrail_gpu_handle_t block_of(const Slot& slot) {
-    pinrail_gpu_handle_t block = slot.block();
+  static pinrail_gpu_block_t block_of(const Slot& slot) {
+    pinrail_gpu_block_t block = slot.block();
     slots::Process self;
     EXPECT_TRUE(slots::this_process(&self).ok());
     block.pid = self.pid;
@@ -50,7 +50,7 @@ class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     block.start = self.start;
     return block;
   }
-  Status open_peer(Slot* slot, const pinrail_gpu_handle_t& block) const {
+  Status open_peer(Slot* slot, const pinrail_gpu_block_t& block) const {
     return slot->make(PINRAIL_KIND_REMOTE, block.base, block.length, &block);
   }
   void expect_same_bytes(const Slot& slot, const GpuMemory& memory, unsigned stamp) const {
@@ -144,7 +144,7 @@ TEST_P(CudaKinds, a_block_whose_registration_is_gone_is_not_found) {
   GpuMemory memory(GetParam());
   Slot own(table()), peer(table());
   ASSERT_TRUE(export_all(&own, memory).ok());
-  const pinrail_gpu_handle_t block = block_of(own);
+  const pinrail_gpu_block_t block = block_of(own);
   ASSERT_TRUE(own.end().ok());
   memory.free();
   EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_NOT_FOUND));
@@ -175,9 +175,9 @@ TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
   const GpuMemory memory(GetParam());
   Slot own(table()), peer(table());
   ASSERT_TRUE(export_all(&own, memory).ok());
-  const pinrail_gpu_handle_t right = block_of(own);
+  const pinrail_gpu_block_t right = block_of(own);
   const auto refused = [&](pinrail_status_t status, auto&& forge) {
-    pinrail_gpu_handle_t block = right;
+    pinrail_gpu_block_t block = right;
     forge(&block);
     EXPECT_EQ(open_peer(&peer, block).code(), status);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
@@ -200,7 +200,7 @@ TEST_P(CudaPools, another_kinds_descriptor_is_not_found) {
   Slot own(table()), of_pool(table()), peer(table());
   ASSERT_TRUE(export_all(&own, memory).ok());
   ASSERT_TRUE(export_all(&of_pool, pooled).ok());
-  pinrail_gpu_handle_t block = block_of(of_pool);
+  pinrail_gpu_block_t block = block_of(of_pool);
   block.fd_number = own.block().fd_number;
   block.fd_place = own.block().fd_place;
   EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_NOT_FOUND));

@@ -40,8 +40,8 @@ class CudaIpc : public ::testing::Test {
     context_.reset();
     EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT) << "the registrar kept a context";
   }
-  static pinrail_gpu_handle_t foreign(uint64_t base, size_t bytes) {
-    pinrail_gpu_handle_t block{};
+  static pinrail_gpu_block_t foreign(uint64_t base, size_t bytes) {
+    pinrail_gpu_block_t block{};
     CUipcMemHandle handle;
     EXPECT_EQ(cuda_double_foreign_alloc(kPeer, base, bytes, &handle, &block.buffer_id), CUDA_SUCCESS);
     block.kind = PINRAIL_GPU_IPC;
@@ -50,7 +50,7 @@ class CudaIpc : public ::testing::Test {
     std::memcpy(block.driver, &handle, sizeof(handle));
     return block;
   }
-  Status open_peer(Slot* slot, const pinrail_gpu_handle_t& block) const {
+  Status open_peer(Slot* slot, const pinrail_gpu_block_t& block) const {
     return slot->make(PINRAIL_KIND_REMOTE, block.base, block.length, &block);
   }
   const pinrail_registrar_t& table() const { return device_->table(); }
@@ -59,7 +59,7 @@ class CudaIpc : public ::testing::Test {
   std::unique_ptr<Device> device_;
   std::unique_ptr<PrimaryContext> context_;
   CUdeviceptr own_ = 0;
-  pinrail_gpu_handle_t peer_{};
+  pinrail_gpu_block_t peer_{};
 };
 
 TEST_F(CudaIpc, an_own_allocation_becomes_a_block_and_no_mapping) {
@@ -148,7 +148,7 @@ TEST_F(CudaIpc, managed_memory_is_not_supported) {
 
 TEST_F(CudaIpc, a_handle_that_is_no_good_value_is_not_found_if_its_GPU_is_here) {
   Slot slot(table());
-  pinrail_gpu_handle_t block = peer_;
+  pinrail_gpu_block_t block = peer_;
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_INVALID_VALUE, 1);
   EXPECT_TRUE(open_peer(&slot, block).is(PINRAIL_ERR_ERROR)) << "its GPU is not seen";
   CUuuid here{};
@@ -164,7 +164,7 @@ TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {
   Slot old_one(table()), new_one(table());
   ASSERT_TRUE(open_peer(&old_one, peer_).ok());
   ASSERT_EQ(cuda_double_foreign_free(kPeer, 0x10000), CUDA_SUCCESS);
-  const pinrail_gpu_handle_t newer = foreign(0x10000, 2 * kBytes);
+  const pinrail_gpu_block_t newer = foreign(0x10000, 2 * kBytes);
   EXPECT_TRUE(open_peer(&new_one, newer).is(PINRAIL_ERR_WOULD_BLOCK));
   ASSERT_TRUE(old_one.end().ok());
   EXPECT_TRUE(open_peer(&old_one, peer_).is(PINRAIL_ERR_NOT_FOUND)) << "its memory is gone";
@@ -217,7 +217,7 @@ TEST_F(CudaIpc, errors_of_the_driver_have_names_of_ours) {
 
 TEST_F(CudaIpc, a_damaged_request_is_refused_before_the_driver_is_asked) {
   Slot slot(table());
-  pinrail_gpu_handle_t strange = peer_;
+  pinrail_gpu_block_t strange = peer_;
   strange.kind = 99;
   EXPECT_TRUE(open_peer(&slot, strange).is(PINRAIL_ERR_NOT_SUPPORTED));
   EXPECT_TRUE(slot.make(PINRAIL_KIND_REMOTE, 0x10000, kBytes).is(PINRAIL_ERR_BAD_PARAM));

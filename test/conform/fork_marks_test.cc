@@ -9,7 +9,7 @@
 
 #include "framework/registrar/fork_marks.h"
 #include "test/support/child.h"
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/mapping.h"
 
 namespace pinrail::test {
@@ -36,7 +36,7 @@ unsigned seen_by_child(uintptr_t base, unsigned pages = kPages, size_t page = kP
 
 class ForkMarks : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_EQ(house_.status, PINRAIL_SUCCESS); }
+  void SetUp() override { ASSERT_EQ(library_.status, PINRAIL_SUCCESS); }
   uintptr_t page(unsigned number) const { return reinterpret_cast<uintptr_t>(memory_.base()) + number * kPage; }
   unsigned seen() const { return seen_by_child(page(0)); }
   static PoolOptions not_kept() {
@@ -52,7 +52,7 @@ class ForkMarks : public ::testing::Test {
     return dead;
   }
 
-  const House house_{Settings{{"registrar_fork_marks", "always"}}};
+  const Library library_{Settings{{"registrar_fork_marks", "always"}}};
   const Mapping memory_{kPages * kPage};
   fake::FakeRegistrar device_;
 };
@@ -138,7 +138,7 @@ TEST_F(ForkMarks, a_child_begins_without_marks) {
   ASSERT_TRUE(in_child(
       [this] {
         const unsigned at_first = seen();
-        const House own{Settings{{"registrar_fork_marks", "always"}}};
+        const Library own{Settings{{"registrar_fork_marks", "always"}}};
         fake::FakeRegistrar device;
         const Pool inner(device, not_kept());
         const pinrail_handle_t taken = inner.must(page(4), kPage);
@@ -171,7 +171,7 @@ TEST_F(ForkMarks, without_a_mapping_left_what_is_idle_makes_room) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [this] {
-        const House own{Settings{{"registrar_fork_marks", "always"}}};
+        const Library own{Settings{{"registrar_fork_marks", "always"}}};
         fake::FakeRegistrar device;
         const Pool pool(device);
         pool.use(page(6), kPage);
@@ -211,7 +211,7 @@ TEST_F(ForkMarks, large_pages_are_marked_whole_and_until_nobody_holds_a_part) {
 }
 
 TEST(ForkMarksChoice, never_is_never) {
-  const House house{Settings{{"registrar_fork_marks", "never"}}};
+  const Library library{Settings{{"registrar_fork_marks", "never"}}};
   const Mapping memory(kPage);
   const fake::FakeRegistrar device;
   const Pool pool(device);

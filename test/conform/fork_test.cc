@@ -10,7 +10,7 @@
 #include <functional>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/watched_registrar.h"
 
 extern char** environ;
@@ -56,7 +56,7 @@ int first_wrong(const std::function<int()>& steps, void (*leave)(int) = _exit) {
 class Fork : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(house_.status, PINRAIL_SUCCESS);
+    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
     pool_ = device_.make_pool();
     ASSERT_NE(pool_, nullptr);
     ASSERT_EQ(take(pool_, kBase, &held_), PINRAIL_SUCCESS);
@@ -74,7 +74,7 @@ class Fork : public ::testing::Test {
     EXPECT_EQ(device_.live(), 0u);
   }
 
-  House house_;
+  Library library_;
   WatchedRegistrar device_;
   pinrail_mpool_t* pool_ = nullptr;
   pinrail_handle_t held_{};
@@ -166,8 +166,8 @@ TEST_F(Fork, figures_stay_readable) {
 }
 
 int works_anew(pinrail_mpool_t* inherited) {
-  House house;
-  STEP(21, house.status == PINRAIL_SUCCESS);
+  Library library;
+  STEP(21, library.status == PINRAIL_SUCCESS);
   const WatchedRegistrar device;
   pinrail_mpool_t* const pool = device.make_pool();
   STEP(22, pool != nullptr);
@@ -192,7 +192,7 @@ TEST_F(Fork, init_again_gives_a_pool_that_works) {
 TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {
   EXPECT_EQ(first_wrong([this] { return first_wrong([this] { return works_anew(pool_); }); }), 0);
   EXPECT_EQ(first_wrong([this] {
-              House house;
+              Library library;
               const WatchedRegistrar device;
               pinrail_mpool_t* const pool = device.make_pool();
               pinrail_handle_t own{}, handle{};

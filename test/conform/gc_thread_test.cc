@@ -7,7 +7,7 @@
 #include <csignal>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/tasks.h"
 
 namespace pinrail::test {
@@ -26,7 +26,7 @@ bool are_gone(const fake::FakeRegistrar& device) {
 }
 
 TEST(GcThread, what_an_event_killed_goes_back_without_a_call) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
   for (int round = 0; round < 3; ++round) {
@@ -43,7 +43,7 @@ TEST(GcThread, what_an_event_killed_goes_back_without_a_call) {
 
 TEST(GcThread, waits_a_while_for_calls_unless_the_limit_is_exceeded) {
   using Clock = std::chrono::steady_clock;
-  House house(with_thread("auto", "64K"));
+  Library library(with_thread("auto", "64K"));
   fake::FakeRegistrar device;
   Pool pool(device);
   const auto time_of = [&](size_t pages) {
@@ -60,7 +60,7 @@ TEST(GcThread, waits_a_while_for_calls_unless_the_limit_is_exceeded) {
 }
 
 TEST(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
   const pinrail_handle_t held = pool.must(kBase, kPage);
@@ -74,7 +74,7 @@ TEST(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
 
 // So long the thread has not come yet, a barrier serves many. Nobody waits here, so the thread is seldom faster.
 TEST(GcThread, a_miss_gives_back_what_is_dead_when_it_has_become_a_batch) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
   constexpr uintptr_t kBatch = 64;
@@ -85,7 +85,7 @@ TEST(GcThread, a_miss_gives_back_what_is_dead_when_it_has_become_a_batch) {
 }
 
 TEST(GcThread, without_it_a_miss_gives_back_whatever_is_dead) {
-  House house(with_thread("never"));
+  Library library(with_thread("never"));
   fake::FakeRegistrar device;
   Pool pool(device);
   pool.use(kBase, kPage);
@@ -95,7 +95,7 @@ TEST(GcThread, without_it_a_miss_gives_back_whatever_is_dead) {
 }
 
 TEST(GcThread, what_a_call_left_over_goes_back_too) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
   constexpr uintptr_t kMany = 2000;
@@ -107,7 +107,7 @@ TEST(GcThread, what_a_call_left_over_goes_back_too) {
 }
 
 TEST(GcThread, progress_gives_back_what_a_call_left_over_and_what_came_since) {
-  House house(with_thread("never"));
+  Library library(with_thread("never"));
   fake::FakeRegistrar device;
   Pool pool(device);
   constexpr uintptr_t kMany = 2000;
@@ -122,7 +122,7 @@ TEST(GcThread, progress_gives_back_what_a_call_left_over_and_what_came_since) {
 TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
   EXPECT_FALSE(has_thread(kThread));
   {
-    House house(with_thread("auto"));
+    Library library(with_thread("auto"));
     fake::FakeRegistrar device;
     Pool not_kept(device, {0});
     EXPECT_FALSE(has_thread(kThread));
@@ -138,7 +138,7 @@ TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
 
 // gc_thread/W3: the one that was drained first in this round, too.
 TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar first_device, second_device;
   Pool first(first_device), second(second_device);
   second_device.on_deregister([](pinrail_registration_t*, pinrail_reason_t) { report(kBase, kPage); });
@@ -151,7 +151,7 @@ TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
 
 // gc_thread/W2, R10.
 TEST(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
   std::atomic<bool> is_in{false}, is_out{false};
@@ -170,7 +170,7 @@ TEST(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
 TEST(GcThread, never_and_always_are_what_they_say) {
   fake::FakeRegistrar device;
   {
-    House house(with_thread("never"));
+    Library library(with_thread("never"));
     Pool pool(device);
     EXPECT_FALSE(has_thread(kThread));
     pool.use(kBase, kPage);
@@ -179,14 +179,14 @@ TEST(GcThread, never_and_always_are_what_they_say) {
     EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
     EXPECT_EQ(device.live_count(), 0u);
   }
-  House house(with_thread("always"));
+  Library library(with_thread("always"));
   Pool pool(device, {0});
   EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
 }
 
 TEST(GcThread, a_wrong_value_stops_the_program) {
-  const House house(with_thread("sometimes"));
-  EXPECT_EQ(house.status, PINRAIL_ERR_BAD_PARAM);
+  const Library library(with_thread("sometimes"));
+  EXPECT_EQ(library.status, PINRAIL_ERR_BAD_PARAM);
 }
 
 TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
@@ -194,7 +194,7 @@ TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
   options.thread_mode = PINRAIL_THREAD_CALLER;
   options.needs_pool_scope = true;
   fake::FakeRegistrar device(options), other;
-  House house(with_thread("always", "4K"));
+  Library library(with_thread("always", "4K"));
   Pool pool(device);
   EXPECT_FALSE(has_thread(kThread));
   Pool beside(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "beside"});
@@ -210,7 +210,7 @@ TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
 }
 
 TEST(GcThread, a_device_that_blocks_it_blocks_nobody_else_and_destroy_waits_for_it) {
-  House house(with_thread("auto", "4K"));
+  Library library(with_thread("auto", "4K"));
   fake::FakeRegistrar device, other;
   std::atomic<bool> inside{false}, go_on{false}, done{false}, destroyed{false};
   Pool blocked(device), free(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "free"});
@@ -246,7 +246,7 @@ TEST(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
   fake::FakeOptions options;
   options.thread_mode = PINRAIL_THREAD_SERIALIZED;
   fake::FakeRegistrar device(options);
-  House house(with_thread("auto", "4K"));
+  Library library(with_thread("auto", "4K"));
   Pool pool(device);
   for (int round = 0; round < 500; ++round) {
     const uintptr_t base = kBase + static_cast<uintptr_t>(round) * 64 * kPage;
@@ -259,7 +259,7 @@ TEST(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
 }
 
 TEST(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
-  House house(with_thread("auto"));
+  Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
   pool.use(kBase, kPage);
@@ -271,7 +271,7 @@ TEST(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
     report(kBase, kPage);
 #ifndef __SANITIZE_THREAD__
     {
-      House again(with_thread("auto"));
+      Library again(with_thread("auto"));
       fake::FakeRegistrar own;
       Pool pool_of_child(own);
       if (!has_thread(kThread)) usleep(100000);

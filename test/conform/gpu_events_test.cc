@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
 
@@ -17,7 +17,7 @@ enum class Task : uint32_t { open, wait, read, record, close, race, fail };
 struct Order {
   Task task;
   uint32_t nth;  // fail: this call of the driver
-  pinrail_gpu_handle_t block;
+  pinrail_gpu_block_t block;
 };
 
 struct Answer {
@@ -91,7 +91,7 @@ using Fellow = Peer<Order, Answer>;
 
 int live_as_reader(int socket) {
   {
-    const House house(without_threads());
+    const Library library(without_threads());
     Reader reader;
     if (!Fellow::serve(socket, [&](const Order& order) { return reader.obey(order); })) return 1;
   }
@@ -100,10 +100,10 @@ int live_as_reader(int socket) {
 }
 const Fellow& peer = Fellow::for_all_tests(live_as_reader);
 
-Answer done(Task task, const pinrail_gpu_handle_t& block = {}, uint32_t nth = 0) {
+Answer done(Task task, const pinrail_gpu_block_t& block = {}, uint32_t nth = 0) {
   return peer.done({task, nth, block});
 }
-void expect_done(Task task, const pinrail_gpu_handle_t& block = {}) {
+void expect_done(Task task, const pinrail_gpu_block_t& block = {}) {
   EXPECT_EQ(done(task, block).status, PINRAIL_SUCCESS) << static_cast<int>(task);
 }
 
@@ -113,10 +113,10 @@ Settings with_events(const char* value) {
   return settings;
 }
 
-bool has_event(const pinrail_gpu_handle_t& block) {
+bool has_event(const pinrail_gpu_block_t& block) {
   return std::any_of(std::begin(block.event), std::end(block.event), [](uint8_t byte) { return byte != 0; });
 }
-bool same_event(const pinrail_gpu_handle_t& one, const pinrail_gpu_handle_t& other) {
+bool same_event(const pinrail_gpu_block_t& one, const pinrail_gpu_block_t& other) {
   return std::memcmp(one.event, other.event, sizeof(one.event)) == 0;
 }
 
@@ -135,8 +135,8 @@ class GpuEvents : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     EXPECT_EQ(pinrail_mpool_register(pool.get(), memory.pointer(), GpuMemory::kBytes, 0, 0, &handle), PINRAIL_SUCCESS);
     return handle;
   }
-  static pinrail_gpu_handle_t block_of(const GpuPool& pool, const GpuMemory& memory) {
-    pinrail_gpu_handle_t block{};
+  static pinrail_gpu_block_t block_of(const GpuPool& pool, const GpuMemory& memory) {
+    pinrail_gpu_block_t block{};
     size_t offset = 0;
     EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
     return block;
@@ -153,11 +153,11 @@ class GpuEvents : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
 };
 
 TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   const pinrail_handle_t handle = hold(pool, memory);
-  const pinrail_gpu_handle_t block = block_of(pool, memory);
+  const pinrail_gpu_block_t block = block_of(pool, memory);
   EXPECT_TRUE(has_event(block));
   put(memory, 0);
   expect_done(Task::open, block);
@@ -176,7 +176,7 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
 }
 
 TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   put(memory, 5);
@@ -189,11 +189,11 @@ TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
 }
 
 TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its_work_is_done) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam()), other(GetParam()), third(GetParam());
   const GpuPool pool("gpusm");
   const pinrail_handle_t handle = hold(pool, memory);
-  const pinrail_gpu_handle_t block = block_of(pool, memory);
+  const pinrail_gpu_block_t block = block_of(pool, memory);
   put(memory, 1);
   expect_done(Task::open, block);
   cuda_double_begin_work(stream_);
@@ -220,7 +220,7 @@ TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its
 }
 
 TEST_P(GpuEvents, no_more_events_are_made_than_work_at_a_time) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   for (int i = 0; i < 50; ++i) {
@@ -237,7 +237,7 @@ TEST_P(GpuEvents, no_more_events_are_made_than_work_at_a_time) {
 }
 
 TEST_P(GpuEvents, each_side_has_its_own_call) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   const pinrail_handle_t handle = hold(pool, memory);
@@ -251,11 +251,11 @@ TEST_P(GpuEvents, each_side_has_its_own_call) {
 }
 
 TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
-  const House house(without_threads());
+  const Library library(without_threads());
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   const pinrail_handle_t handle = hold(pool, memory);
-  const pinrail_gpu_handle_t block = block_of(pool, memory);
+  const pinrail_gpu_block_t block = block_of(pool, memory);
   EXPECT_FALSE(has_event(block));
   EXPECT_EQ(pinrail_mpool_record(handle, nullptr), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(cuda_double_calls("cuEventCreate"), 0u);
@@ -266,7 +266,7 @@ TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
 }
 
 TEST_P(GpuEvents, a_driver_that_has_none_is_named_once_and_memory_is_exported_without) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam()), other(GetParam());
   const GpuPool pool("gpusm");
   cuda_double_fail("cuIpcGetEventHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 1);
@@ -277,7 +277,7 @@ TEST_P(GpuEvents, a_driver_that_has_none_is_named_once_and_memory_is_exported_wi
 }
 
 TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   expect_done(Task::open, block_of(pool, memory));
@@ -291,7 +291,7 @@ TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {
 }
 
 TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   uint64_t calls = 1;
   for (uint64_t n = 1; n <= calls + 1; ++n) {
@@ -315,10 +315,10 @@ TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {
 }
 
 TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
-  const pinrail_gpu_handle_t block = block_of(pool, memory);
+  const pinrail_gpu_block_t block = block_of(pool, memory);
   put(memory, 8);
   uint64_t calls = 1, succeeded = 0;
   for (uint32_t n = 1; n <= calls + 1; ++n) {
@@ -334,16 +334,16 @@ TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
 }
 
 TEST_P(GpuEvents, a_restart_makes_new_ones_and_leaves_those_of_before) {
-  const House house(with_events("true"));
+  const Library library(with_events("true"));
   const GpuMemory memory(GetParam()), other(GetParam());
   GpuPool pool("gpusm");
   const pinrail_handle_t held = hold(pool, memory);
-  const pinrail_gpu_handle_t past = block_of(pool, memory), idle = block_of(pool, other);
+  const pinrail_gpu_block_t past = block_of(pool, memory), idle = block_of(pool, other);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_record(held, stream_), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  const pinrail_gpu_handle_t now = block_of(pool, memory);
+  const pinrail_gpu_block_t now = block_of(pool, memory);
   EXPECT_TRUE(has_event(now));
   EXPECT_FALSE(same_event(now, past));
   EXPECT_FALSE(same_event(now, idle));

@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
@@ -24,13 +24,13 @@ class Peer {
   explicit Peer(size_t count) {
     for (size_t i = 1; i <= count; ++i) {
       memory_.push_back(std::make_unique<PeerMemory>(bystander_.process.pid, i * kBase, 4096));
-      pinrail_gpu_handle_t& block = memory_.back()->block;
+      pinrail_gpu_block_t& block = memory_.back()->block;
       block.start = bystander_.process.start;
       seal_block(&block);
     }
   }
   size_t size() const { return memory_.size(); }
-  const pinrail_gpu_handle_t& operator[](size_t i) const { return memory_[i]->block; }
+  const pinrail_gpu_block_t& operator[](size_t i) const { return memory_[i]->block; }
 
  private:
   Bystander bystander_;
@@ -47,7 +47,7 @@ class GpuFt : public ::testing::TestWithParam<int64_t> {
   }
   static uint64_t closed() { return cuda_double_calls("cuIpcCloseMemHandle"); }
   static uint64_t opened() { return cuda_double_calls("cuIpcOpenMemHandle"); }
-  House house_{without_threads()};
+  Library library_{without_threads()};
 };
 
 TEST_P(GpuFt, a_checkpoint_closes_what_is_idle_and_leaves_what_is_held) {
@@ -110,7 +110,7 @@ TEST_P(GpuFt, after_a_restart_no_exporter_counts_us) {
   slots::Exporter exporter;
   ASSERT_TRUE(bystander.make(&exporter, 16));
   PeerMemory memory(bystander.process.pid, kBase, 4096);
-  pinrail_gpu_handle_t block = memory.block;
+  pinrail_gpu_block_t block = memory.block;
   block.start = bystander.process.start;
   block.segment = exporter.segment();
   ASSERT_TRUE(exporter.take(&block.slot, &block.slot_word).ok());
@@ -160,26 +160,26 @@ class GpuFtOwner : public ::testing::Test {
   void SetUp() override { ASSERT_EQ(cuMemAlloc(&at_, 8192), CUDA_SUCCESS); }
   void TearDown() override { EXPECT_EQ(cuMemFree(at_), CUDA_SUCCESS); }
   void* memory() const { return reinterpret_cast<void*>(at_); }
-  pinrail_gpu_handle_t block_of(const GpuPool& pool) const {
-    pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block_of(const GpuPool& pool) const {
+    pinrail_gpu_block_t block{};
     size_t offset = 0;
     EXPECT_EQ(pinrail_mpool_export(pool.get(), memory(), 8192, &block, &offset), PINRAIL_SUCCESS);
     return block;
   }
   const CurrentContext context_;
   CUdeviceptr at_ = 0;
-  House house_{without_threads()};
+  Library library_{without_threads()};
 };
 
 TEST_F(GpuFtOwner, a_checkpoint_ends_the_blocks_that_nobody_holds) {
   GpuPool pool("gpusm");
-  const pinrail_gpu_handle_t idle = block_of(pool);
+  const pinrail_gpu_block_t idle = block_of(pool);
   EXPECT_TRUE(is_alive(idle));
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_FALSE(is_alive(idle));
   pinrail_handle_t held{};
   ASSERT_EQ(pinrail_mpool_register(pool.get(), memory(), 8192, 0, 0, &held), PINRAIL_SUCCESS);
-  const pinrail_gpu_handle_t block = block_of(pool);
+  const pinrail_gpu_block_t block = block_of(pool);
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_TRUE(is_alive(block));
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
@@ -189,7 +189,7 @@ TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good) {
   GpuPool pool("gpusm");
   pinrail_handle_t held{};
   ASSERT_EQ(pinrail_mpool_register(pool.get(), memory(), 8192, 0, 0, &held), PINRAIL_SUCCESS);
-  const pinrail_gpu_handle_t past = block_of(pool);
+  const pinrail_gpu_block_t past = block_of(pool);
   tell(pool, PINRAIL_FT_RESTART);
   EXPECT_FALSE(is_alive(past));
   EXPECT_EQ(pool.stats().registered_count, 0u);

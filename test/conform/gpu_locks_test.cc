@@ -2,7 +2,7 @@
 // R6 for GPU memory: while one thread is inside the driver, however long, all others go on in the same pool.
 #include <thread>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
 
@@ -35,7 +35,7 @@ class GpuLocks : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { cuda_double_forget(); }
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
-  const House house_{without_threads()};
+  const Library library_{without_threads()};
 };
 
 // What another thread may want of the pool: `known` is in its cache, the others are not.
@@ -96,15 +96,15 @@ TEST_P(GpuLocksExporting, who_exports_holds_up_nobody_and_no_free) {
   const GpuPool pool("gpusm");
   const GpuMemory first(PINRAIL_GPU_IPC), known(PINRAIL_GPU_IPC), other(PINRAIL_GPU_IPC);
   const auto block_of = [&](const GpuMemory& memory) {
-    pinrail_gpu_handle_t block{};
+    pinrail_gpu_block_t block{};
     size_t offset = 0;
     EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), 1, &block, &offset), PINRAIL_SUCCESS);
     return block;
   };
-  const pinrail_gpu_handle_t of_known = block_of(known);
+  const pinrail_gpu_block_t of_known = block_of(known);
   const Inside inside(GetParam(), [&] { block_of(first); });
   EXPECT_EQ(block_of(known).slot_word, of_known.slot_word);
-  const pinrail_gpu_handle_t of_other = block_of(other);
+  const pinrail_gpu_block_t of_other = block_of(other);
   pinrail_monitor_report(known.pointer(), 1);
   EXPECT_FALSE(is_alive(of_known));
   EXPECT_TRUE(is_alive(of_other));

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/core/sanitizer.h"
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
@@ -30,12 +30,12 @@ class GpuReset : public ::testing::Test {
 #if !defined(__x86_64__) || defined(PINRAIL_UNDER_THREAD_SANITIZER)
     GTEST_SKIP() << "code is patched on x86-64 only, and not under ThreadSanitizer";
 #endif
-    house_ = std::make_unique<House>(watching());
-    ASSERT_EQ(house_->status, PINRAIL_SUCCESS);
+    library_ = std::make_unique<Library>(watching());
+    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
     cuda_double_forget();
   }
   void TearDown() override {
-    house_.reset();
+    library_.reset();
     EXPECT_EQ(cuda_double_used(), 0u);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(cuda_double_open_events(), 0u);
@@ -50,28 +50,28 @@ class GpuReset : public ::testing::Test {
     EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_SUCCESS);
     return at;
   }
-  static pinrail_gpu_handle_t exported(const GpuPool& pool, CUdeviceptr at) {
-    pinrail_gpu_handle_t block{};
+  static pinrail_gpu_block_t exported(const GpuPool& pool, CUdeviceptr at) {
+    pinrail_gpu_block_t block{};
     size_t offset = 0;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses
     EXPECT_EQ(pinrail_mpool_export(pool.get(), reinterpret_cast<void*>(at), 1, &block, &offset), PINRAIL_SUCCESS);
     return block;
   }
   const CurrentContext context_;
-  std::unique_ptr<House> house_;
+  std::unique_ptr<Library> library_;
 };
 
 TEST_F(GpuReset, blocks_of_before_are_dead_and_the_pool_goes_on) {
   const GpuPool pool("gpusm");
   const CUdeviceptr before = alloc();
-  const pinrail_gpu_handle_t dead = exported(pool, before);
+  const pinrail_gpu_block_t dead = exported(pool, before);
   ASSERT_TRUE(is_alive(dead));
   const std::string said = said_by([&] {
     reset();
     EXPECT_FALSE(is_alive(dead));
     const CUdeviceptr after = alloc();
     ASSERT_EQ(after, before);
-    const pinrail_gpu_handle_t block = exported(pool, after);
+    const pinrail_gpu_block_t block = exported(pool, after);
     EXPECT_TRUE(is_alive(block));
     EXPECT_NE(block.buffer_id, dead.buffer_id);
     EXPECT_EQ(cuMemFree(after), CUDA_SUCCESS);
@@ -105,8 +105,8 @@ TEST_F(GpuReset, what_is_opened_afterwards_is_not_closed_with_what_was_open_befo
 }
 
 TEST_F(GpuReset, who_has_no_monitor_says_it_himself) {
-  house_.reset();
-  house_ = std::make_unique<House>(without_threads());
+  library_.reset();
+  library_ = std::make_unique<Library>(without_threads());
   const GpuPool pool("rgpusm");
   const PeerMemory memory(kPeer, kBase, kBytes);
   pool.use(memory.block);
@@ -120,13 +120,13 @@ TEST_F(GpuReset, who_has_no_monitor_says_it_himself) {
 TEST_F(GpuReset, an_event_of_before_serves_no_more) {
   const GpuPool pool("gpusm");
   const CUdeviceptr before = alloc();
-  const pinrail_gpu_handle_t old_one = exported(pool, before);
+  const pinrail_gpu_block_t old_one = exported(pool, before);
   EXPECT_EQ(cuda_double_open_events(), 1u);
   const std::string said = said_by([&] {
     reset();
     EXPECT_EQ(cuda_double_open_events(), 0u);
     const CUdeviceptr after = alloc();
-    const pinrail_gpu_handle_t new_one = exported(pool, after);
+    const pinrail_gpu_block_t new_one = exported(pool, after);
     EXPECT_EQ(cuda_double_open_events(), 1u);
     EXPECT_NE(std::memcmp(new_one.event, old_one.event, sizeof(new_one.event)), 0);
     const CUdeviceptr more = alloc();  // the registration of before has ended by now, and given its event back
@@ -166,7 +166,7 @@ TEST_F(GpuReset, a_driver_that_has_ended_holds_nothing_that_had_to_be_given_back
 TEST_F(GpuReset, the_end_of_any_context_is_told_before_the_driver_is) {
   const GpuPool pool("gpusm");
   const CUdeviceptr at = alloc();
-  const pinrail_gpu_handle_t block = exported(pool, at);
+  const pinrail_gpu_block_t block = exported(pool, at);
   EXPECT_EQ(cuCtxDestroy(context_.get()), CUDA_ERROR_INVALID_CONTEXT) << "of primary ones";
   EXPECT_FALSE(is_alive(block));
   EXPECT_TRUE(is_alive(exported(pool, at))) << "it was not freed in fact";
@@ -176,7 +176,7 @@ TEST_F(GpuReset, the_end_of_any_context_is_told_before_the_driver_is) {
 TEST_F(GpuReset, frees_by_the_function_that_cuda_runtimes_are_given_are_seen) {
   const GpuPool pool("gpusm");
   const CUdeviceptr at = alloc();
-  const pinrail_gpu_handle_t block = exported(pool, at);
+  const pinrail_gpu_block_t block = exported(pool, at);
   EXPECT_EQ(cuda_double_free_by_table(at), CUDA_SUCCESS);
   EXPECT_FALSE(is_alive(block));
 }

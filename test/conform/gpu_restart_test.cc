@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <thread>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/support/proc_status.h"
@@ -34,7 +34,7 @@ struct Seen {
 };
 
 // The peer. It fetches descriptors by the socket, which tells whether the server is the right one.
-Seen look_at(const GpuPool& pool, const pinrail_gpu_handle_t& block) {
+Seen look_at(const GpuPool& pool, const pinrail_gpu_block_t& block) {
   Seen seen{PINRAIL_ERR_ERROR, 0};
   pinrail_handle_t handle{};
   seen.status = pool.open(block, &handle);
@@ -45,15 +45,15 @@ Seen look_at(const GpuPool& pool, const pinrail_gpu_handle_t& block) {
   return seen;
 }
 
-using Fellow = Peer<pinrail_gpu_handle_t, Seen>;
+using Fellow = Peer<pinrail_gpu_block_t, Seen>;
 
 int live_as_reader(int socket) {
   Settings settings = without_threads();
   settings.emplace_back("registrar_cuda_ipc_fds", "socket");
   {
-    const House house(settings);
+    const Library library(settings);
     const GpuPool pool("rgpusm");
-    if (!Fellow::serve(socket, [&](const pinrail_gpu_handle_t& block) { return look_at(pool, block); })) return 1;
+    if (!Fellow::serve(socket, [&](const pinrail_gpu_block_t& block) { return look_at(pool, block); })) return 1;
   }
   return cuda_double_open_handles() == 0 && !testing::Test::HasFailure() ? 0 : 1;
 }
@@ -80,8 +80,8 @@ class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     CUmemoryPool usual = nullptr;  // made once, and kept
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
   }
-  static pinrail_gpu_handle_t block_of(const GpuPool& pool, const GpuMemory& memory) {
-    pinrail_gpu_handle_t block{};
+  static pinrail_gpu_block_t block_of(const GpuPool& pool, const GpuMemory& memory) {
+    pinrail_gpu_block_t block{};
     size_t offset = 0;
     EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
     return block;
@@ -89,17 +89,17 @@ class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
   static void put(const GpuMemory& memory, uint32_t word) {
     EXPECT_EQ(cuMemcpyHtoD(memory.at(), &word, sizeof(word)), CUDA_SUCCESS);
   }
-  static void expect_seen(const pinrail_gpu_handle_t& block, uint32_t word) {
+  static void expect_seen(const pinrail_gpu_block_t& block, uint32_t word) {
     const Seen seen = peer.done(block);
     EXPECT_EQ(seen.status, PINRAIL_SUCCESS);
     EXPECT_EQ(seen.word, word);
   }
-  static void expect_stale(const pinrail_gpu_handle_t& block) {
+  static void expect_stale(const pinrail_gpu_block_t& block) {
     EXPECT_EQ(peer.done(block).status, PINRAIL_ERR_NOT_FOUND);
   }
 
   const CurrentContext context_;
-  const House house_{without_threads()};
+  const Library library_{without_threads()};
   slots::Process real_;
   Bystander former_;  // as which the process was checkpointed
 };
@@ -108,7 +108,7 @@ TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
   const GpuMemory memory(GetParam());
   put(memory, 4711);
   std::unique_ptr<GpuPool> pool;
-  pinrail_gpu_handle_t past{};
+  pinrail_gpu_block_t past{};
   {
     const Pretence pretence(former_.process.pid);
     pool = std::make_unique<GpuPool>("gpusm");
@@ -118,7 +118,7 @@ TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
   EXPECT_EQ(past.start, former_.process.start);
   former_.end();
   restart(*pool);
-  const pinrail_gpu_handle_t now = block_of(*pool, memory);
+  const pinrail_gpu_block_t now = block_of(*pool, memory);
   EXPECT_EQ(now.pid, real_.pid);
   EXPECT_EQ(now.start, real_.start);
   EXPECT_EQ(now.machine, real_.machine);
@@ -130,7 +130,7 @@ TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
 TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on) {
   const GpuMemory memory(GetParam());
   std::unique_ptr<GpuPool> pool;
-  pinrail_gpu_handle_t past{};
+  pinrail_gpu_block_t past{};
   pinrail_handle_t held{};
   {
     const Pretence pretence(former_.process.pid);
@@ -141,7 +141,7 @@ TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on
   ASSERT_TRUE(former_.adopt(past.segment));
   restart(*pool);
   EXPECT_TRUE(is_alive(past));
-  const pinrail_gpu_handle_t now = block_of(*pool, memory);
+  const pinrail_gpu_block_t now = block_of(*pool, memory);
   EXPECT_TRUE(is_alive(now));
   pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
   EXPECT_FALSE(is_alive(now));
@@ -156,7 +156,7 @@ TEST_P(GpuRestart, a_peer_that_has_it_open_finds_it_stale_and_opens_it_anew) {
   const GpuMemory memory(GetParam());
   put(memory, 1);
   const GpuPool pool("gpusm");
-  const pinrail_gpu_handle_t past = block_of(pool, memory);
+  const pinrail_gpu_block_t past = block_of(pool, memory);
   expect_seen(past, 1);
   restart(pool);
   expect_stale(past);
@@ -170,7 +170,7 @@ TEST_P(GpuRestart, no_descriptor_of_the_past_life_is_served) {
   if (GetParam() == PINRAIL_GPU_IPC) return;  // it has none
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
-  pinrail_gpu_handle_t past = block_of(pool, memory);
+  pinrail_gpu_block_t past = block_of(pool, memory);
   past.segment = past.slot_word = past.slot = 0;
   seal_block(&past);
   restart(pool);
@@ -197,7 +197,7 @@ TEST_P(GpuRestart, a_restart_that_fails_changes_nothing_and_may_be_tried_again) 
   const GpuMemory memory(GetParam());
   put(memory, 3);
   const GpuPool pool("gpusm");
-  const pinrail_gpu_handle_t past = block_of(pool, memory);
+  const pinrail_gpu_block_t past = block_of(pool, memory);
   {
     const Pretence nobody(0x7ffffff0);  // of whom the system knows nothing
     EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
@@ -218,13 +218,13 @@ TEST_P(GpuRestart, memory_goes_away_while_the_process_restarts) {
     while (!stop) pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
   });
   for (int i = 0; i < 50; ++i) {
-    const pinrail_gpu_handle_t past = block_of(pool, memory);
+    const pinrail_gpu_block_t past = block_of(pool, memory);
     restart(pool);
     EXPECT_FALSE(is_alive(past));
   }
   stop = true;
   reporter.join();
-  const pinrail_gpu_handle_t last = block_of(pool, memory);
+  const pinrail_gpu_block_t last = block_of(pool, memory);
   pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
   EXPECT_FALSE(is_alive(last));
 }
@@ -239,11 +239,11 @@ TEST(GpuRestartMonitor, frees_are_seen_whatever_the_process_is_now) {
   GpuMemory memory(PINRAIL_GPU_IPC);
   Bystander former;
   pretended = static_cast<pid_t>(former.process.pid);
-  const House house(settings);
+  const Library library(settings);
   const GpuPool pool("gpusm");
   pretended = 0;
   restart(pool);
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   size_t offset = 0;
   ASSERT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), 1, &block, &offset), PINRAIL_SUCCESS);
   EXPECT_TRUE(is_alive(block));
@@ -259,7 +259,7 @@ TEST(GpuRestartDirect, dmabufs_are_made_whatever_the_process_is_now) {
   const CurrentContext context;
   const GpuMemory memory(PINRAIL_GPU_VMM);
   const Bystander former;
-  const House house(Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}});
+  const Library library(Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}});
   fake::FakeOptions options;
   options.kinds = uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF};
   fake::FakeRegistrar device(options);
@@ -279,13 +279,13 @@ class GpuRestartPeer : public ::testing::Test {
  protected:
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
 
-  const House house_{without_threads()};
+  const Library library_{without_threads()};
   Bystander exporter_process_, former_;
 };
 
 TEST_F(GpuRestartPeer, whose_own_blocks_are_refused_is_the_process_as_it_is) {
   PeerMemory of_former(former_.process.pid, 0x10000, 4096);
-  pinrail_gpu_handle_t block = of_former.block, own = block;
+  pinrail_gpu_block_t block = of_former.block, own = block;
   block.start = former_.process.start;
   seal_block(&block);
   own.pid = static_cast<uint32_t>(getpid());
@@ -306,7 +306,7 @@ TEST_F(GpuRestartPeer, the_count_of_the_process_before_is_left_as_it_is) {
   slots::Exporter exporter;
   ASSERT_TRUE(exporter_process_.make(&exporter, 4));
   const PeerMemory memory(exporter_process_.process.pid, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory, exporter_process_.process, &exporter);
+  const pinrail_gpu_block_t block = with_slot(memory, exporter_process_.process, &exporter);
   std::unique_ptr<GpuPool> pool;
   pinrail_handle_t held{};
   {
@@ -328,7 +328,7 @@ TEST_F(GpuRestartPeer, no_segment_that_was_mapped_before_is_believed) {
   slots::Exporter exporter;
   ASSERT_TRUE(exporter_process_.make(&exporter, 4));
   const PeerMemory memory(exporter_process_.process.pid, 0x20000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory, exporter_process_.process, &exporter);
+  const pinrail_gpu_block_t block = with_slot(memory, exporter_process_.process, &exporter);
   GpuPool pool("rgpusm");
   pool.use(block);
   exporter_process_.end();

@@ -20,7 +20,7 @@ struct Slot {
     size_t room = memory.size();
     reg = static_cast<pinrail_registration_t*>(std::align(64, sizeof(*reg) + of.tail_size, at, room));
   }
-  Status make(uint32_t kind, uintptr_t addr, size_t length, const pinrail_gpu_handle_t* block = nullptr) {
+  Status make(uint32_t kind, uintptr_t addr, size_t length, const pinrail_gpu_block_t* block = nullptr) {
     pinrail_register_request_t request{};
     request.size = sizeof(request);
     request.kind = kind;
@@ -34,7 +34,7 @@ struct Slot {
     return table.register_mem(table.context, &request, reg);
   }
   Status end() { return table.deregister_mem(table.context, reg, PINRAIL_REASON_RELEASED); }
-  const pinrail_gpu_handle_t& block() const { return *static_cast<const pinrail_gpu_handle_t*>(registrar_tail(reg)); }
+  const pinrail_gpu_block_t& block() const { return *static_cast<const pinrail_gpu_block_t*>(registrar_tail(reg)); }
 
   const pinrail_registrar_t& table;
   std::vector<char> memory;

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/core/sanitizer.h"
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
@@ -22,8 +22,8 @@ class Gpusm : public ::testing::Test {
     cuda_double_forget();
     return at;
   }
-  static pinrail_gpu_handle_t must_export(const GpuPool& pool, CUdeviceptr at, size_t length) {
-    pinrail_gpu_handle_t block{};
+  static pinrail_gpu_block_t must_export(const GpuPool& pool, CUdeviceptr at, size_t length) {
+    pinrail_gpu_block_t block{};
     size_t offset = 0;
     EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), length, &block, &offset), PINRAIL_SUCCESS);
     return block;
@@ -32,12 +32,12 @@ class Gpusm : public ::testing::Test {
 };
 
 TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_no_handle) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("gpusm");
   ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
   const CUdeviceptr at = alloc(10000);
-  const pinrail_gpu_handle_t whole = must_export(pool, at, 10000);
-  pinrail_gpu_handle_t inside{};
+  const pinrail_gpu_block_t whole = must_export(pool, at, 10000);
+  pinrail_gpu_block_t inside{};
   size_t offset = 0;
   ASSERT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at + 777), 100, &inside, &offset), PINRAIL_SUCCESS);
   EXPECT_EQ(offset, 777u);
@@ -51,13 +51,13 @@ TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_n
 }
 
 TEST_F(Gpusm, memory_that_was_freed_and_allocated_again_unseen_has_another_block) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_handle_t old_one = must_export(pool, at, 8192);
+  const pinrail_gpu_block_t old_one = must_export(pool, at, 8192);
   ASSERT_EQ(cuMemFree(at), CUDA_SUCCESS);
   ASSERT_EQ(alloc(8192), at);
-  const pinrail_gpu_handle_t new_one = must_export(pool, at, 8192);
+  const pinrail_gpu_block_t new_one = must_export(pool, at, 8192);
   EXPECT_NE(new_one.buffer_id, old_one.buffer_id);
   EXPECT_TRUE(is_alive(new_one));
   EXPECT_FALSE(is_alive(old_one));
@@ -65,10 +65,10 @@ TEST_F(Gpusm, memory_that_was_freed_and_allocated_again_unseen_has_another_block
 }
 
 TEST_F(Gpusm, what_overlaps_a_new_allocation_is_dead_whatever_its_base) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("gpusm");
   const CUdeviceptr pad = alloc(4096), at = alloc(8192);
-  const pinrail_gpu_handle_t old_one = must_export(pool, at, 8192);
+  const pinrail_gpu_block_t old_one = must_export(pool, at, 8192);
   ASSERT_EQ(cuMemFree(at), CUDA_SUCCESS);
   ASSERT_EQ(cuMemFree(pad), CUDA_SUCCESS);
   ASSERT_EQ(alloc(12288), pad);
@@ -78,10 +78,10 @@ TEST_F(Gpusm, what_overlaps_a_new_allocation_is_dead_whatever_its_base) {
 }
 
 TEST_F(Gpusm, a_reported_free_kills_at_once) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(8192), other = alloc(8192);
-  const pinrail_gpu_handle_t block = must_export(pool, at, 8192), lives = must_export(pool, other, 8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192), lives = must_export(pool, other, 8192);
   pinrail_monitor_report(pointer_of(at), 1);
   EXPECT_FALSE(is_alive(block));
   EXPECT_TRUE(is_alive(lives));
@@ -94,11 +94,11 @@ TEST_F(Gpusm, the_monitor_sees_frees_and_says_nothing_about_host_memory) {
 #if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
   Settings settings = without_threads();
   settings.emplace_back("monitor", "cuda");
-  House house(settings);
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library(settings);
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_handle_t block = must_export(pool, at, 8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
   EXPECT_TRUE(is_alive(block));
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
   EXPECT_FALSE(is_alive(block));
@@ -119,10 +119,10 @@ Settings deferring_frees(const char* timeout_ms) {
 }
 
 TEST_F(Gpusm, a_deferred_free_waits_until_the_importers_have_left) {
-  House house(deferring_frees("3600000"));
+  Library library(deferring_frees("3600000"));
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_handle_t block = must_export(pool, at, 8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
   slots::Importer importer;
   ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
   slots::Word* const word = importer.word(block.slot);
@@ -140,10 +140,10 @@ TEST_F(Gpusm, a_deferred_free_waits_until_the_importers_have_left) {
 }
 
 TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
-  House house(deferring_frees("1"));
+  Library library(deferring_frees("1"));
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_handle_t block = must_export(pool, at, 8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
   slots::Importer importer;
   ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
   ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
@@ -156,7 +156,7 @@ TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
 // Opens the block's memory as a peer does, and never closes it.
 class Importer {
  public:
-  explicit Importer(const pinrail_gpu_handle_t& block) {
+  explicit Importer(const pinrail_gpu_block_t& block) {
     int ends[2];
     EXPECT_EQ(pipe(ends), 0);
     child_ = fork();
@@ -191,10 +191,10 @@ class Importer {
 };
 
 TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
-  House house(deferring_frees("3600000"));
+  Library library(deferring_frees("3600000"));
   GpuPool pool("gpusm");
   const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  const pinrail_gpu_handle_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
+  const pinrail_gpu_block_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
   Importer before(of_first), meanwhile(of_second);
   before.crash();
   pinrail_monitor_report(pointer_of(first), 1);  // comes back, an hour before its limit
@@ -209,10 +209,10 @@ TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
 }
 
 TEST_F(Gpusm, all_that_a_free_ends_is_dead_before_the_first_is_waited_for) {
-  House house(deferring_frees("3600000"));
+  Library library(deferring_frees("3600000"));
   GpuPool pool("gpusm");
   const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  const pinrail_gpu_handle_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
+  const pinrail_gpu_block_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
   slots::Importer importer;
   ASSERT_TRUE(importer.open(of_first.user, of_first.pid, of_first.start, of_first.segment).ok());
   ASSERT_TRUE(importer.enter(of_first.slot, of_first.slot_word));
@@ -227,10 +227,10 @@ TEST_F(Gpusm, all_that_a_free_ends_is_dead_before_the_first_is_waited_for) {
 }
 
 TEST_F(Gpusm, what_is_no_gpu_memory_or_not_within_one_allocation_is_refused) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(4096);
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   size_t offset = 0;
   EXPECT_EQ(pinrail_mpool_export(pool.get(), &block, 8, &block, &offset), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 4097, &block, &offset), PINRAIL_ERR_BAD_PARAM);
@@ -242,11 +242,11 @@ TEST_F(Gpusm, what_is_no_gpu_memory_or_not_within_one_allocation_is_refused) {
 }
 
 TEST_F(Gpusm, a_driver_without_ipc_is_not_supported) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("gpusm");
   const CUdeviceptr at = alloc(4096);
   cuda_double_fail("cuIpcGetMemHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 0);
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   size_t offset = 0;
   EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(pool.stats().registered_count, 0u);
@@ -254,14 +254,14 @@ TEST_F(Gpusm, a_driver_without_ipc_is_not_supported) {
 }
 
 TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
-  House house(without_threads());
+  Library library(without_threads());
   PoolOptions options;
   options.count_limit = 2;
   GpuPool pool("gpusm", options);
   const CUdeviceptr a = alloc(4096), b = alloc(4096), c = alloc(4096);
-  const pinrail_gpu_handle_t of_a = must_export(pool, a, 1), of_b = must_export(pool, b, 1);
+  const pinrail_gpu_block_t of_a = must_export(pool, a, 1), of_b = must_export(pool, b, 1);
   must_export(pool, a, 1);
-  const pinrail_gpu_handle_t of_c = must_export(pool, c, 1);
+  const pinrail_gpu_block_t of_c = must_export(pool, c, 1);
   EXPECT_EQ(pool.stats().registered_count, 2u);
   EXPECT_TRUE(is_alive(of_a));
   EXPECT_FALSE(is_alive(of_b));
@@ -270,12 +270,12 @@ TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
 }
 
 TEST_F(Gpusm, without_leave_pinned_a_block_lives_as_long_as_its_registration) {
-  House house(without_threads());
+  Library library(without_threads());
   PoolOptions options;
   options.leave_pinned = 0;
   GpuPool pool("gpusm", options);
   const CUdeviceptr at = alloc(4096);
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   size_t offset = 0;
   EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
   pinrail_handle_t handle{};

@@ -5,7 +5,7 @@
 #include <future>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -22,7 +22,7 @@ fake::FakeOptions caller_mode() {
 PoolOptions room_for_one() { return {1, PINRAIL_UNSET, 1, 0, "shared"}; }
 
 TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake, other_fake;
   Pool pool(fake, room_for_one()), other(other_fake, room_for_one());
   other.use(kBase, kPage);
@@ -35,7 +35,7 @@ TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
 
 // C2: a CALLER registrar is called inside calls into its own pool only, also for what is dead.
 TEST(GrdmaCache, what_is_dead_in_a_pool_with_a_caller_registrar_waits_for_a_call_into_that_pool) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake, caller_fake(caller_mode());
   Pool pool(fake, room_for_one()), caller(caller_fake, room_for_one());
   {
@@ -84,7 +84,7 @@ class LastDrop : public ::testing::TestWithParam<bool> {
     }
     EXPECT_EQ(fake_.live_count(), 1u);
   }
-  House house_;
+  Library library_;
   fake::FakeRegistrar fake_;
   Pool pool_{fake_};
 };
@@ -157,7 +157,7 @@ class Orphan : public ::testing::Test {
     std::promise<void> done_, let_go_;
     std::thread thread_;
   };
-  House house_;
+  Library library_;
   fake::FakeRegistrar fake_;
   Pool pool_{fake_};
 };

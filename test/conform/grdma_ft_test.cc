@@ -6,8 +6,8 @@
 #include <set>
 #include <thread>
 
-#include "test/support/house.h"
 #include "test/support/lent_pool.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -103,7 +103,7 @@ void tell(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
 class GrdmaFt : public ::testing::TestWithParam<int64_t> {
  protected:
   void SetUp() override {
-    ASSERT_EQ(house_.status, PINRAIL_SUCCESS);
+    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
     pool_ = reopened_.make_pool(GetParam());
     ASSERT_NE(pool_, nullptr);
   }
@@ -114,7 +114,7 @@ class GrdmaFt : public ::testing::TestWithParam<int64_t> {
   }
   // A restart of the process, as its device and its pool see it.
   void restart() { tell(pool_, PINRAIL_FT_RESTART); }
-  House house_;
+  Library library_;
   Reopened reopened_;
   pinrail_mpool_t* pool_ = nullptr;
 };
@@ -288,7 +288,7 @@ INSTANTIATE_TEST_SUITE_P(LeavePinned, GrdmaFt, ::testing::Values(0, 1));
 
 // It would call the device of the past life for what this thread has abandoned.
 TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
-  House house(Settings{{"mpool_grdma_gc_thread", "always"}});
+  Library library(Settings{{"mpool_grdma_gc_thread", "always"}});
   Reopened reopened;
   pinrail_mpool_t* const pool = reopened.make_pool();
   std::atomic<bool> began{false}, ended{false};
@@ -313,7 +313,7 @@ TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
 }
 
 TEST(GrdmaFtThread, checkpoints_come_while_threads_use_the_pool) {
-  House house;
+  Library library;
   Reopened reopened;
   pinrail_mpool_t* const pool = reopened.make_pool();
   std::atomic<bool> stop{false};

@@ -11,7 +11,7 @@
 
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -69,7 +69,7 @@ class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
   void SetUp() override {
     CUmemoryPool usual = nullptr;
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
-    ASSERT_EQ(house_.status, PINRAIL_SUCCESS);
+    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
     open({});
   }
   void TearDown() override {
@@ -109,7 +109,7 @@ class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
   static void* in(const GpuMemory& memory, size_t offset) { return static_cast<char*>(memory.pointer()) + offset; }
 
   const CurrentContext context_;
-  const House house_{Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}}};
+  const Library library_{Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}}};
   Device device_;
   pinrail_mpool_t* pool_ = nullptr;
 };
@@ -343,8 +343,8 @@ TEST(GrdmaGpuRegistrar, one_that_cannot_is_refused_when_the_pool_is_made) {
                                                             {"nowhere", PINRAIL_ERR_NOT_FOUND}};
   for (const auto& [name, status] : names) {
     const Settings settings = {{"mpool_grdma_gpu_registrar", name}};
-    const House house(settings);
-    ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+    const Library library(settings);
+    ASSERT_EQ(library.status, PINRAIL_SUCCESS);
     EXPECT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), status) << name;
   }
 }

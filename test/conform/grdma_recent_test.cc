@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a thread asked for lately answers requests in the very words, and no others; and only as long as it is alive.
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -13,7 +13,7 @@ class Recent : public ::testing::Test {
   static void make_recent(const Pool& pool, uintptr_t base, size_t length) {
     for (int i = 0; i < 4; ++i) pool.use(base, length);
   }
-  const House house_;
+  const Library library_;
   fake::FakeRegistrar fake_;
 };
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -14,7 +14,7 @@ constexpr size_t kPage = 4096;
 
 class GrdmaRefusal : public ::testing::Test {
  protected:
-  const House house_;
+  const Library library_;
   fake::FakeRegistrar fake_;
 };
 
@@ -98,7 +98,7 @@ TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
 
 // R4: rights that nobody asked for cost nobody his registration.
 TEST(GrdmaUnion, that_the_device_has_no_room_for_evicts_nothing_and_what_was_asked_is_registered) {
-  const House house;
+  const Library library;
   pinrail_registrar_t table{};
   table.size = sizeof(table);
   table.kinds = PINRAIL_KIND_HOST;

@@ -2,7 +2,7 @@
 // mpool/grdma as an embedder sees it: registrations, limits, events, ends. One thread; see test/stress for more.
 #include <gtest/gtest.h>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -12,7 +12,7 @@ constexpr uintptr_t kBase = 0x10000000;
 class Grdma : public ::testing::Test {
  protected:
   void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
-  House house_;
+  Library library_;
   fake::FakeRegistrar fake_;
 };
 
@@ -174,7 +174,7 @@ TEST_F(Grdma, an_old_one_that_reaches_further_is_kept_beside_the_wider_one) {
 TEST(GrdmaRefusing, a_device_that_refuses_the_union_gets_what_was_asked) {
   fake::FakeOptions options;
   options.refused_rights = 0;
-  House house;
+  Library library;
   fake::FakeRegistrar fake(options);
   Pool pool(fake);
   pool.use(kBase, kPage, 1);
@@ -451,7 +451,7 @@ TEST_F(Grdma, the_listed_figures_name_fields_of_the_struct) {
 // ---- parameters and the house -----------------------------------------------------------------------------------
 
 TEST(GrdmaSettings, limits_come_from_parameters_and_empty_cache_evicts_all) {
-  House house(Settings{{"mpool_grdma_count_limit", "3"}, {"mpool_grdma_empty_cache", "yes"}});
+  Library library(Settings{{"mpool_grdma_count_limit", "3"}, {"mpool_grdma_empty_cache", "yes"}});
   fake::FakeRegistrar fake;
   Pool pool(fake);
   for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
@@ -460,7 +460,7 @@ TEST(GrdmaSettings, limits_come_from_parameters_and_empty_cache_evicts_all) {
 }
 
 TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
-  House house(Settings{{"mpool_grdma_gc_limit", "8K"}});
+  Library library(Settings{{"mpool_grdma_gc_limit", "8K"}});
   fake::FakeRegistrar fake;
   Pool pool(fake);
   pool.use(kBase, kPage);
@@ -479,8 +479,8 @@ TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
 }
 
 TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
-  House house(Settings{{"monitor", "none"}});
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library(Settings{{"monitor", "none"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake, {PINRAIL_UNSET});
   ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
@@ -493,35 +493,35 @@ TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
 
 TEST(GrdmaSettings, the_global_leave_pinned_gives_way_to_the_pools_own) {
   {
-    House house(Settings{{"leave_pinned", "0"}});
+    Library library(Settings{{"leave_pinned", "0"}});
     fake::FakeRegistrar fake;
     EXPECT_EQ(Pool(fake, {PINRAIL_UNSET}).stats().leave_pinned, 0u);
   }
-  House house(Settings{{"leave_pinned", "0"}, {"mpool_grdma_leave_pinned", "1"}});
+  Library library(Settings{{"leave_pinned", "0"}, {"mpool_grdma_leave_pinned", "1"}});
   fake::FakeRegistrar fake;
   EXPECT_EQ(Pool(fake, {PINRAIL_UNSET}).stats().leave_pinned, 1u);
 }
 
 TEST(GrdmaSettings, an_event_outside_of_init_and_finalize_is_harmless) {
   report(kBase, kPage);
-  { House house; }
+  { Library library; }
   report(kBase, kPage);
   report(kBase, 0);
   report(UINTPTR_MAX - 5, SIZE_MAX);
 }
 
 TEST(GrdmaSettings, init_nests_and_refuses_other_settings_later) {
-  House house(Settings{{"mpool_grdma_size_limit", "8M"}});
+  Library library(Settings{{"mpool_grdma_size_limit", "8M"}});
   {
-    House same(Settings{{"mpool_grdma_size_limit", "8192K"}});
+    Library same(Settings{{"mpool_grdma_size_limit", "8192K"}});
     EXPECT_EQ(same.status, PINRAIL_SUCCESS);
   }
-  House other(Settings{{"mpool_grdma_size_limit", "9M"}});
+  Library other(Settings{{"mpool_grdma_size_limit", "9M"}});
   EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
 }
 
 TEST(GrdmaSettings, unknown_names_and_incomplete_tables_are_errors) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake;
   pinrail_mpool_t* pool = nullptr;
   pinrail_registrar_choice_t choice = lend(fake);

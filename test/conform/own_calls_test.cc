@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "test/conform/uffd_house.h"
+#include "test/conform/uffd_library.h"
 #include "test/support/child.h"
 
 namespace pinrail::test {
@@ -44,7 +44,7 @@ constexpr bool kHasOwnAllocator = false;
 #define NEED_PATCHER()                                                                                         \
   do {                                                                                                         \
     if (kHasOwnAllocator) GTEST_SKIP() << "AddressSanitizer brings such an allocator: test/own_calls_test.sh"; \
-    const House trial(Settings{{"monitor", "patcher"}});                                                       \
+    const Library trial(Settings{{"monitor", "patcher"}});                                                     \
     if (trial.status != PINRAIL_SUCCESS) GTEST_SKIP() << "monitor/patcher does not work";                      \
   } while (false)
 
@@ -68,7 +68,7 @@ TEST(OwnCalls, what_was_loaded_before_the_start_is_tried_and_uffd_joins) {
   ASSERT_TRUE(in_child(
       [] {
         const RawAllocator raw;
-        const House house(by_default());
+        const Library library(by_default());
         fake::FakeRegistrar fake;
         const Pool pool(fake);
         ChildAnswer said = use_block(pool, raw);
@@ -86,7 +86,7 @@ TEST(OwnCalls, what_is_loaded_later_is_found_by_the_next_miss_and_uffd_joins) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
-        const House house(by_default());
+        const Library library(by_default());
         fake::FakeRegistrar fake;
         const Pool pool(fake);
         const uintptr_t early = raw_map(1);
@@ -109,7 +109,7 @@ TEST(OwnCalls, what_was_cached_when_one_came_is_given_up) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
-        const House house(Settings{{"monitor", "patcher"}});
+        const Library library(Settings{{"monitor", "patcher"}});
         fake::FakeRegistrar fake;
         const Pool pool(fake);
         const uintptr_t early = raw_map(1), later = raw_map(1);
@@ -131,7 +131,7 @@ TEST(OwnCalls, without_a_monitor_that_sees_them_private_memory_is_not_kept_and_l
   ASSERT_TRUE(in_child(
       [] {
         const RawAllocator raw;
-        const House house(Settings{{"monitor", "patcher"}});
+        const Library library(Settings{{"monitor", "patcher"}});
         fake::FakeRegistrar fake;
         const Pool pool(fake);
         pinrail_memory_kind_t kind{};
@@ -149,7 +149,7 @@ TEST(OwnCalls, who_says_that_allocators_can_be_trusted_is_believed) {
   ASSERT_TRUE(in_child(
       [] {
         const RawAllocator raw;
-        const House house(Settings{{"monitor", "patcher"}, {"monitor_trust_allocators", "yes"}});
+        const Library library(Settings{{"monitor", "patcher"}, {"monitor_trust_allocators", "yes"}});
         return ChildAnswer{keeps_private_memory() ? 1 : 0};
       },
       &answer));
@@ -158,7 +158,7 @@ TEST(OwnCalls, who_says_that_allocators_can_be_trusted_is_believed) {
 
 TEST(OwnCalls, the_c_library_has_none) {
   NEED_PATCHER();
-  const House house(by_default());
+  const Library library(by_default());
   EXPECT_TRUE(keeps_private_memory());
   EXPECT_STREQ(pinrail_monitors_at_work(), "patcher");
 }

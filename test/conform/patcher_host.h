@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "base/core/gate.h"
 #include "base/patch/system_call.h"
+#include "base/sync/gate.h"
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
 #include "test/support/component_under_test.h"

@@ -9,7 +9,7 @@
 #include "base/patch/system_call.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -42,8 +42,8 @@ TEST(PatcherPool, it_is_the_monitor_by_default_and_registrations_are_kept) {
 
 TEST(PatcherPool, an_address_that_comes_again_is_a_miss) {
   NEED_PATCHING();
-  House house(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake);
   for (int i = 0; i < 100; ++i) {
@@ -58,8 +58,8 @@ TEST(PatcherPool, an_address_that_comes_again_is_a_miss) {
 TEST(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
   NEED_PATCHING();
   if (!malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
-  House house(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake);
   constexpr size_t kLarge = size_t{64} << 20;  // malloc maps such pieces one by one
@@ -73,8 +73,8 @@ TEST(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
 
 TEST(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
   NEED_PATCHING();
-  House house(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake);
   const uintptr_t base = map_pages(4);
@@ -90,8 +90,8 @@ TEST(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
 TEST(PatcherPool, the_library_comes_and_goes_many_times) {
   NEED_PATCHING();
   for (int i = 0; i < 30; ++i) {
-    House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "1"}});
-    ASSERT_EQ(house.status, PINRAIL_SUCCESS) << i;
+    Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "1"}});
+    ASSERT_EQ(library.status, PINRAIL_SUCCESS) << i;
     fake::FakeRegistrar fake;
     Pool pool(fake);
     const uintptr_t base = map_pages(1);
@@ -119,16 +119,16 @@ TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_s
         const Settings settings = {{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}};
         int64_t before = 0, after = 1;
         {
-          House house(settings);
-          before = house.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+          Library library(settings);
+          before = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
           for (int i = 0; i < 500 && after != 0; ++i) {
             patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
             usleep(20000);
             after = may_keep() ? 1 : 0;
           }
         }
-        House house(settings);
-        const int64_t anew = house.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+        Library library(settings);
+        const int64_t anew = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
         return ChildAnswer{before, after, anew};
       },
       &answer));
@@ -143,7 +143,7 @@ TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
-        const House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "3600000"}});
+        const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "3600000"}});
         fake::FakeRegistrar fake;
         const Pool pool(fake);
         const uintptr_t base = map_pages(2);
@@ -155,7 +155,7 @@ TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
         pool.use(base + kPage, kPage);
         const int64_t given_up = pool.has(base, kPage) ? 0 : 1;
         munmap(at(base + kPage), kPage);
-        return ChildAnswer{house.status, asleep ? 1 : 0, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
+        return ChildAnswer{library.status, asleep ? 1 : 0, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
       },
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 1, 1}));
@@ -165,7 +165,7 @@ TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
-        const House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}});
+        const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}});
         fake::FakeRegistrar fake;
         Pool pool(fake);
         pool.use(map_pages(1), kPage);
@@ -185,7 +185,7 @@ TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_
 ChildAnswer kinds_kept(const char* unpatchable, int number) {
   const auto heap = (reinterpret_cast<uintptr_t>(sbrk(2 * kPage)) + kPage - 1) / kPage * kPage;
   if (number >= 0) make_unpatchable(unpatchable, number);
-  const House house(Settings{{"monitor", "patcher"}});
+  const Library library(Settings{{"monitor", "patcher"}});
   fake::FakeRegistrar fake;
   const Pool pool(fake, {PINRAIL_UNSET});
   const auto keeps = [&](uintptr_t base) -> int64_t {
@@ -199,7 +199,7 @@ ChildAnswer kinds_kept(const char* unpatchable, int number) {
   const auto map = [](int flags, int fd) {
     return reinterpret_cast<uintptr_t>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, flags, fd, 0));
   };
-  return {house.status,
+  return {library.status,
           keeps(map_pages(1)),
           keeps(heap),
           keeps(map(MAP_SHARED | MAP_ANONYMOUS, -1)),
@@ -225,8 +225,8 @@ TEST(PatcherPool, with_a_function_that_nobody_can_patch_only_what_it_can_hit_is_
 #endif
 
 TEST(PatcherPool, a_wrong_value_stops_the_program) {
-  const House house(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "often"}});
-  EXPECT_EQ(house.status, PINRAIL_ERR_BAD_PARAM);
+  const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "often"}});
+  EXPECT_EQ(library.status, PINRAIL_ERR_BAD_PARAM);
 }
 
 }  // namespace

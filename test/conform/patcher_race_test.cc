@@ -26,7 +26,7 @@
 #include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -210,7 +210,7 @@ class Intruder {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kMostWait{100};
+  static constexpr std::chrono::milliseconds kMaxWait{100};
   enum State : int { kIdle, kWaits, kGoes, kDone, kEnd };
 
   static void note_hook(void* intruder, void* base, size_t length) {
@@ -221,7 +221,7 @@ class Intruder {
     if (!self->state_.compare_exchange_strong(waits, kGoes)) return;
     // In dlclose() this thread has the lock of the loader, which a miss may wait for when it asks whether a library was
     // loaded: then the other thread registers after the call, and that is no race.
-    const auto end = std::chrono::steady_clock::now() + kMostWait;
+    const auto end = std::chrono::steady_clock::now() + kMaxWait;
     while (self->state_ == kGoes && std::chrono::steady_clock::now() < end) sched_yield();
     self->in_time_ = self->state_ == kDone;
   }
@@ -265,8 +265,8 @@ Round play(const Call& call, Pool* pool, Intruder* intruder) {
 }
 
 TEST(PatcherRace, what_is_registered_between_the_report_and_the_call_is_not_found_after_it) {
-  const House house(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  const Library library(Settings{{"monitor", "patcher"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   fake::FakeRegistrar fake;
   Pool pool(fake);
   for (const Call& call : kCalls) {

@@ -15,8 +15,8 @@
 #include <string>
 #include <thread>
 
-#include "base/core/futex_lock.h"
 #include "base/core/kernel_numbers.h"
+#include "base/sync/futex_lock.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
 

@@ -3,7 +3,7 @@
 // references, the bytes and the calls of the driver are counted, exactly.
 #include <cstring>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 
 namespace pinrail::test {
 namespace {
@@ -71,14 +71,14 @@ class FourModes : public ::testing::TestWithParam<int> {
     EXPECT_EQ(cuda_double_open_handles(), pool_->stats().registered_count);
     EXPECT_TRUE(pool_->invariants_hold());
   }
-  void refused(const pinrail_gpu_handle_t& block, pinrail_status_t status) const {
+  void refused(const pinrail_gpu_block_t& block, pinrail_status_t status) const {
     pinrail_handle_t handle{};
     EXPECT_EQ(pool_->open(block, &handle), status);
     EXPECT_EQ(handle.reg, nullptr);
   }
   static void release(pinrail_handle_t handle) { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); }
 
-  House house_{without_threads()};
+  Library library_{without_threads()};
   std::unique_ptr<GpuPool> pool_;
 };
 

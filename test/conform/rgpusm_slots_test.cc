@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 
 namespace pinrail::test {
 namespace {
@@ -19,7 +19,7 @@ class RgpusmSlots : public ::testing::Test {
   }
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
   // The memory's block with a slot of the exporter's.
-  pinrail_gpu_handle_t with_slot(const PeerMemory& memory) {
+  pinrail_gpu_block_t with_slot(const PeerMemory& memory) {
     return test::with_slot(memory, bystander_.process, exporter_.get());
   }
   template <typename Is>
@@ -34,10 +34,10 @@ class RgpusmSlots : public ::testing::Test {
 };
 
 TEST_F(RgpusmSlots, a_block_whose_memory_died_is_not_found_although_it_is_in_the_cache) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory);
+  const pinrail_gpu_block_t block = with_slot(memory);
   pool.use(block);
   pool.use(block);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 1u);
@@ -49,10 +49,10 @@ TEST_F(RgpusmSlots, a_block_whose_memory_died_is_not_found_although_it_is_in_the
 }
 
 TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory);
+  const pinrail_gpu_block_t block = with_slot(memory);
   const pinrail_handle_t handle = pool.must(block);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
   EXPECT_EQ(exporter_->word(block.slot)->load() & slots::kImporters, 0u) << "it sits: were it to crash, that is seen";
@@ -65,10 +65,10 @@ TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
 }
 
 TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory);
+  const pinrail_gpu_block_t block = with_slot(memory);
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_UNKNOWN, 0);
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_ERROR);
@@ -76,10 +76,10 @@ TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
 }
 
 TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
-  House house(Settings{{"mpool_rgpusm_gc_interval", "10"}});
+  Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), other(bystander_.process.pid, 0x20000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory), lives = with_slot(other);
+  const pinrail_gpu_block_t block = with_slot(memory), lives = with_slot(other);
   pool.use(block);
   pool.use(lives);
   exporter_->kill_hook(block.slot);
@@ -88,10 +88,10 @@ TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
 }
 
 TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
-  House house(Settings{{"mpool_rgpusm_gc_interval", "10"}});
+  Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory);
+  const pinrail_gpu_block_t block = with_slot(memory);
   pool.use(block);
   bystander_.end();
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
@@ -101,10 +101,10 @@ TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
 
 // Its pid and its start stay, and all its GPU memory is gone.
 TEST_F(RgpusmSlots, what_an_exporter_left_that_became_another_program_is_closed) {
-  House house(Settings{{"mpool_rgpusm_gc_interval", "10"}});
+  Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory);
+  const pinrail_gpu_block_t block = with_slot(memory);
   pool.use(block);
   ASSERT_TRUE(bystander_.exec());
   EXPECT_TRUE(slots::is_alive(bystander_.process.pid, bystander_.process.start));
@@ -114,11 +114,11 @@ TEST_F(RgpusmSlots, what_an_exporter_left_that_became_another_program_is_closed)
 }
 
 TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_evicts_nothing) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), late(bystander_.process.pid, 0x20000, 4096);
   const PeerMemory others(1000001, 0x10000, 4096);
-  const pinrail_gpu_handle_t block = with_slot(memory), of_late = with_slot(late);
+  const pinrail_gpu_block_t block = with_slot(memory), of_late = with_slot(late);
   pool.use(block);
   pool.use(others.block);
   bystander_.end();  // and this pool has not noticed it yet
@@ -134,21 +134,21 @@ TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_
 }
 
 TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_used_again) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   constexpr uint32_t kMany = 40;
   std::vector<std::unique_ptr<Bystander>> owners;
   std::vector<std::unique_ptr<slots::Exporter>> exporters;
   std::vector<std::unique_ptr<PeerMemory>> memories;
   for (int round = 0; round < 2; ++round) {
-    std::vector<pinrail_gpu_handle_t> blocks;
+    std::vector<pinrail_gpu_block_t> blocks;
     for (uint32_t i = 0; i < kMany; ++i) {
       owners.push_back(std::make_unique<Bystander>());
       exporters.push_back(std::make_unique<slots::Exporter>());
       ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
       for (uint64_t base : {0x10000, 0x20000}) {
         memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, base, 4096));
-        pinrail_gpu_handle_t block = memories.back()->block;
+        pinrail_gpu_block_t block = memories.back()->block;
         block.start = owners.back()->process.start;
         block.segment = exporters.back()->segment();
         ASSERT_TRUE(exporters.back()->take(&block.slot, &block.slot_word).ok());
@@ -170,14 +170,14 @@ TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_u
 }
 
 TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
   pool.use(with_slot(memory));
   slots::Exporter anew;  // the same pid, the same address, another segment
   ASSERT_TRUE(bystander_.make(&anew, 16));
   memory.replace(4096);
-  pinrail_gpu_handle_t block = with_slot(memory);
+  pinrail_gpu_block_t block = with_slot(memory);
   block.segment = anew.segment();
   ASSERT_TRUE(anew.take(&block.slot, &block.slot_word).ok());
   block.checksum = checksum_of(block);
@@ -188,10 +188,10 @@ TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
 }
 
 TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothing_stays_open) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 8192);
-  pinrail_gpu_handle_t block = with_slot(memory);
+  pinrail_gpu_block_t block = with_slot(memory);
   pinrail_handle_t handle{};
   for (const uint64_t claimed : {uint64_t{8193}, uint64_t{1} << 40}) {
     block.length = claimed;
@@ -206,10 +206,10 @@ TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothi
 }
 
 TEST_F(RgpusmSlots, a_slot_beyond_the_segment_is_refused) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  pinrail_gpu_handle_t block = with_slot(memory);
+  pinrail_gpu_block_t block = with_slot(memory);
   block.slot = 16;
   block.checksum = checksum_of(block);
   pinrail_handle_t handle{};

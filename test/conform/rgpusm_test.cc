@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 
 namespace pinrail::test {
 namespace {
@@ -21,13 +21,13 @@ class Rgpusm : public ::testing::Test {
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     cuda_double_forget();
   }
-  House house_{without_threads()};
+  Library library_{without_threads()};
 };
 
 TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
   GpuPool pool("rgpusm");
   const PeerMemory a(kA, kBase, kSmall), b(kB, kBase, kSmall);
-  pinrail_gpu_handle_t equal = b.block;  // but for the pid: drivers count buffer ids in each process from the beginning
+  pinrail_gpu_block_t equal = b.block;  // but for the pid: drivers count buffer ids in each process from the beginning
   equal.buffer_id = a.block.buffer_id;
   seal_block(&equal);
   const pinrail_handle_t of_a = pool.must(a.block), of_b = pool.must(equal);
@@ -236,7 +236,7 @@ TEST_F(Rgpusm, a_block_of_which_any_byte_was_changed_gives_no_other_memory) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);
   const auto open_changed = [&](size_t byte, unsigned char change, pinrail_handle_t* handle) {
-    pinrail_gpu_handle_t block = memory.block;
+    pinrail_gpu_block_t block = memory.block;
     reinterpret_cast<unsigned char*>(&block)[byte] ^= change;
     *handle = {};
     return pinrail_mpool_register_remote(pool.get(), &block, 0, 1, 0, 0, handle);
@@ -265,14 +265,14 @@ TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);
   const auto answer_to = [&](auto&& change, bool seal) {
-    pinrail_gpu_handle_t block = memory.block;
+    pinrail_gpu_block_t block = memory.block;
     change(&block);
     if (seal) block.checksum = checksum_of(block);
     pinrail_handle_t handle{};
     return pool.open(block, &handle);
   };
-  using Block = pinrail_gpu_handle_t*;
-  pinrail_gpu_handle_t later = memory.block;
+  using Block = pinrail_gpu_block_t*;
+  pinrail_gpu_block_t later = memory.block;
   later.version = 2;
   later.length = 1;
   pinrail_handle_t none{};
@@ -298,7 +298,7 @@ TEST_F(Rgpusm, who_sends_blocks_in_vain_is_told_why_once) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);
   const auto told_of = [&](auto&& change) {
-    pinrail_gpu_handle_t block = memory.block;
+    pinrail_gpu_block_t block = memory.block;
     change(&block);
     block.checksum = checksum_of(block);
     pinrail_handle_t handle{};
@@ -311,7 +311,7 @@ TEST_F(Rgpusm, who_sends_blocks_in_vain_is_told_why_once) {
     EXPECT_NE(said.find("What to do"), std::string::npos) << said;
     EXPECT_EQ(said.find('{'), std::string::npos) << said;
   };
-  using Block = pinrail_gpu_handle_t*;
+  using Block = pinrail_gpu_block_t*;
   expect_told(told_of([](Block b) { b->version = 2; }), "of version 2 and 256 bytes");
   expect_told(told_of([](Block b) { b->user += 1; }), ("of user " + std::to_string(geteuid() + 1)).c_str());
   expect_told(told_of([](Block b) { b->machine += 1; }), "another machine");
@@ -381,7 +381,7 @@ TEST_F(Rgpusm, an_invalidated_mapping_is_not_given_out_again) {
 TEST_F(Rgpusm, host_memory_is_none_of_its_business_and_other_pools_know_no_blocks) {
   GpuPool pool("rgpusm");
   pinrail_handle_t handle{};
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   size_t offset = 0;
   int here = 0;
   EXPECT_EQ(pinrail_mpool_register(pool.get(), &here, sizeof(here), 0, 0, &handle), PINRAIL_ERR_NOT_SUPPORTED);
@@ -395,8 +395,8 @@ TEST(RgpusmParameters, old_names_are_understood) {
   for (const char* name : {"mpool_rgpusm_rcache_size_limit", "rcache_rgpusm_size_limit"}) {
     Settings settings = without_threads();
     settings.emplace_back(name, "5000");
-    House house(settings);
-    ASSERT_EQ(house.status, PINRAIL_SUCCESS) << name;
+    Library library(settings);
+    ASSERT_EQ(library.status, PINRAIL_SUCCESS) << name;
     pinrail_mpool_t* pool = nullptr;
     ASSERT_EQ(pinrail_mpool_create("rgpusm", nullptr, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
     pinrail_mpool_stats_t stats{};
@@ -424,14 +424,14 @@ pinrail_status_t make_gpu_pool(const char* mpool) {
 
 // No driver; and a library that is there and has none of the driver's functions.
 TEST(GpuPoolsAbsent, without_a_driver_they_are_not_available_and_nothing_else_changes) {
-  for (const char* library : {"libcuda.of.nowhere", "libm.so.6"}) {
+  for (const char* file : {"libcuda.of.nowhere", "libm.so.6"}) {
     Settings settings = without_threads();
-    settings.emplace_back("registrar_cuda_ipc_library", library);
+    settings.emplace_back("registrar_cuda_ipc_library", file);
     said_by([&] {
-      House house(settings);
-      ASSERT_EQ(house.status, PINRAIL_SUCCESS) << library;
-      EXPECT_EQ(make_gpu_pool("gpusm"), PINRAIL_ERR_NOT_AVAILABLE) << library;
-      EXPECT_EQ(make_gpu_pool("rgpusm"), PINRAIL_ERR_NOT_AVAILABLE) << library;
+      Library library(settings);
+      ASSERT_EQ(library.status, PINRAIL_SUCCESS) << file;
+      EXPECT_EQ(make_gpu_pool("gpusm"), PINRAIL_ERR_NOT_AVAILABLE) << file;
+      EXPECT_EQ(make_gpu_pool("rgpusm"), PINRAIL_ERR_NOT_AVAILABLE) << file;
       fake::FakeRegistrar registrar;
       const Pool host_pool(registrar);
       ASSERT_EQ(host_pool.status, PINRAIL_SUCCESS) << "pools of host memory go on";
@@ -441,7 +441,7 @@ TEST(GpuPoolsAbsent, without_a_driver_they_are_not_available_and_nothing_else_ch
 }
 
 TEST(GpuPoolsAbsent, a_driver_without_ipc_refuses_each_block_and_holds_nothing) {
-  House house(without_threads());
+  Library library(without_threads());
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);
   cuda_double_forget();

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/patch/system_call.h"
-#include "test/conform/uffd_house.h"
+#include "test/conform/uffd_library.h"
 #include "test/support/child.h"
 #include "test/support/tasks.h"
 
@@ -49,8 +49,8 @@ int descriptor_of_the_monitor() {
 TEST(UffdLife, where_a_filter_refuses_userfaultfd_it_is_not_available) {
   const ChildAnswer answer = answer_of([] {
     refuse_system_call(SYS_userfaultfd, EPERM);
-    const House house(uffd_alone());
-    return ChildAnswer{house.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
+    const Library library(uffd_alone());
+    return ChildAnswer{library.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(1));
 }
@@ -58,9 +58,9 @@ TEST(UffdLife, where_a_filter_refuses_userfaultfd_it_is_not_available) {
 TEST(UffdLife, where_it_is_not_available_and_not_named_others_do_without_it) {
   const ChildAnswer answer = answer_of([] {
     refuse_system_call(SYS_userfaultfd, ENOSYS);
-    const House house(Settings{{"monitor", ""}});
+    const Library library(Settings{{"monitor", ""}});
     const bool kept = may_keep();
-    return ChildAnswer{house.status == PINRAIL_SUCCESS ? 1 : 0, kept == (PINRAIL_CAN_PATCH != 0) ? 1 : 0};
+    return ChildAnswer{library.status == PINRAIL_SUCCESS ? 1 : 0, kept == (PINRAIL_CAN_PATCH != 0) ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(2));
 }
@@ -68,8 +68,8 @@ TEST(UffdLife, where_it_is_not_available_and_not_named_others_do_without_it) {
 TEST(UffdLife, where_the_kernel_cannot_watch_it_is_not_available) {
   const ChildAnswer answer = answer_of([] {
     refuse_system_call(SYS_ioctl, EINVAL);
-    const House house(uffd_alone());
-    return ChildAnswer{house.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
+    const Library library(uffd_alone());
+    return ChildAnswer{library.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(1));
 }
@@ -142,7 +142,7 @@ TEST(UffdLife, without_proc_nothing_is_kept_and_it_is_said_why) {
     const bool is_gone = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                          umount2("/proc", MNT_DETACH) == 0;
     if (!is_gone) return ChildAnswer{-2};
-    const House house(uffd_alone());
+    const Library library(uffd_alone());
     pinrail_memory_kind_t kind{};
     kind.size = sizeof(kind);
     const bool is_told = pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS;
@@ -174,9 +174,9 @@ TEST(UffdLife, nobody_waits_either_where_a_child_lives_that_was_forked_before) {
 }
 
 TEST(UffdLife, nobody_who_names_a_wrong_event_or_share_gets_a_library) {
-  EXPECT_EQ(House(uffd_alone("guard_install,rain")).status, PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(House(Settings{{"monitor", "uffd"}, {"monitor_uffd_map_share", "91"}}).status, PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(House(Settings{{"monitor_strict", "perhaps"}}).status, PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(Library(uffd_alone("guard_install,rain")).status, PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(Library(Settings{{"monitor", "uffd"}, {"monitor_uffd_map_share", "91"}}).status, PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(Library(Settings{{"monitor_strict", "perhaps"}}).status, PINRAIL_ERR_BAD_PARAM);
 }
 
 #define NEED_BOTH() \
@@ -261,7 +261,7 @@ TEST(UffdBesideThePatcher, strict_keeps_only_what_no_other_process_can_take_page
 TEST(Coverage, external_answers_for_everything_that_is_not_strict) {
   fake::FakeRegistrar fake;
   for (const char* strict : {"0", "1"}) {
-    const House house(Settings{{"monitor_strict", strict}});
+    const Library library(Settings{{"monitor_strict", strict}});
     const Pool pool(fake);
     const uintptr_t shared = raw_map(1, 0, MAP_SHARED | MAP_ANONYMOUS);
     pool.use(shared, kPage);

@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 
 #include "base/core/kernel_numbers.h"
-#include "test/conform/uffd_house.h"
+#include "test/conform/uffd_library.h"
 
 namespace pinrail::test {
 namespace {

@@ -13,7 +13,7 @@ namespace {
 
 thread_local int pool_depth = 0;
 
-constexpr size_t kMostViolations = 64;
+constexpr size_t kMaxViolations = 64;
 
 std::string text_of(const FakeRecord& record) {
   char text[96];
@@ -225,7 +225,7 @@ void FakeRegistrar::check_thread_mode_locked() {
 }
 
 void FakeRegistrar::note_locked(std::string what) {
-  if (violations_.size() < kMostViolations) violations_.push_back(std::move(what));
+  if (violations_.size() < kMaxViolations) violations_.push_back(std::move(what));
 }
 
 // ---- what tests read -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 // mpool/rgpusm without memory: whatever was not to be had, nothing of the request stays.
 #include <string>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/support/nth_allocation.h"
 
 namespace pinrail::test {
@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMost = 4096;
 
 // What a pool registers for itself, each time in the memory of a registration that was given back last.
-const pinrail_registration_t* next_registration(const GpuPool& pool, const pinrail_gpu_handle_t& block) {
+const pinrail_registration_t* next_registration(const GpuPool& pool, const pinrail_gpu_block_t& block) {
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
@@ -23,12 +23,12 @@ class GpuNthAllocation : public ::testing::TestWithParam<uint32_t> {};
 // The block is larger than the pool's limit, so the driver, who needs memory as well, is not asked; and what is to be
 // said of that needs memory.
 TEST_P(GpuNthAllocation, fails_and_the_exporter_and_the_registration_are_free) {
-  const House house(without_threads());
+  const Library library(without_threads());
   const Bystander owner;
   slots::Exporter exporter;
   ASSERT_TRUE(owner.make(&exporter, 4));
   const PeerMemory small(owner.process.pid, 0x10000, kMost), large(owner.process.pid, 0x20000, 2 * kMost);
-  const pinrail_gpu_handle_t block = with_slot(large, owner.process, &exporter);
+  const pinrail_gpu_block_t block = with_slot(large, owner.process, &exporter);
   PoolOptions options;
   options.size_limit = kMost;
   long n = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// R10, C4, exact_pool/X6: a registrar of GPU memory that throws, or whose thread ends inside it, leaves no request,
+// R10, C4, gpu_pool/X6: a registrar of GPU memory that throws, or whose thread ends inside it, leaves no request,
 // claim or count behind.
 #include <memory>
 #include <vector>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/support/leaving_registrar.h"
 
 namespace pinrail::test {
@@ -24,10 +24,10 @@ class TablePool : public AnyPool {
   TablePool(const LeavingRegistrar& registrar, const PoolOptions& wanted) {
     make("rgpusm", lend(registrar.table()), wanted);
   }
-  pinrail_status_t open(const pinrail_gpu_handle_t& block, pinrail_handle_t* handle_out) const {
+  pinrail_status_t open(const pinrail_gpu_block_t& block, pinrail_handle_t* handle_out) const {
     return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, 0, handle_out);
   }
-  void use(const pinrail_gpu_handle_t& block) const {
+  void use(const pinrail_gpu_block_t& block) const {
     pinrail_handle_t handle{};
     if (open(block, &handle) == PINRAIL_SUCCESS) pinrail_mpool_deregister(handle);
   }
@@ -46,7 +46,7 @@ class GpuUnwinding : public ::testing::TestWithParam<Case> {
     });
     EXPECT_TRUE(registrar_.has_left());
   }
-  void expect_whole(TablePool* pool, const pinrail_gpu_handle_t& block) {
+  void expect_whole(TablePool* pool, const pinrail_gpu_block_t& block) {
     on_a_thread([&] {
       pinrail_handle_t handle{};
       EXPECT_EQ(pool->open(block, &handle), PINRAIL_SUCCESS);
@@ -58,7 +58,7 @@ class GpuUnwinding : public ::testing::TestWithParam<Case> {
     EXPECT_EQ(registrar_.tails.load(), 0);
   }
 
-  const House house_{without_threads()};
+  const Library library_{without_threads()};
   LeavingRegistrar registrar_{PINRAIL_THREAD_CONCURRENT, PINRAIL_KIND_REMOTE};
 };
 // Out of what closes one.

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/nth_allocation.h"
 
 namespace pinrail::test {
@@ -65,7 +65,7 @@ void expect_sound(const Pool& pool, const fake::FakeRegistrar& fake) {
 class NthCall : public ::testing::TestWithParam<pinrail_status_t> {};
 
 TEST_P(NthCall, fails_and_nothing_is_lost) {
-  House house;
+  Library library;
   uint64_t calls = 0;
   {
     fake::FakeRegistrar fake;
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Statuses, NthCall,
                                            static_cast<pinrail_status_t>(7)));
 
 TEST(NthDeregistration, fails_and_the_budget_is_free_all_the_same) {
-  House house;
+  Library library;
   for (uint64_t n = 1; n <= 12; ++n) {
     fake::FakeRegistrar fake;
     Pool pool(fake, {1, PINRAIL_UNSET, 8});
@@ -107,8 +107,8 @@ TEST(NthDeregistration, fails_and_the_budget_is_free_all_the_same) {
 
 // For all n, until a whole run passes without reaching the n-th allocation.
 TEST(NthAllocation, fails_and_nothing_is_lost) {
-  House house;
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library;
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   int reached = 0;
   for (long n = 1;; ++n) {
     SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
@@ -149,7 +149,7 @@ TEST(NthAllocation, fails_and_nothing_is_lost) {
 
 // What the message about the limit needs may be what is not to be had. Nobody may wait then for what came to nothing.
 TEST(NthAllocation, of_a_request_that_could_never_fit_fails_and_the_range_is_free) {
-  House house;
+  Library library;
   long n = 0;
   for (bool reached = true; reached;) {
     SCOPED_TRACE("the " + std::to_string(++n) + "th allocation fails");
@@ -183,7 +183,7 @@ pinrail_registrar_t obedient(const fake::FakeRegistrar& fake) {
 // Likewise what is told of a registrar.
 TEST(NthAllocation, of_what_is_told_of_a_registrar_fails_and_nothing_is_lost) {
   constexpr auto kNoStatus = static_cast<pinrail_status_t>(7);
-  const House house;
+  const Library library;
   const fake::FakeRegistrar fake;
   const pinrail_registrar_t table = obedient(fake);
   long n = 0;
@@ -222,8 +222,8 @@ TEST(NthAllocation, of_init_fails_and_the_next_init_works) {
     if (!hit) break;
   }
   EXPECT_GT(failures, 5);
-  House house;
-  EXPECT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library;
+  EXPECT_EQ(library.status, PINRAIL_SUCCESS);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include <functional>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -65,7 +65,7 @@ void lose_barrier() {
 
 TEST(LostBarrier, what_is_cached_stays_and_nothing_more_is_cached) {
   expect_in_child([] {
-    const House house;
+    const Library library;
     const fake::FakeRegistrar registrar;
     PoolOptions options;
     options.count_limit = 2;
@@ -92,7 +92,7 @@ TEST(LostBarrier, what_is_cached_stays_and_nothing_more_is_cached) {
 
 TEST(LostBarrier, what_is_made_afterwards_is_given_back_at_its_last_release) {
   expect_in_child([] {
-    const House house;
+    const Library library;
     const fake::FakeRegistrar registrar;
     Pool pool(registrar);
     pool.use(kBase, kPage);
@@ -111,7 +111,7 @@ TEST(LostBarrier, what_is_made_afterwards_is_given_back_at_its_last_release) {
 
 TEST(LostBarrier, what_died_waits_and_goes_back_with_the_pool) {
   expect_in_child([] {
-    const House house;
+    const Library library;
     const fake::FakeRegistrar registrar;
     Pool pool(registrar);
     const pinrail_handle_t held = pool.must(kBase, kPage);

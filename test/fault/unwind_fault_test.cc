@@ -10,8 +10,8 @@
 #include <new>
 #include <thread>
 
-#include "test/support/house.h"
 #include "test/support/leaving_registrar.h"
+#include "test/support/library.h"
 #include "test/support/tasks.h"
 
 namespace pinrail::test {
@@ -49,7 +49,7 @@ void expect_whole(Pool* pool, const LeavingRegistrar& registrar) {
 }
 
 TEST_P(Unwinding, out_of_a_miss_leaves_nothing_behind) {
-  const House house;
+  const Library library;
   LeavingRegistrar registrar(GetParam().mode);
   Pool pool(registrar.table(), {1, PINRAIL_UNSET, 1});
   // In the pool's way, so that a miss gives something back as well.
@@ -65,7 +65,7 @@ TEST_P(Unwinding, out_of_a_miss_leaves_nothing_behind) {
 }
 
 TEST_P(UnwindingBack, out_of_a_release_leaves_nothing_behind) {
-  const House house;
+  const Library library;
   LeavingRegistrar registrar(GetParam().mode);
   Pool pool(registrar.table(), {0});
   registrar.leave_in(GetParam().where, GetParam().how);
@@ -74,7 +74,7 @@ TEST_P(UnwindingBack, out_of_a_release_leaves_nothing_behind) {
 }
 
 TEST_P(UnwindingBack, out_of_a_drain_leaves_nothing_behind) {
-  const House house;
+  const Library library;
   LeavingRegistrar registrar(GetParam().mode);
   Pool pool(registrar.table(), {1});
   for (uintptr_t i = 0; i < 200; ++i) {
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(back, UnwindingBack, ::testing::ValuesIn(kBack));
 
 // R5: whoever waits for another's registration is cancelled when it is back from our call, not inside it.
 TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
-  const House house;
+  const Library library;
   LeavingRegistrar registrar;
   std::atomic<bool> is_inside{false}, may_go_on{false};
   registrar.in_register = [&] {

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "test/gpu/driver.h"
-#include "test/gpu/house.h"
+#include "test/gpu/library.h"
 
 using namespace pinrail::gpu_test;
 
@@ -65,7 +65,7 @@ int export_it(const Driver& driver, int socket) {
   if (!driver.start(&why)) return 77;
   if (!initialise({{"monitor", "external"}})) return 1;
   pinrail_mpool_t* pool = make_pool("gpusm", 1, PINRAIL_UNSET);
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   CUdeviceptr at = 0;
   size_t offset = 0;
   char go = 0;
@@ -78,7 +78,7 @@ int export_it(const Driver& driver, int socket) {
   return pinrail_finalize() == PINRAIL_SUCCESS && well ? 0 : 1;
 }
 
-bool measure_opens(const Driver& driver, const pinrail_gpu_handle_t& block, double* open_ns, double* close_ns) {
+bool measure_opens(const Driver& driver, const pinrail_gpu_block_t& block, double* open_ns, double* close_ns) {
   CUipcMemHandle handle;
   std::memcpy(&handle, block.driver, sizeof(handle));
   *open_ns = *close_ns = 0;
@@ -94,14 +94,14 @@ bool measure_opens(const Driver& driver, const pinrail_gpu_handle_t& block, doub
   return true;
 }
 
-bool use(pinrail_mpool_t* pool, const pinrail_gpu_handle_t& block) {
+bool use(pinrail_mpool_t* pool, const pinrail_gpu_block_t& block) {
   pinrail_handle_t handle{};
   return pinrail_mpool_register_remote(pool, &block, 0, kBytes, PINRAIL_ACCESS_REMOTE_READ, 0, &handle) ==
              PINRAIL_SUCCESS &&
          pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS;
 }
 
-bool measure_hits(pinrail_mpool_t* pool, const pinrail_gpu_handle_t& block, double* hit_ns) {
+bool measure_hits(pinrail_mpool_t* pool, const pinrail_gpu_block_t& block, double* hit_ns) {
   if (!use(pool, block)) return false;
   const auto before = Clock::now();
   for (int i = 0; i < kHits; ++i) {
@@ -113,7 +113,7 @@ bool measure_hits(pinrail_mpool_t* pool, const pinrail_gpu_handle_t& block, doub
 
 bool import_it(const Driver& driver, int socket, bool is_double) {
   const char* why = "";
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   double open_ns = 0, close_ns = 0, hit_ns = 0;
   Freed freed{};
   if (!driver.start(&why) || !initialise({{"monitor", "external"}})) return false;

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/slots/slots.h"
-#include "framework/mpool/block.h"
+#include "components/common/gpu_pool/block.h"
 
 namespace {
 
@@ -98,7 +98,7 @@ class Blocks {
     return {static_cast<uint32_t>(i / kEach), static_cast<uint32_t>(i % kEach), slot.slot, slot.word};
   }
 
-  void write(const Told& told, pinrail_gpu_handle_t* block) const {
+  void write(const Told& told, pinrail_gpu_block_t* block) const {
     *block = {};
     block->kind = PINRAIL_GPU_IPC;
     block->pid = owner_.pid;
@@ -154,7 +154,7 @@ class Contender {
   static constexpr size_t kRing = 64;
   virtual void prepare(size_t from, size_t count) = 0;
   virtual bool use(size_t from, size_t count) = 0;
-  bool use_block(const pinrail_gpu_handle_t& block) {
+  bool use_block(const pinrail_gpu_block_t& block) {
     pinrail_handle_t handle{};
     return pinrail_mpool_register_remote(pool_, &block, 0, kBytes, 1, 0, &handle) == PINRAIL_SUCCESS &&
            pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS;
@@ -183,7 +183,7 @@ class Host : public Contender {
   std::array<uintptr_t, kRing> ring_{};
 };
 
-constexpr size_t kTail = sizeof(pinrail_gpu_handle_t);
+constexpr size_t kTail = sizeof(pinrail_gpu_block_t);
 
 // Blocks that were just received.
 class Received : public Contender {
@@ -206,7 +206,7 @@ class Received : public Contender {
   }
   const Blocks& blocks_;
   std::vector<Told> told_;
-  std::array<pinrail_gpu_handle_t, kRing> ring_{};
+  std::array<pinrail_gpu_block_t, kRing> ring_{};
 };
 
 // Blocks that the caller keeps, and finds at random.
@@ -226,7 +226,7 @@ class Kept : public Contender {
     return true;
   }
   const std::vector<size_t>& order_;
-  std::vector<pinrail_gpu_handle_t> kept_;
+  std::vector<pinrail_gpu_block_t> kept_;
 };
 
 double quantile(std::vector<double> sorted, double q) {

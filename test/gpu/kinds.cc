@@ -10,7 +10,7 @@
 
 #include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
-#include "test/gpu/house.h"
+#include "test/gpu/library.h"
 #include "test/gpu/memory.h"
 
 using namespace pinrail::gpu_test;
@@ -51,7 +51,7 @@ struct Told {
   size_t bytes;
   Said before, after;
   pinrail_status_t exported[2];
-  pinrail_gpu_handle_t blocks[2];
+  pinrail_gpu_block_t blocks[2];
 };
 
 Said ask(const Driver& driver, CUdeviceptr at) {

@@ -13,7 +13,7 @@
 
 #include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
-#include "test/gpu/house.h"
+#include "test/gpu/library.h"
 #include "test/gpu/soak_options.h"
 
 using namespace pinrail::gpu_test;
@@ -27,7 +27,7 @@ struct Message {
   uint64_t round;
   size_t offset;
   size_t length;
-  pinrail_gpu_handle_t block;
+  pinrail_gpu_block_t block;
 };
 
 struct Figures {

@@ -16,7 +16,7 @@
 
 #include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
-#include "test/gpu/house.h"
+#include "test/gpu/library.h"
 
 using namespace pinrail::gpu_test;
 

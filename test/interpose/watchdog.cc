@@ -11,12 +11,12 @@
 namespace pinrail::interpose {
 namespace {
 
-constexpr int kMostFrames = 40;
+constexpr int kMaxFrames = 40;
 
 // The program is lost already: nothing here has to be safe, but it has to come out.
 void print_frames(int) {
-  void* frames[kMostFrames];
-  backtrace_symbols_fd(frames, backtrace(frames, kMostFrames), STDERR_FILENO);
+  void* frames[kMaxFrames];
+  backtrace_symbols_fd(frames, backtrace(frames, kMaxFrames), STDERR_FILENO);
 }
 
 }  // namespace

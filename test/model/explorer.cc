@@ -16,7 +16,7 @@
 namespace pinrail::model {
 namespace {
 
-constexpr size_t kMostThreads = 5;  // with the one that looks at the end
+constexpr size_t kMaxThreads = 5;  // with the one that looks at the end
 constexpr size_t kStackBytes = 128 * 1024;
 constexpr int kNobody = -1;
 
@@ -82,7 +82,7 @@ struct Thread {
 };
 
 struct Turn {
-  uint32_t possible;  // bit t: thread t goes on; bit kMostThreads + t: its oldest store becomes visible
+  uint32_t possible;  // bit t: thread t goes on; bit kMaxThreads + t: its oldest store becomes visible
   unsigned chosen;
 };
 
@@ -160,7 +160,7 @@ class Explorer {
 
   const Scenario* scenario_ = nullptr;
   Bounds bounds_;
-  Thread threads_[kMostThreads];  // the last one runs at_end
+  Thread threads_[kMaxThreads];  // the last one runs at_end
   unsigned count_ = 0;
   int current_ = kNobody;
   jmp_buf main_;
@@ -254,7 +254,7 @@ uint32_t Explorer::possible_turns() const {
   for (unsigned i = 0; i < count_; ++i) {
     const Thread& thread = threads_[i];
     if (can_go_on(thread) && (i + 1 < count_ || others_ended)) turns |= 1u << i;
-    if (!thread.buffer.empty()) turns |= 1u << (kMostThreads + i);
+    if (!thread.buffer.empty()) turns |= 1u << (kMaxThreads + i);
     others_ended = others_ended && thread.op == Op::done && thread.buffer.empty();
   }
   return turns;
@@ -328,8 +328,8 @@ void Explorer::take_turns() {
       std::abort();
     }
     const unsigned chosen = path_[depth_++].chosen;
-    if (chosen < kMostThreads) return go_on(chosen);
-    flush_one(chosen - kMostThreads);
+    if (chosen < kMaxThreads) return go_on(chosen);
+    flush_one(chosen - kMaxThreads);
   }
 }
 

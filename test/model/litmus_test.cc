@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-#include "base/core/lock.h"
+#include "base/sync/lock.h"
 #include "test/model/check.h"
 
 namespace pinrail::model {

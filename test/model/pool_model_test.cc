@@ -15,7 +15,7 @@ class PoolModel : public ::testing::Test {
  protected:
   void SetUp() override {
     pool_ = new RealPool;
-    if (!thread::has_cells(pool_->threads[0])) GTEST_SKIP() << "no membarrier here: there are no cells";
+    if (!thread::has_ref_slots(pool_->threads[0])) GTEST_SKIP() << "no membarrier here: there are no ref_slots";
     ASSERT_TRUE(pool_->create(leave_pinned()));
   }
   virtual bool leave_pinned() const { return true; }
@@ -64,7 +64,7 @@ TEST_F(PoolModel, a_hit_against_the_evictor) {
   expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
 }
 
-// The first one may break the seal, and then the second one finds it by its start again.
+// The first one may break the claim, and then the second one finds it by its start again.
 TEST_F(PoolModel, DISABLED_two_hits_in_turn_against_the_evictor) {
   cache(kA);
   expect_right({{[&] {
@@ -75,7 +75,7 @@ TEST_F(PoolModel, DISABLED_two_hits_in_turn_against_the_evictor) {
                 [&] { expect_settled(false); }});
 }
 
-// What was found held is unsealed, and found by its start again.
+// What was found held is unclaimed, and found by its start again.
 TEST_F(PoolModel, a_hit_against_the_evictor_of_what_is_held) {
   cache(kA);
   const pinrail_handle_t handle = hold(2, kA);
@@ -143,7 +143,7 @@ TEST_F(PoolModel, DISABLED_two_drops_of_two_threads_against_an_invalidation_and_
                 [&] { expect_settled(true); }});
 }
 
-// The cells of the threads cancel out.
+// The reference slots of the threads cancel out.
 TEST_F(PoolModel, a_drop_on_another_thread_against_an_invalidation_and_the_gc) {
   const pinrail_handle_t handle = hold(0, kA);
   expect_right({{[&] { drop(1, handle); },

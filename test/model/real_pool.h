@@ -22,7 +22,7 @@
 #include "components/rcache/vma/vma_find.cc"
 #include "components/rcache/vma/vma_index.cc"
 #include "components/rcache/vma/vma_invalidate_hook.cc"
-#include "components/rcache/vma/vma_starts.cc"
+#include "components/rcache/vma/vma_start_table.cc"
 #include "components/rcache/vma/vma_tree.cc"
 #include "test/model/explorer.h"
 #include "test/model/real_threads.h"
@@ -69,10 +69,10 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail, pinrail_counting_t co
   return arena::allocate(tail, counting, out).code();
 }
 void give_free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
-void forget_notes(const pinrail_host_t*, const pinrail_starts_t* starts) { references::forget_notes(*starts); }
-void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t how,
+void forget_notes(const pinrail_host_t*, const pinrail_start_table_t* table) { references::forget_notes(*table); }
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
                       int64_t* out) {
-  references::sum(regs, count, how, out);
+  references::sum(regs, count, mode, out);
 }
 int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
   return references::settle_dead(handle, what);
@@ -165,20 +165,20 @@ class RealPool {
   // A handle that is spent, or shared by mistake.
   pinrail_status_t drop_again(int i, pinrail_handle_t handle) {
     const void* noted_pool = nullptr;
-    const references::Noted noted = references::drop_noted(threads[i], handle, &noted_pool);
-    if (noted == references::Noted::stirred) {
+    const note::Release noted = note::release(threads[i], handle, &noted_pool);
+    if (noted == note::Release::bucket_changed) {
       require(noted_pool == pool_, "a drop would ask another pool");
       const uint64_t after = state::load(handle.reg);
       if ((after & state::kDead) != 0) pool_->ask_gc(threads[i], handle, after);
     }
-    if (noted != references::Noted::no) return PINRAIL_SUCCESS;
+    if (noted != note::Release::no_note) return PINRAIL_SUCCESS;
     if (state::generation(state::load(handle.reg)) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
     return grdma::Pool::deregister_entry(pool_, threads[i], handle);
   }
   bool has_start(uintptr_t base) const {
-    const pinrail_starts_t& starts = *pool_->shortcut().starts;
-    return *start_line::extent_of(starts::find(starts, base)) != 0 &&
-           *starts::find(starts, base) == starts::page_of(base);
+    const pinrail_start_table_t& table = *pool_->shortcut().start_table;
+    return *start_bucket::extent_of(start_table::find(table, base)) != 0 &&
+           *start_table::find(table, base) == start_table::page_of(base);
   }
   void invalidate(uintptr_t base) { pool_->invalidate_range_hook(Span::of(base, kLength)); }
   // The caller says so itself: with a store that others may see late.
@@ -198,11 +198,11 @@ class RealPool {
  private:
   // By the table of starts alone, where the pool lends it.
   bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    const pinrail_starts_t* starts = pool_->shortcut().starts;
-    starts::Found found;
-    return starts != nullptr && starts::look_up(*starts, base, 0, kLength, 0, &found) &&
-           (starts::take_first(threads[i], found, pool_, handle_out) ||
-            starts::take(threads[i], *starts, base, 0, kLength, 0, pool_, handle_out));
+    const pinrail_start_table_t* table = pool_->shortcut().start_table;
+    start_table::Found found;
+    return table != nullptr && start_table::look_up(*table, base, 0, kLength, 0, &found) &&
+           (start_table::take_first(threads[i], found, pool_, handle_out) ||
+            start_table::take(threads[i], *table, base, 0, kLength, 0, pool_, handle_out));
   }
 
   void taken(pinrail_handle_t handle, uintptr_t base) {

@@ -4,9 +4,9 @@
 #ifndef PINRAIL_TEST_MODEL_REAL_THREADS_H
 #define PINRAIL_TEST_MODEL_REAL_THREADS_H
 
-#include "base/core/gate.cc"
-#include "base/core/registration_arena.cc"
-#include "base/core/thread.cc"
+#include "base/registration/registration_arena.cc"
+#include "base/registration/thread.cc"
+#include "base/sync/gate.cc"
 
 namespace pinrail::thread {
 namespace {

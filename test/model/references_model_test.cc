@@ -21,12 +21,12 @@ class ReferencesModel : public ::testing::Test {
     for (auto& thread : threads_) {
       thread = thread::new_thread();
       ASSERT_NE(thread, nullptr);
-      if (!thread::has_cells(thread)) GTEST_SKIP() << "no membarrier here: there are no cells";
+      if (!thread::has_ref_slots(thread)) GTEST_SKIP() << "no membarrier here: there are no ref_slots";
     }
     reg_ = make(PINRAIL_COUNTING_THREADS);
     for (int i = 0; i < 3; ++i) {
-      model::call(references::near_cell(threads_[i], reg_), "near cell of " + std::to_string(i));
-      model::call(references::far_cell(threads_[i], reg_), "far cell of " + std::to_string(i));
+      model::call(references::near_ref_slot(threads_[i], reg_), "near reference slot of " + std::to_string(i));
+      model::call(references::far_ref_slot(threads_[i], reg_), "far reference slot of " + std::to_string(i));
     }
     model::call(&reg_->state, "state");
     model::call(&cache_mutex_, "cache lock");
@@ -45,10 +45,11 @@ class ReferencesModel : public ::testing::Test {
     taken();
     return true;
   }
-  // vma_index.cc, take_surely(): breaks a seal.
+  // vma_index.cc, take_surely(): breaks a claim.
   bool hit_surely(int i) {
     const uint64_t word = state::load(reg_);
-    if (!references::take(threads_[i], reg_, word) && !references::take_sealed(threads_[i], reg_, word)) return false;
+    if (!references::take(threads_[i], reg_, word) && !references::take_revoking_claim(threads_[i], reg_, word))
+      return false;
     taken();
     return true;
   }
@@ -65,23 +66,23 @@ class ReferencesModel : public ::testing::Test {
     return references::drop_counted(threads_[i], reg_);
   }
 
-  // grdma_evict.cc, take_oldest(), seal_oldest() and next_ready(), of a list that has one entry.
+  // grdma_evict.cc, take_oldest(), claim_oldest() and next_ready(), of a list that has one entry.
   void evict() {
     Guard guard(cache_mutex_);
     uint64_t word = state::load(reg_);
     do {
       if ((word & state::kIndexed) == 0) return;
-    } while (!state::exchange(reg_, &word, word | state::kSealed));
-    if (sum() > 0) return unseal();
+    } while (!state::exchange(reg_, &word, word | state::kEvictClaim));
+    if (sum() > 0) return revoke_claim();
     word = state::load(reg_);
-    while ((word & state::kSealed) != 0) {
-      if (!state::exchange(reg_, &word, (word & ~(state::kIndexed | state::kSealed)) | state::kDead)) continue;
+    while ((word & state::kEvictClaim) != 0) {
+      if (!state::exchange(reg_, &word, (word & ~(state::kIndexed | state::kEvictClaim)) | state::kDead)) continue;
       return give_back();
     }
   }
-  void unseal() {
+  void revoke_claim() {
     uint64_t word = state::load(reg_);
-    while ((word & state::kSealed) != 0 && !state::exchange(reg_, &word, word & ~state::kSealed)) {
+    while ((word & state::kEvictClaim) != 0 && !state::exchange(reg_, &word, word & ~state::kEvictClaim)) {
     }
   }
   int64_t sum() {
@@ -99,7 +100,7 @@ class ReferencesModel : public ::testing::Test {
   void expect_settled() {
     require(holders_ == 0, "the scenario forgot a reference");
     require(sum() == 0, "the sum of the references is not 0 in the end");
-    const uint64_t phase = state::load(reg_) & (state::kIndexed | state::kDead | state::kSealed);
+    const uint64_t phase = state::load(reg_) & (state::kIndexed | state::kDead | state::kEvictClaim);
     require(phase == (given_back_ != 0 ? state::kDead : state::kIndexed), "the phase is wrong in the end");
   }
 
@@ -139,7 +140,7 @@ TEST_F(ReferencesModel, hits_one_after_the_other_against_two_evictors) {
                 [&] { expect_settled(); }});
 }
 
-// The cell of the thread that drops goes below 0.
+// The reference slot of the thread that drops goes below 0.
 TEST_F(ReferencesModel, dropped_on_another_thread_against_the_evictor) {
   std::atomic<bool> handed{false};
   expect_right({{[&] {
@@ -155,7 +156,7 @@ TEST_F(ReferencesModel, dropped_on_another_thread_against_the_evictor) {
                 }});
 }
 
-TEST_F(ReferencesModel, a_broken_seal_against_the_claim) {
+TEST_F(ReferencesModel, a_broken_claim_against_the_claim) {
   expect_right({{[&] {
                    if (hit_surely(0)) drop(0);
                  },
@@ -167,7 +168,7 @@ TEST_F(ReferencesModel, a_broken_seal_against_the_claim) {
 }
 
 // C3: the thread that took it ends, another one drops.
-TEST_F(ReferencesModel, a_thread_ends_while_its_cells_are_summed) {
+TEST_F(ReferencesModel, a_thread_ends_while_its_slots_are_summed) {
   bool kept = false;
   expect_right({{[&] {
                    kept = hit(0);
@@ -211,9 +212,9 @@ TEST_F(ReferencesModel, the_thread_that_dropped_ends) {
 }
 
 // C2: the near place is another registration's, so the far one counts; or both are, and the state word does.
-TEST_F(ReferencesModel, a_taken_cell_sends_the_count_to_the_far_one) {
+TEST_F(ReferencesModel, a_taken_slot_sends_the_count_to_the_far_one) {
   const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  *references::near_cell(threads_[0], reg_) = references::tag_of(other) | 1;
+  *references::near_ref_slot(threads_[0], reg_) = references::tag_of(other) | 1;
   expect_right({{[&] {
                    if (hit(0)) drop(0);
                  },
@@ -223,17 +224,17 @@ TEST_F(ReferencesModel, a_taken_cell_sends_the_count_to_the_far_one) {
                  [&] { evict(); }},
                 [&] {
                   expect_settled();
-                  require(references::names(*references::near_cell(threads_[0], reg_), other),
-                          "a cell was overwritten");
+                  require(references::names(*references::near_ref_slot(threads_[0], reg_), other),
+                          "a reference slot was overwritten");
                 }});
 }
 
-// One reference stands in the far cell, the next ones in the near one: the sum needs both.
-TEST_F(ReferencesModel, counts_in_both_cells_add_up) {
+// One reference stands in the far reference slot, the next ones in the near one: the sum needs both.
+TEST_F(ReferencesModel, counts_in_both_slots_add_up) {
   const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  *references::near_cell(threads_[0], reg_) = references::tag_of(other) | 1;
+  *references::near_ref_slot(threads_[0], reg_) = references::tag_of(other) | 1;
   ASSERT_TRUE(hit(0));
-  *references::near_cell(threads_[0], reg_) = references::tag_of(other);
+  *references::near_ref_slot(threads_[0], reg_) = references::tag_of(other);
   expect_right({{[&] {
                    const bool again = hit(0);
                    drop(0);
@@ -243,9 +244,10 @@ TEST_F(ReferencesModel, counts_in_both_cells_add_up) {
                 [&] { expect_settled(); }});
 }
 
-TEST_F(ReferencesModel, taken_cells_send_the_count_to_the_state_word) {
+TEST_F(ReferencesModel, taken_slots_send_the_count_to_the_state_word) {
   const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  *references::near_cell(threads_[0], reg_) = *references::far_cell(threads_[0], reg_) = references::tag_of(other) | 1;
+  *references::near_ref_slot(threads_[0], reg_) = *references::far_ref_slot(threads_[0], reg_) =
+      references::tag_of(other) | 1;
   expect_right({{[&] {
                    if (hit(0)) drop(0);
                  },
@@ -319,10 +321,10 @@ TEST_F(DeadModel, a_thread_that_dropped_more_than_it_took_ends_while_it_is_summe
                 [&] { expect_given_back(); }});
 }
 
-TEST_F(DeadModel, a_drop_without_cells_while_it_is_summed) {
+TEST_F(DeadModel, a_drop_without_slots_while_it_is_summed) {
   ASSERT_TRUE(hit(0));
   ASSERT_TRUE(hit(0));
-  threads_[1]->cells = thread::nobodys.cells;
+  threads_[1]->ref_slots = thread::no_ref_slots.ref_slots;
   expect_right({{[&] { drop_dead(0); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }}, [&] { expect_given_back(); }});
 }
 
@@ -373,9 +375,9 @@ TEST_F(ReuseModel, two_late_hits_find_the_memory_in_its_next_life) {
                 [&] { require(holders_ == 0 && sum() == 0, "the sum of the references is not 0 in the end"); }});
 }
 
-TEST_F(ReuseModel, a_late_hit_without_cells_finds_the_memory_in_its_next_life) {
+TEST_F(ReuseModel, a_late_hit_without_slots_finds_the_memory_in_its_next_life) {
   slot_ = reg_;
-  threads_[0]->cells = thread::nobodys.cells;
+  threads_[0]->ref_slots = thread::no_ref_slots.ref_slots;
   expect_right({{[&] { stale_hit(0); }, [&] { evict_and_reuse(); }},
                 [&] { require(holders_ == 0 && sum() == 0, "the sum of the references is not 0 in the end"); }});
 }

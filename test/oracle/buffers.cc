@@ -13,7 +13,7 @@ using tools::MemoryKind;
 constexpr size_t kSmallest = size_t{32} << 10;
 constexpr size_t kSpread = size_t{1} << 20;  // how far apart windows may begin
 constexpr size_t kStep = 64;
-constexpr size_t kMostHeap = size_t{256} << 10;
+constexpr size_t kMaxHeap = size_t{256} << 10;
 
 size_t random_length(Random* random, size_t largest) {
   size_t length = largest;
@@ -100,7 +100,7 @@ void Buffers::renew(Buffer* buffer, Random* random) {
   buffer->is_due = false;
   buffer->memory.reset();
   const size_t length =
-      buffer->kind == MemoryKind::heap ? std::min(kMostHeap, largest_) : random_length(random, largest_);
+      buffer->kind == MemoryKind::heap ? std::min(kMaxHeap, largest_) : random_length(random, largest_);
   buffer->memory = tools::prepare_memory(buffer->kind, length);
   refill(buffer);
 }

@@ -9,7 +9,7 @@ namespace pinrail::oracle {
 namespace {
 
 constexpr size_t kBlocks = 64;
-constexpr size_t kMostBlock = size_t{256} << 10;
+constexpr size_t kMaxBlock = size_t{256} << 10;
 
 }  // namespace
 
@@ -91,7 +91,7 @@ void Worker::renew() {
 
 void Worker::churn() {
   void*& block = blocks_[random_() % blocks_.size()];
-  const size_t length = 1 + random_() % (random_() % kMostBlock + 1);
+  const size_t length = 1 + random_() % (random_() % kMaxBlock + 1);
   if (one_in(3)) {
     std::free(block);
     block = std::malloc(length);

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/watched_registrar.h"
 
 namespace pinrail::test {
@@ -59,8 +59,8 @@ void be_busy(pinrail_mpool_t* pool, unsigned seed, const std::atomic<bool>& stop
 
 // A child with monitors and threads of its own.
 int begin_anew(const Settings& settings) {
-  House house(settings);
-  STEP(11, house.status == PINRAIL_SUCCESS);
+  Library library(settings);
+  STEP(11, library.status == PINRAIL_SUCCESS);
   const WatchedRegistrar device;
   pinrail_mpool_t* const pool = device.make_pool(-1);
   STEP(12, pool != nullptr);
@@ -99,8 +99,8 @@ int live_as_a_child(const Inherited& from, int round, const Settings& settings) 
 }
 
 void fork_under_load(const Settings& settings, unsigned nap, int forks) {
-  House house(settings);
-  ASSERT_EQ(house.status, PINRAIL_SUCCESS);
+  Library library(settings);
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   const WatchedRegistrar device(nap);
   pinrail_mpool_t* const pool = device.make_pool(-1);
   ASSERT_NE(pool, nullptr);
@@ -149,7 +149,7 @@ TEST(ForkStress, in_the_middle_of_init_and_finalize) {
   const Settings settings{{"monitor", ""}, {"monitor_patcher_check_interval", "1"}};
   std::atomic<bool> stop{false};
   std::thread other([&] {
-    while (!stop) House house(settings);
+    while (!stop) Library library(settings);
   });
   for (int round = 0; round < kForks / 10; ++round) {
     const pid_t child = fork();

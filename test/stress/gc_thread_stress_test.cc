@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/tasks.h"
 
 namespace pinrail::test {
@@ -18,7 +18,7 @@ constexpr uintptr_t kStride = 0x1000000;
 Settings hasty() { return {{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_gc_limit", "8K"}}; }
 
 TEST(GcThreadStress, a_pool_is_destroyed_while_it_works_and_no_device_is_called_afterwards) {
-  House house(hasty());
+  Library library(hasty());
   for (int round = 0; round < 300; ++round) {
     fake::FakeRegistrar device;
     Pool pool(device);
@@ -39,7 +39,7 @@ TEST(GcThreadStress, a_pool_is_destroyed_while_it_works_and_no_device_is_called_
 }
 
 TEST(GcThreadStress, beside_callers_and_events) {
-  House house(hasty());
+  Library library(hasty());
   fake::FakeRegistrar device;
   Pool pool(device);
   std::atomic<uint64_t> wrong{0};
@@ -68,7 +68,7 @@ TEST(GcThreadStress, beside_callers_and_events) {
 
 TEST(GcThreadStress, the_library_ends_whatever_it_is_doing) {
   for (int round = 0; round < 100; ++round) {
-    House house(hasty());
+    Library library(hasty());
     fake::FakeRegistrar device;
     Pool pool(device);
     pool.use(kBase, static_cast<size_t>(1 + round % 8) * kPage);

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "test/conform/gpu_house.h"
+#include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
 
 namespace pinrail::test {
@@ -68,7 +68,7 @@ class RgpusmStress : public ::testing::TestWithParam<Shape> {
       const uint32_t flags = random() % 32 == 0   ? PINRAIL_FLAG_CACHE_BYPASS
                              : random() % 32 == 1 ? PINRAIL_FLAG_PERSISTENT
                                                   : 0;
-      pinrail_gpu_handle_t block;
+      pinrail_gpu_block_t block;
       {
         const std::lock_guard<std::mutex> guard(each.mutex);
         block = each.memory.block;
@@ -124,7 +124,7 @@ class RgpusmStress : public ::testing::TestWithParam<Shape> {
   // After the slot has died the old block is never served again, whatever other threads do.
   void free_and_allocate(const GpuPool& pool, Exported* each) {
     const std::lock_guard<std::mutex> guard(each->mutex);
-    const pinrail_gpu_handle_t old_one = each->memory.block;
+    const pinrail_gpu_block_t old_one = each->memory.block;
     exporter_.kill_hook(old_one.slot);
     pinrail_handle_t handle{};
     if (pool.open(old_one, &handle) != PINRAIL_ERR_NOT_FOUND) ++wrong_;
@@ -142,7 +142,7 @@ class RgpusmStress : public ::testing::TestWithParam<Shape> {
 };
 
 TEST_P(RgpusmStress, many_threads_and_every_invariant_holds) {
-  House house(Settings{{"mpool_rgpusm_gc_interval", "1"}});
+  Library library(Settings{{"mpool_rgpusm_gc_interval", "1"}});
   const Shape shape = GetParam();
   GpuPool pool("rgpusm", {shape.leave_pinned, shape.size_limit, shape.count_limit});
   ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
@@ -186,7 +186,7 @@ void export_and_free(const GpuPool& pool, CUcontext context, unsigned seed, bool
     CUdeviceptr at = 0;
     if (cuMemAlloc(&at, kBytes * (1 + random() % 3)) != CUDA_SUCCESS) ++*wrong;
     void* const pointer = reinterpret_cast<void*>(at);
-    pinrail_gpu_handle_t block{}, again{};
+    pinrail_gpu_block_t block{}, again{};
     size_t offset = 0;
     pinrail_handle_t handle{};
     if (pinrail_mpool_register(pool.get(), pointer, kBytes, 0, 0, &handle) != PINRAIL_SUCCESS) ++*wrong;
@@ -209,7 +209,7 @@ void export_and_free(const GpuPool& pool, CUcontext context, unsigned seed, bool
 class GpusmStress : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(GpusmStress, blocks_live_as_long_as_their_memory) {
-  House house(Settings{{"mpool_gpusm_gc_interval", "1"}});
+  Library library(Settings{{"mpool_gpusm_gc_interval", "1"}});
   const int64_t count_limit = GetParam();
   const PrimaryContext context;
   GpuPool pool("gpusm", {1, 0, count_limit});

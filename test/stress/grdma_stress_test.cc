@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 #include "test/support/tasks.h"
 
 namespace pinrail::test {
@@ -105,7 +105,7 @@ struct Shape {
 class GrdmaStress : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(GrdmaStress, many_threads_and_every_invariant_holds) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake;
   const Shape shape = GetParam();
   Pool pool(fake, {shape.leave_pinned, shape.size_limit, shape.count_limit});
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, GrdmaStress,
                                            Shape{1, 96 * 4096, 0}, Shape{1, 0, 12}));
 
 TEST(GrdmaStressSerialized, a_registrar_that_asks_for_it_is_called_by_one_thread_at_a_time) {
-  House house;
+  Library library;
   fake::FakeOptions options;
   options.thread_mode = PINRAIL_THREAD_SERIALIZED;
   fake::FakeRegistrar fake(options);
@@ -163,7 +163,7 @@ TEST(GrdmaStressSerialized, a_registrar_that_asks_for_it_is_called_by_one_thread
 
 // R5: equal requests at once ask the device once; if it refuses, each asks for itself.
 TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake;
   fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -191,7 +191,7 @@ TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
 
 // monitor/M1: an event in flight never meets a pool that is gone.
 TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake;
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> events{0};
@@ -221,7 +221,7 @@ TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
 
 // References taken on one thread and dropped on another stay right: idle ones can be evicted, held ones not.
 TEST(GrdmaCrossThread, a_reference_may_be_dropped_on_any_thread) {
-  House house;
+  Library library;
   fake::FakeRegistrar fake;
   Pool pool(fake, {1, PINRAIL_UNSET, 16});
   for (int round = 0; round < 50; ++round) {
@@ -244,7 +244,7 @@ class SlowRegistrar : public ::testing::TestWithParam<pinrail_thread_mode_t> {};
 TEST_P(SlowRegistrar, delays_no_hit_no_event_and_no_other_range) {
   constexpr uintptr_t kSlow = 0x70000000;
   constexpr uintptr_t kRounds = 1000;
-  House house;
+  Library library;
   fake::FakeOptions options;
   options.thread_mode = GetParam();
   fake::FakeRegistrar fake(options);

@@ -11,14 +11,14 @@
 #include <mutex>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
 constexpr size_t kAtOnce = 50;          // handles that are passed on together
-constexpr size_t kMostWaiting = 64;     // such batches
+constexpr size_t kMaxWaiting = 64;      // such batches
 constexpr uint64_t kTakenByOne = 5000;  // then the thread ends, and the next one comes
 constexpr uint64_t kDroppedByOne = 80000;
 
@@ -32,7 +32,7 @@ class Belt {
  public:
   void put(Batch batch) {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return batches_.size() < kMostWaiting; });
+    changed_.wait(lock, [this] { return batches_.size() < kMaxWaiting; });
     batches_.push_back(std::move(batch));
     changed_.notify_all();
   }
@@ -92,7 +92,7 @@ bool drop_some(Traffic* traffic) {
 }
 
 TEST(HotBuffer, taken_and_dropped_on_threads_that_come_and_go_it_stays_as_long_as_it_is_held) {
-  const House house;
+  const Library library;
   const fake::FakeRegistrar registrar;
   Pool pool(registrar);
   const pinrail_handle_t held = pool.must(kBase, kPage);

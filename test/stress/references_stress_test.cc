@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// R1: the count of references by itself: a sum of 0 under a seal means that nobody holds the registration, whatever the
-// processor reorders, on whichever thread references are dropped, and however threads come and go.
+// R1: the count of references by itself: a sum of 0 under a claim means that nobody holds the registration, whatever
+// the processor reorders, on whichever thread references are dropped, and however threads come and go.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,10 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/core/hit_counts.h"
-#include "base/core/references.h"
-#include "base/core/registration_arena.h"
-#include "base/core/thread.h"
+#include "base/hit/hit_counts.h"
+#include "base/hit/note.h"
+#include "base/registration/references.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
 
 namespace pinrail {
 namespace {
@@ -27,11 +28,11 @@ pinrail_registration_t* make_indexed() {
   return reg;
 }
 
-bool seal(pinrail_registration_t* reg) {
+bool claim(pinrail_registration_t* reg) {
   uint64_t word = state::load(reg);
-  return state::exchange(reg, &word, word | state::kSealed);
+  return state::exchange(reg, &word, word | state::kEvictClaim);
 }
-void unseal(pinrail_registration_t* reg) { state::set(reg, state::kPerThread | state::kIndexed); }
+void revoke_claim(pinrail_registration_t* reg) { state::set(reg, state::kPerThread | state::kIndexed); }
 
 int64_t sum_of(pinrail_registration_t* reg) {
   int64_t sum;
@@ -39,15 +40,16 @@ int64_t sum_of(pinrail_registration_t* reg) {
   return sum;
 }
 
-// Holders take and drop with plain stores; the evictor seals, sums, and where the sum is 0 looks whether that was true.
-TEST(ReferencesStress, a_sum_of_zero_under_a_seal_is_true) {
+// Holders take and drop with plain stores; the evictor claims, sums, and where the sum is 0 looks whether that was
+// true.
+TEST(ReferencesStress, a_sum_of_zero_under_a_claim_is_true) {
   pinrail_registration_t* reg = make_indexed();
   std::atomic<bool> claimed{false}, stop{false};
   std::atomic<uint64_t> wrong{0}, held{0};
   auto hold = [&] {
     pinrail_thread_t* thread = thread::current();
-    // Stores to cold lines fill the store buffer, so that the cell's store is late: without the barrier of the sum the
-    // evictor would often not see it.
+    // Stores to cold lines fill the store buffer, so that the reference slot's store is late: without the barrier of
+    // the sum the evictor would often not see it.
     std::vector<char> cold(size_t{64} << 20);
     size_t at = 0;
     while (!stop.load(std::memory_order_relaxed)) {
@@ -68,20 +70,20 @@ TEST(ReferencesStress, a_sum_of_zero_under_a_seal_is_true) {
     return time < std::chrono::seconds(2) || ((idle < kLeast || held < kLeast) && time < std::chrono::seconds(60));
   };
   while (goes_on(Clock::now() - begin)) {
-    // Unsealed for a while; now and then until the holder got in, which under a sanitizer it is too slow for.
+    // ClaimRevoked for a while; now and then until the holder got in, which under a sanitizer it is too slow for.
     const int patience = rounds++ % 8 == 0 ? 1000000 : 300;
     const uint64_t before = held.load(std::memory_order_relaxed);
     for (int n = 0; n < patience && (n < 300 || held.load(std::memory_order_relaxed) == before); ++n) {
       std::atomic_signal_fence(std::memory_order_seq_cst);
     }
-    if (!seal(reg)) continue;
+    if (!claim(reg)) continue;
     if (sum_of(reg) == 0) {
       claimed.store(true);
       ++idle;
       for (int n = 0; n < 2000; ++n) std::atomic_signal_fence(std::memory_order_seq_cst);
       claimed.store(false);
     }
-    unseal(reg);
+    revoke_claim(reg);
   }
   stop = true;
   holder.join();
@@ -91,24 +93,24 @@ TEST(ReferencesStress, a_sum_of_zero_under_a_seal_is_true) {
   EXPECT_EQ(sum_of(reg), 0);
 }
 
-TEST(References, a_taking_that_was_overtaken_by_a_seal_is_refused_and_leaves_no_count) {
+TEST(References, a_taking_that_was_overtaken_by_a_claim_is_refused_and_leaves_no_count) {
   pinrail_registration_t* reg = make_indexed();
   pinrail_thread_t* thread = thread::current();
   const uint64_t word = state::load(reg);
-  ASSERT_TRUE(seal(reg));
+  ASSERT_TRUE(claim(reg));
   EXPECT_FALSE(references::take(thread, reg, word));
   EXPECT_EQ(sum_of(reg), 0);
-  unseal(reg);
+  revoke_claim(reg);
   EXPECT_TRUE(references::take(thread, reg, word));
   EXPECT_EQ(sum_of(reg), 1);
   references::drop_counted(thread, reg);
   EXPECT_EQ(sum_of(reg), 0);
 }
 
-TEST(References, more_than_a_cell_holds_is_folded) {
+TEST(References, more_than_a_slot_holds_is_folded) {
   pinrail_registration_t* reg = make_indexed();
   pinrail_thread_t* thread = thread::current();
-  const int many = 3 * references::kMost;
+  const int many = 3 * references::kMaxCount;
   for (int i = 0; i < many; ++i) ASSERT_TRUE(references::take(thread, reg, state::load(reg)));
   EXPECT_EQ(sum_of(reg), many);
   for (int i = 0; i < many; ++i) references::drop_counted(thread, reg);
@@ -150,7 +152,7 @@ class Worker {
   std::thread thread_;
 };
 
-constexpr int kPart = 65000;     // more than two cells count
+constexpr int kPart = 65000;     // more than two reference slots count
 constexpr size_t kWorkers = 10;  // together more than twenty bits count
 
 void take_often(pinrail_thread_t* thread, pinrail_registration_t* reg, int times) {
@@ -183,7 +185,7 @@ TEST(References, taken_on_threads_that_end_and_dropped_on_many_no_count_wraps) {
   }
 }
 
-// Far more than a device could be told of, and none of them in a cell.
+// Far more than a device could be told of, and none of them in a reference slot.
 TEST(References, more_references_than_twenty_bits_count_are_held) {
   pinrail_registration_t* reg = make_indexed();
   constexpr int kMany = (1 << 20) + 5;
@@ -193,21 +195,21 @@ TEST(References, more_references_than_twenty_bits_count_are_held) {
   EXPECT_EQ(sum_of(reg), 1);
 }
 
-// A thread whose cells count others counts in the registration itself.
-TEST(References, what_no_cell_counts_is_summed_and_breaks_a_seal) {
+// A thread whose reference slots count others counts in the registration itself.
+TEST(References, what_no_slot_counts_is_summed_and_breaks_a_claim) {
   pinrail_registration_t* reg = make_indexed();
   pinrail_thread_t* thread = thread::current();
-  *references::near_cell(thread, reg) = *references::far_cell(thread, reg) = references::kNobodys;
+  *references::near_ref_slot(thread, reg) = *references::far_ref_slot(thread, reg) = references::kUnusableRefSlot;
   take_often(thread, reg, 3);
   EXPECT_EQ(sum_of(reg), 3);
-  ASSERT_TRUE(seal(reg));
+  ASSERT_TRUE(claim(reg));
   EXPECT_FALSE(references::take(thread, reg, state::load(reg)));
-  EXPECT_TRUE(references::take_sealed(thread, reg, state::load(reg)));
-  EXPECT_EQ(state::load(reg) & state::kSealed, 0u);
+  EXPECT_TRUE(references::take_revoking_claim(thread, reg, state::load(reg)));
+  EXPECT_EQ(state::load(reg) & state::kEvictClaim, 0u);
   EXPECT_EQ(sum_of(reg), 4);
   drop_often(thread, reg, 4);
   EXPECT_EQ(sum_of(reg), 0);
-  *references::near_cell(thread, reg) = *references::far_cell(thread, reg) = 0;
+  *references::near_ref_slot(thread, reg) = *references::far_ref_slot(thread, reg) = 0;
 }
 
 // C5.
@@ -260,9 +262,9 @@ TEST_F(Summed, what_was_counted_in_vain_during_the_sum_is_found_later) {
   die_held(2);
   EXPECT_EQ(drop(), 0);
   late.tell([&](pinrail_thread_t* thread) {
-    const uint64_t undone = *thread->undone;
-    references::undo(thread, reg_);
-    EXPECT_GT(*thread->undone, undone);
+    const uint64_t rollbacks = *thread->rollbacks;
+    references::roll_back(thread, reg_);
+    EXPECT_GT(*thread->rollbacks, rollbacks);
   });
   EXPECT_EQ(dropped(), 1);
 }
@@ -273,7 +275,7 @@ TEST_F(Summed, cells_of_threads_that_end_or_are_full_stay_in_the_sum) {
   std::thread([&] {
     drop_often(thread::current(), reg_, 2);
     die_held(5);
-  }).join();  // its cells counted -2
+  }).join();  // its reference slots counted -2
   taker.tell([&](pinrail_thread_t* thread) { thread->fold(thread, reg_); });
   for (int i = 0; i < 4; ++i) EXPECT_EQ(drop(), 0);
   EXPECT_EQ(drop(), 1);
@@ -302,26 +304,27 @@ TEST(Threads, whoever_was_there_before_a_thousand_count_their_hits_alone) {
   EXPECT_EQ(crowd(1000), 0u);
 }
 
-// C4: what is counted in its far cell must not be noted behind the near one, which counts another registration.
+// What is counted in its far reference slot must not be noted behind the near one, which counts another
+// registration.
 TEST(References, nothing_is_noted_where_another_registration_is_counted) {
   pinrail_thread_t* thread = thread::current();
   pinrail_registration_t* reg = make_indexed();
   pinrail_registration_t* other = make_indexed();
   while (references::near_of(other) != references::near_of(reg)) other = make_indexed();
   const char pools[2] = {};
-  start_line::Line line{};
+  start_bucket::Bucket bucket{};
   for (pinrail_registration_t* each : {reg, other}) {
     ASSERT_TRUE(references::take(thread, each, state::load(each)));
     const int which = each == reg ? 0 : 1;
-    references::note(thread, each, {&line.dates[which], 0, generation_of(each), &pools[which]});
+    note::write_if_near(thread, each, {&bucket.dates[which], 0, generation_of(each), &pools[which]});
   }
   const void* pool = nullptr;
-  EXPECT_EQ(references::drop_noted(thread, {other, generation_of(other)}, &pool), references::Noted::no);
-  EXPECT_EQ(references::near_cell(thread, reg)[1], reinterpret_cast<uintptr_t>(&line.dates[0]));
-  EXPECT_EQ(references::near_cell(thread, reg)[3], reinterpret_cast<uintptr_t>(&pools[0]));
-  EXPECT_EQ(references::drop_noted(thread, {reg, generation_of(reg)}, &pool), references::Noted::done);
-  EXPECT_EQ(line.dates[0], epoch::short_date(epoch::load(thread->epoch)));
-  EXPECT_EQ(line.dates[1], 0u);
+  EXPECT_EQ(note::release(thread, {other, generation_of(other)}, &pool), note::Release::no_note);
+  EXPECT_EQ(references::near_ref_slot(thread, reg)[1], reinterpret_cast<uintptr_t>(&bucket.dates[0]));
+  EXPECT_EQ(references::near_ref_slot(thread, reg)[3], reinterpret_cast<uintptr_t>(&pools[0]));
+  EXPECT_EQ(note::release(thread, {reg, generation_of(reg)}, &pool), note::Release::dropped);
+  EXPECT_EQ(bucket.dates[0], epoch::short_date(epoch::load(thread->epoch)));
+  EXPECT_EQ(bucket.dates[1], 0u);
   EXPECT_TRUE(references::drop_own(thread, other));
   EXPECT_EQ(sum_of(reg), 0);
   EXPECT_EQ(sum_of(other), 0);
@@ -329,7 +332,7 @@ TEST(References, nothing_is_noted_where_another_registration_is_counted) {
 
 TEST(ReferencesStress, references_dropped_on_other_threads_and_by_ending_ones_add_up) {
   std::vector<pinrail_registration_t*> regs;
-  for (int i = 0; i < 3000; ++i) regs.push_back(make_indexed());  // more than a thread has cells
+  for (int i = 0; i < 3000; ++i) regs.push_back(make_indexed());  // more than a thread has reference slots
   std::atomic<int64_t> outstanding{0};
   for (int round = 0; round < 20; ++round) {
     std::vector<std::thread> threads;

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-#include "test/support/house.h"
+#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
@@ -67,7 +67,7 @@ class Crowd {
 
 class Scale : public ::testing::Test {
  protected:
-  const House house_;
+  const Library library_;
   fake::FakeRegistrar registrar_{[] {
     fake::FakeOptions options;
     options.zero_cost = true;

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/conform/uffd_house.h"
+#include "test/conform/uffd_library.h"
 #include "test/support/child.h"
 
 namespace pinrail::test {

@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "base/core/registration_arena.h"
-#include "base/core/thread.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
 #include "components/rcache/vma/vma.h"
 #include "test/support/tasks.h"
 
@@ -48,7 +48,7 @@ struct World {
 
 void find_some(World* world, unsigned seed, const std::atomic<bool>& stop) {
   std::mt19937 random(seed);
-  pinrail_thread_t nobody_here{};  // a thread without cells: references are counted in the state words
+  pinrail_thread_t nobody_here{};  // a thread without reference slots: references are counted in the state words
   while (!stop) {
     const Span span = Span::of(kBase + (random() % kPages) * kPage, (1 + random() % 3) * kPage);
     pinrail_registration_t* reg = world->index.find(&nobody_here, span.base, span.length(), 1);

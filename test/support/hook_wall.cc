@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The allocator's part of the hook wall: linked into a test, it ends the program when memory is taken or given back in
-// a hook (base/core/hook_scope.h). Debug builds only; elsewhere it is empty.
+// a hook (base/sync/hook_scope.h). Debug builds only; elsewhere it is empty.
 #ifdef PINRAIL_DEBUG
 
 #include <cerrno>
 #include <cstddef>
 
-#include "base/core/hook_scope.h"
+#include "base/sync/hook_scope.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PINRAIL_SANITIZERS_ALLOCATOR 1

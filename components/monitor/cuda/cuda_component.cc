@@ -9,8 +9,8 @@
 #include <cstring>
 #include <new>
 
-#include "base/core/lock.h"
 #include "base/core/trust.h"
+#include "base/sync/lock.h"
 #include "components/monitor/cuda/cuda.h"
 
 namespace pinrail::cuda_monitor {
@@ -35,7 +35,7 @@ constexpr Function kFunctions[] = {{"cuMemFree_v2", "cuMemFree", Frees::address,
                                    {"cuCtxDestroy_v2", "cuCtxDestroy", Frees::everything, true},
                                    {"cuCtxDestroy", "cuCtxDestroy", Frees::everything, true}};
 constexpr size_t kFunctionCount = sizeof(kFunctions) / sizeof(kFunctions[0]);
-constexpr size_t kMostAddresses = 3;  // of one function
+constexpr size_t kMaxAddresses = 3;  // of one function
 
 struct Context {
   const pinrail_host_t* host;
@@ -45,7 +45,7 @@ struct Context {
 
 // Patches belong to the process, as the driver does.
 Mutex mutex{LockRank::monitor};
-Site sites[kFunctionCount * kMostAddresses] GUARDED_BY(mutex);
+Site sites[kFunctionCount * kMaxAddresses] GUARDED_BY(mutex);
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
@@ -111,7 +111,7 @@ Site* site_at(uintptr_t address, const Function& function) REQUIRES(mutex) {
 // Where its code may be: the symbol, and what CUDA runtimes are given for the name, with the default stream of the
 // process and with that of each thread. 0: there is none.
 struct Addresses {
-  uintptr_t at[kMostAddresses];
+  uintptr_t at[kMaxAddresses];
 };
 Addresses addresses_of(const Context& context, const Function& function) {
   using Version = int (*)(int*);

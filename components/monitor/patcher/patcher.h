@@ -20,17 +20,17 @@
 #include <atomic>
 #include <string>
 
-#include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/patch.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::patcher {
 
 constexpr uintptr_t kPage = 4096;
 constexpr size_t kFunctions = 15;
-constexpr size_t kMostLayers = 16;  // of patches of ours over one function
-constexpr int kMostRepairs = 3;     // since the last start (E6)
+constexpr size_t kMaxLayers = 16;  // of patches of ours over one function
+constexpr int kMaxRepairs = 3;     // since the last start (E6)
 
 struct Context;
 struct Function;
@@ -66,7 +66,7 @@ struct Site {
   uintptr_t address = 0;  // 0: this libc lacks it, or it is left out
   size_t layer_count = 0;
   int repairs = 0;
-  Layer layers[kMostLayers];
+  Layer layers[kMaxLayers];
   patch::Patch patch;  // the last
 };
 
@@ -74,7 +74,7 @@ struct Site {
 struct Glance {
   std::atomic<uintptr_t> at{0};  // 0: not patched
   std::atomic<size_t> count{0};
-  std::atomic<uint64_t> words[patch::kMostDecoded / sizeof(uint64_t)] = {};
+  std::atomic<uint64_t> words[patch::kMaxDecoded / sizeof(uint64_t)] = {};
 };
 
 struct Context {

@@ -34,7 +34,7 @@ void let_settle(uintptr_t function) {
 
 Status repair(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   everything_dead(context);
-  while (site->repairs < kMostRepairs) {
+  while (site->repairs < kMaxRepairs) {
     ++site->repairs;
     // The small reader: whoever holds the dynamic loader's lock may wait for this thread (Hold).
     if (!install(context, site, function, patch::Disassembler()).ok()) break;

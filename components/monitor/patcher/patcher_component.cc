@@ -63,7 +63,7 @@ bool is_first_in_child() {
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 #if PINRAIL_CAN_PATCH
-  if (is_first_in_child()) patch::leave_parents_life();
+  if (is_first_in_child()) patch::fork_reinit();
 #endif
   Context* context = take_closed();
   if (context == nullptr) context = make_context();

@@ -12,7 +12,7 @@
 namespace pinrail::patcher {
 namespace {
 
-constexpr int kMostTries = 5;  // while somebody else patches the same function
+constexpr int kMaxTries = 5;  // while somebody else patches the same function
 
 // The bytes, for whoever has to teach decode() a new libc.
 void say_unknown(const Context& context, const Function& function, uintptr_t address) {
@@ -55,9 +55,9 @@ void say(const Context& context, const char* topic, const Function& function) {
 }
 
 Status install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler) {
-  if (site->layer_count == kMostLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (site->layer_count == kMaxLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = PINRAIL_ERR_BUSY;
-  for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMostTries; ++tries) {
+  for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
     if (tries != 0) usleep(1000);  // for the other one to be done
     status = try_install(context, site, function, disassembler);
   }

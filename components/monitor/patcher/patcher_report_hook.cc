@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
-#include "base/core/hook_scope.h"
 #include "base/patch/system_call.h"
+#include "base/sync/hook_scope.h"
 #include "components/monitor/patcher/patcher.h"
 
 #if PINRAIL_CAN_PATCH

@@ -23,11 +23,11 @@
 #include <atomic>
 #include <cerrno>
 
-#include "base/core/closed_in_child.h"
-#include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/system_call.h"
+#include "base/sync/closed_in_child.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::uffd {
 

@@ -11,8 +11,8 @@
 namespace pinrail::uffd {
 namespace {
 
-constexpr size_t kBatch = 16;    // events; their bytes lie on the reader's stack
-constexpr int kMostBatches = 8;  // before the gate opens for a moment: threads that unmap all the time close it to all
+constexpr size_t kBatch = 16;   // events; their bytes lie on the reader's stack
+constexpr int kMaxBatches = 8;  // before the gate opens for a moment: threads that unmap all the time close it to all
 
 void tell_hook(const Context& context, const uffd_msg& event) {
   const pinrail_host_t* host = context.host;
@@ -46,7 +46,7 @@ bool take_events_hook(const Context& context) {
   const pinrail_host_t* host = context.host;
   host->monitor_hold_hook(host);
   Taken taken = Taken::some;
-  for (int i = 0; i < kMostBatches && taken == Taken::some; ++i) taken = take_batch_hook(context);
+  for (int i = 0; i < kMaxBatches && taken == Taken::some; ++i) taken = take_batch_hook(context);
   if (taken == Taken::lost) host->monitor_report_hook(host, 0, UINTPTR_MAX);  // what was not read is not known
   host->monitor_release_hook(host);
   return taken != Taken::lost;

@@ -18,8 +18,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "base/core/lock.h"
 #include "base/core/status.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::gpusm {
 

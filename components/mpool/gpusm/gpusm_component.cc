@@ -18,11 +18,11 @@ constexpr pinrail_param_t kParams[] = {
     mpool::size_limit_param("Most bytes of GPU memory whose blocks are known to the pools of one cache. 0: no limit. "
                             "Too low: blocks that peers still use die, and are made anew.",
                             nullptr),
-    exact::kCountLimit,
+    gpu_pool::kCountLimit,
     mpool::kEmptyCache,
     mpool::kPrintStats,
-    exact::kGcInterval,
-    exact::kMaxRegSize,
+    gpu_pool::kGcInterval,
+    gpu_pool::kMaxRegSize,
     mpool::param("max_exports", "65536",
                  "Most allocations of one pool that are exported at a time; each takes 40 bytes of shared memory.",
                  PINRAIL_TYPE_UNSIGNED, 6, nullptr, 1, 1 << 24),
@@ -37,14 +37,14 @@ constexpr pinrail_param_t kParams[] = {
 
 constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
 
-using Forward = mpool::Forward<Component, Pool, exact::Pool>;
+using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
-                              pinrail_handle_t* handle_out) {
+pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                              uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status status = Forward::pool_of(module)->acquire_local(thread, addr, length, how, &reg);
-    if (status.ok()) *handle_out = exact::handle_of(reg);
+    const Status status = Forward::pool_of(module)->acquire_local(thread, addr, length, access_and_flags, &reg);
+    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   });
 }
@@ -54,7 +54,7 @@ pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, si
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
     const Status status = Forward::pool_of(module)->find_key(thread, addr, length, &reg);
-    if (status.ok()) *handle_out = exact::handle_of(reg);
+    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   });
 }
@@ -64,12 +64,12 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 }
 
 pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                              pinrail_gpu_handle_t* block_out, size_t* offset_out) {
+                              pinrail_gpu_block_t* block_out, size_t* offset_out) {
   return guarded([&] { return Forward::pool_of(module)->export_range(thread, addr, length, block_out, offset_out); });
 }
 
 constexpr pinrail_mpool_ops_t make_table() {
-  pinrail_mpool_ops_t ops = exact::table<Forward>();
+  pinrail_mpool_ops_t ops = gpu_pool::table<Forward>();
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

@@ -8,26 +8,26 @@
 namespace pinrail::gpusm {
 namespace {
 
-pinrail_gpu_handle_t* block_of(pinrail_registration_t* reg) {
-  return static_cast<pinrail_gpu_handle_t*>(registrar_tail(reg));
+pinrail_gpu_block_t* block_of(pinrail_registration_t* reg) {
+  return static_cast<pinrail_gpu_block_t*>(registrar_tail(reg));
 }
 
 }  // namespace
 
-Status Pool::create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out) {
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out) {
   const pinrail_registrar_t& registrar = *config.limits;
   if ((registrar.kinds & PINRAIL_KIND_GPU) == 0 || registrar.identify == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (registrar.tail_size < sizeof(pinrail_gpu_handle_t)) return PINRAIL_ERR_NOT_SUPPORTED;
-  exact::Settings settings;
-  Status status = exact::read_settings(component->host, config, "mpool_gpusm_", &settings);
+  if (registrar.tail_size < sizeof(pinrail_gpu_block_t)) return PINRAIL_ERR_NOT_SUPPORTED;
+  gpu_pool::Settings settings;
+  Status status = gpu_pool::read_settings(component->host, config, "mpool_gpusm_", &settings);
   if (!status.ok()) return status;
   std::unique_ptr<Pool, void (*)(Pool*)> pool(
-      new Pool(component->host, config, settings, &component->caches, allocations::By::id),
+      new Pool(component->host, config, settings, &component->caches, allocation_table::By::id),
       [](Pool* unused) { delete unused; });
-  status = Life::begin(component->host, &pool->life_);
+  status = Session::begin(component->host, &pool->session_);
   if (!status.ok()) return status;
-  pool->own_ = new exact::Peer;
-  pool->life_->introduce(pool->own_);
+  pool->own_ = new gpu_pool::Peer;
+  pool->session_->introduce(pool->own_);
   status = pool->join(config.cache_name);
   if (!status.ok()) return status;
   pool->add_peer(pool->own_);
@@ -40,7 +40,7 @@ Pool::~Pool() {
 }
 
 // What the driver says now: on each call, so that a block of freed memory is never given out again.
-Status Pool::identify(uintptr_t addr, size_t length, exact::Key* key_out) {
+Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
   pinrail_gpu_range_t range{};
   range.size = sizeof(range);
   const pinrail_registrar_t& registrar = *config_.limits;
@@ -58,10 +58,10 @@ Status Pool::identify(uintptr_t addr, size_t length, exact::Key* key_out) {
   return success();
 }
 
-Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                            pinrail_registration_t** reg_out) {
-  exact::Request request;
-  request.how = how;
+  gpu_pool::Request request;
+  request.access_and_flags = access_and_flags;
   Status status = identify(addr, length, &request.key);
   if (!status.ok()) return status;
   pinrail_registration_t* reg = nullptr;
@@ -78,12 +78,12 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
 }
 
 Status Pool::find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out) {
-  exact::Key key;
+  gpu_pool::Key key;
   if (!identify(addr, length, &key).ok()) return PINRAIL_ERR_NOT_FOUND;
   return find(thread, key, reg_out);
 }
 
-Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_handle_t* block_out,
+Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
                           size_t* offset_out) {
   if (!settings_.leave_pinned) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_registration_t* reg = nullptr;
@@ -91,33 +91,33 @@ Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   if (!status.ok()) return status;
   *block_out = *block_of(reg);
   *offset_out = addr - reinterpret_cast<uintptr_t>(reg->base);
-  return deregister(thread, exact::handle_of(reg));
+  return deregister(thread, gpu_pool::handle_of(reg));
 }
 
 // The registrar's part of the block is there. Now ours, and a last look (gpusm/O2).
-Status Pool::made(const exact::Request& request, pinrail_registration_t* reg) {
-  pinrail_gpu_handle_t* block = block_of(reg);
-  Status status = life_->sign(request.key, &exact::name_of(reg), block);
+Status Pool::made(const gpu_pool::Request& request, pinrail_registration_t* reg) {
+  pinrail_gpu_block_t* block = block_of(reg);
+  Status status = session_->sign(request.key, &gpu_pool::name_of(reg), block);
   if (!status.ok()) return status;
-  exact::Key now;
+  gpu_pool::Key now;
   status = identify(request.key.base, request.key.length, &now);
   if (!status.ok()) return status;
   return now.id == request.key.id && block->buffer_id == now.id ? success() : Status(PINRAIL_ERR_NOT_FOUND);
 }
 
-void Pool::left(pinrail_registration_t* reg) { life_->take_back(&exact::name_of(reg)); }
+void Pool::left(pinrail_registration_t* reg) { session_->take_back(&gpu_pool::name_of(reg)); }
 
 // The next life is whole before the old one ends, so that an error changes nothing.
 Status Pool::restart(pinrail_thread_t* thread) {
-  std::unique_ptr<Life> next;
-  Status status = Life::begin(host_, &next);
+  std::unique_ptr<Session> next;
+  Status status = Session::begin(host_, &next);
   if (status.ok()) status = tell_registrar(thread);
   if (!status.ok()) return status;
-  life_->end(*next);
+  session_->end(*next);
   abandon_all(thread);
   Guard guard(cache_->mutex);
   next->introduce(own_);
-  life_.swap(next);
+  session_.swap(next);
   return status;
 }
 

@@ -15,10 +15,12 @@ uint64_t now_ms_hook() {
 
 }  // namespace
 
-void Life::report_hook(void* life, uintptr_t base, size_t length) { static_cast<Life*>(life)->free_hook(base, length); }
+void Session::report_hook(void* session, uintptr_t base, size_t length) {
+  static_cast<Session*>(session)->free_hook(base, length);
+}
 
 // All of them die before the first is waited for, and all are waited for together.
-void Life::free_hook(uintptr_t base, size_t length) {
+void Session::free_hook(uintptr_t base, size_t length) {
   const uintptr_t end = base + length;
   exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
   if (free_ != Free::defer) return;
@@ -28,7 +30,7 @@ void Life::free_hook(uintptr_t base, size_t length) {
 
 // The caller is about to free GPU memory, which waits for the GPU anyway. Peers close within their gc_interval; one
 // that has crashed, before or while it is waited for, is not waited for.
-void Life::wait_for_importers_hook(uint32_t slot, uint64_t until) {
+void Session::wait_for_importers_hook(uint32_t slot, uint64_t until) {
   constexpr unsigned kLookEvery = 50;  // pauses: a look at a process costs as much as a dozen of them
   const timespec pause{0, 200000};
   for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0; ++pauses) {

@@ -11,11 +11,11 @@
 // grdma/G2  Every registration that the device knows is linked into all_ and counted in the cache's budget, but for a
 //     victim whose place was taken: to_release_ counts that one.
 // grdma/G3  On the LRU list stand only registrations that are counted per thread, pending, held or not; those that were
-//     sealed and found idle wait in ready_ instead, oldest first.
+//     claimed and found idle wait in ready_ instead, oldest first.
 // grdma/G4  "Dead and unreferenced" is seen by one: counted in the word by the last drop, per thread by who claims it
 //     (evictor) or by who takes it off the gc list and sums it (gc). What that finds held goes into limbo_ and is said
 //     to be (references/C5), and then its last drop gives it back. What only seemed held, for a find counted it
-//     and then saw it dead, is looked at again once thread->undone has risen.
+//     and then saw it dead, is looked at again once thread->rollbacks has risen.
 // grdma/G5  No lock is held across a call of the registrar.
 // grdma/G6  An event reaches every registration that may still be held, also those that are not in the index: then the
 //     registrar is told that the memory is gone (R12). What was never in the index and is counted in its state word, or
@@ -31,10 +31,10 @@
 #include <new>
 
 #include "base/core/guarded.h"
-#include "base/core/hit_counts.h"
-#include "base/core/lru_list.h"
-#include "base/core/recent.h"
-#include "base/core/registration_arena.h"
+#include "base/hit/hit_counts.h"
+#include "base/hit/recent.h"
+#include "base/lru/lru_list.h"
+#include "base/registration/registration_arena.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "framework/mpool/say.h"
 
@@ -136,13 +136,13 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
 // What a caller asked for, rounded out to the registrar's granularity.
 struct Request {
   Span span;
-  uint64_t how;            // as the C table has it
-  uint64_t buffer_id = 0;  // of GPU memory
+  uint64_t access_and_flags;  // as the C table has it
+  uint64_t buffer_id = 0;     // of GPU memory
 
-  uint32_t access() const { return static_cast<uint32_t>(how); }
+  uint32_t access() const { return static_cast<uint32_t>(access_and_flags); }
   uint32_t rights() const { return access() & PINRAIL_RIGHTS_MASK; }
   uint32_t traits() const { return access() & PINRAIL_TRAITS_MASK; }
-  uint32_t flags() const { return static_cast<uint32_t>(how >> PINRAIL_HOW_FLAGS_SHIFT); }
+  uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
   bool has(uint32_t flag) const { return (flags() & flag) != 0; }
 };
 
@@ -179,7 +179,7 @@ enum class Room : uint8_t { as_it_is, made };
 enum class Device : uint8_t { knows, forgot };
 
 // Whether somebody has looked into the table of starts before, in vain.
-enum class Starts : uint8_t { seen, unseen };
+enum class StartTable : uint8_t { seen, unseen };
 
 class Gpu;
 
@@ -193,13 +193,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
   // As the C table calls them: one function from the border to the index.
   static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                                         uint64_t how, pinrail_handle_t* handle_out);
+                                         uint64_t access_and_flags, pinrail_handle_t* handle_out);
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
   pinrail_shortcut_t shortcut();
   void dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
   // It may have been the last reference to a dead one: somebody must sum.
   __attribute__((noinline)) void ask_gc(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+              pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
   void invalidate_all_kinds_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
@@ -228,14 +229,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   pinrail_mpool_stats_t happened() const;
 
   // grdma_register.cc
-  bool lends_starts() const;
-  bool hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out,
-           Starts starts = Starts::unseen);
+  bool lends_start_table() const;
+  bool hit(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags, pinrail_handle_t* handle_out,
+           StartTable starts = StartTable::unseen);
   __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
-                                                        uint64_t how, pinrail_handle_t* handle_out);
+                                                        uint64_t access_and_flags, pinrail_handle_t* handle_out);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   __attribute__((noinline)) pinrail_status_t gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                                                       uint64_t how, pinrail_handle_t* handle_out);
+                                                       uint64_t access_and_flags, pinrail_handle_t* handle_out);
   Status register_known(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                         pinrail_registration_t** reg_out);
   Status register_uncached(pinrail_thread_t* thread, const Request& request, Pending* own,
@@ -264,15 +265,15 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // grdma_device.cc
   uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
-  Status tell_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
-                     pinrail_registration_t** reg_out);
+  Status register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
+                            pinrail_registration_t** reg_out);
   Status admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
   Status tell_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room);
+  Status register_making_room(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room);
   Status tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
                          Room room);
-  Status ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request, pinrail_registration_t* reg,
-                       Room room);
+  Status try_register_mem(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                          pinrail_registration_t* reg, Room room);
   bool make_room(pinrail_thread_t* thread);
   Status nothing_idle(const pinrail_registration_t* own);
   void say_limit(const pinrail_registration_t* reg);
@@ -298,7 +299,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // The rest under the cache lock.
   bool oldest_epoch(uint64_t now, uint64_t* epoch_out) const;
   size_t take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t room);
-  bool seal_oldest(uint64_t now);
+  bool claim_oldest(uint64_t now);
   pinrail_registration_t* next_ready();
   void unlink(pinrail_registration_t* reg);
   void unlist(pinrail_registration_t* reg);
@@ -319,14 +320,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void unlink_displaced(pinrail_registration_t* const* regs, const int64_t* references, size_t count);
   void forget_displaced();
   void watch_no_displaced() REQUIRES(pending_mutex_);
-  void note_limbo(uint64_t undone);
+  void note_limbo(uint64_t rollbacks);
   void count_off_gc_list(uint64_t bytes, uint64_t count);
   size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, size_t most);
   void put_rest_back(pinrail_registration_t* rest);
   void put_batch_back(pinrail_registration_t** regs, size_t count);
   size_t give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
-                        size_t count, uint64_t undone);
-  bool put_in_limbo(pinrail_registration_t* reg, uint64_t undone);
+                        size_t count, uint64_t rollbacks);
+  bool put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks);
   size_t look_at_limbo(pinrail_thread_t* thread);
   void give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg);
   size_t drain_all(pinrail_thread_t* thread);
@@ -352,9 +353,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   static constexpr size_t kQuietBatch = 256;  // so many are summed in one hold of the lock
   size_t count_referenced(std::string* list_out);
   void count_referenced_in(List* list, mpool::Referenced* referenced);
-  // In ready_, and not taken since: a hit breaks the seal.
+  // In ready_, and not taken since: a hit breaks the claim.
   static bool is_ready(const pinrail_registration_t* reg) {
-    return area_of(reg).is_ready && (state::load(reg) & state::kSealed) != 0;
+    return area_of(reg).is_ready && (state::load(reg) & state::kEvictClaim) != 0;
   }
   bool is_anything_held(const pinrail_registration_t* own) const;
   bool close_if_idle(bool force);
@@ -388,8 +389,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     return gc_rest_.load(std::memory_order_relaxed) != nullptr || is_misjudged(thread);
   }
   bool is_misjudged(const pinrail_thread_t* thread) const {
-    const uint64_t undone = limbo_undone_.load(std::memory_order_relaxed);
-    return undone != kNoLimbo && undone != __atomic_load_n(thread->undone, __ATOMIC_RELAXED);
+    const uint64_t rollbacks = limbo_undone_.load(std::memory_order_relaxed);
+    return rollbacks != kNoLimbo && rollbacks != __atomic_load_n(thread->rollbacks, __ATOMIC_RELAXED);
   }
   // relaxed: figures; counted under the cache lock only.
   void count_miss() { misses_.store(misses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
@@ -399,7 +400,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // What every hit reads, and hardly anybody writes: one line.
   alignas(128) uintptr_t page_mask_ = 0;  // the registrar's granularity - 1
   pinrail_rcache_t rcache_{};
-  const pinrail_starts_t* starts_ = nullptr;  // of rcache_; NULL: it has none
+  const pinrail_start_table_t* start_table_ = nullptr;  // of rcache_; NULL: it has none
   Cache* cache_ = nullptr;
   std::atomic<bool> gc_due_{false};  // gc_bytes_ passed gc_limit: the next call of any kind drains
 
@@ -415,8 +416,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
   // Guarded by cache_->mutex.
   LruList<LruPlaceOf> lru_list_;
-  static constexpr size_t kSealed = 64;
-  pinrail_registration_t* ready_[kSealed] = {};  // sealed and idle: [ready_next_, ready_end_), oldest first
+  static constexpr size_t kEvictClaim = 64;
+  pinrail_registration_t* ready_[kEvictClaim] = {};  // claimed and idle: [ready_next_, ready_end_), oldest first
   size_t ready_next_ = 0, ready_end_ = 0;
   List all_;              // but for those in limbo_
   List limbo_;            // dead, and held when they were summed; changed under the pending lock, too
@@ -455,7 +456,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   std::atomic<uint64_t> gc_count_{0};  // on gc_list_ and gc_rest_, roughly
   static constexpr uint64_t kNoLimbo = UINT64_MAX;
   std::atomic<uint64_t> limbo_undone_{
-      kNoLimbo};  // thread->undone before the oldest sum of what is in limbo_; under the cache lock
+      kNoLimbo};  // thread->rollbacks before the oldest sum of what is in limbo_; under the cache lock
 
   std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
   std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};

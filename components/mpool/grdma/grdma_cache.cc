@@ -138,7 +138,7 @@ Victim Cache::claim_locked(const Pool* asker) {
   while (Pool* pool = oldest_pool(asker, now)) {
     pinrail_registration_t* reg = pool->next_ready();
     if (reg != nullptr) return {reg, pool};
-    pool->seal_oldest(now);
+    pool->claim_oldest(now);
   }
   return {};
 }
@@ -148,7 +148,7 @@ Victim Cache::claim_of(Pool* pool, uint64_t now) {
   for (;;) {
     pinrail_registration_t* reg = pool->next_ready();
     if (reg != nullptr) return {reg, pool};
-    if (!pool->seal_oldest(now)) return {};
+    if (!pool->claim_oldest(now)) return {};
   }
 }
 

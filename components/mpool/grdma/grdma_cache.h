@@ -7,7 +7,7 @@
 // grdma_cache/B1  bytes and count are those of every registration that the device was told of: from before its
 //     register_mem until after its deregister_mem, but for one whose place another one took that the device hears of
 //     later. They never exceed the limits.
-// grdma_cache/B2  The process's epoch (base/core/epoch.h) rises at each miss and at each search for something to evict,
+// grdma_cache/B2  The process's epoch (base/lru/epoch.h) rises at each miss and at each search for something to evict,
 //     too.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
@@ -20,10 +20,10 @@
 #include <string>
 #include <vector>
 
-#include "base/core/epoch.h"
-#include "base/core/lock.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
+#include "base/lru/epoch.h"
+#include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
 
 namespace pinrail::grdma {

@@ -40,7 +40,8 @@ constexpr pinrail_param_t kParams[] = {
     mpool::param(
         "gpu_registrar", "",
         "Registrar that knows GPU memory (cuda_ipc): with it, GPU memory is recognised and registered whole, by dmabuf "
-        "or peer memory (GPUDirect). Starts the GPU's driver with the first pool. Empty: all memory is taken for the "
+        "or peer memory (GPUDirect). StartTable the GPU's driver with the first pool. Empty: all memory is taken for "
+        "the "
         "host's.",
         PINRAIL_TYPE_STRING, 4),
     mpool::kEmptyCache,
@@ -51,9 +52,9 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool>;
 
-pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out) {
-  return guarded([&] { return Forward::pool_of(module)->find(thread, addr, length, how, handle_out); });
+  return guarded([&] { return Forward::pool_of(module)->find(thread, addr, length, access_and_flags, handle_out); });
 }
 
 void shortcut(void* module, pinrail_shortcut_t* shortcut_out) { *shortcut_out = Forward::pool_of(module)->shortcut(); }

@@ -176,7 +176,7 @@ Status Pool::connect() {
   const uint32_t flags = (config_.flags & PINRAIL_POOL_EXACT) != 0 ? uint32_t{PINRAIL_RCACHE_EXACT} : 0;
   const Status index = host_->rcache_create(host_, settings_.rcache_name.c_str(), flags, &rcache_);
   if (!index.ok()) return index;
-  starts_ = rcache_.ops->starts(rcache_.module);
+  start_table_ = rcache_.ops->start_table(rcache_.module);
   const uint32_t kind = knows_gpu_ != nullptr ? PINRAIL_KIND_GPU : PINRAIL_KIND_HOST;
   const Status subscribed = host_->monitor_subscribe(host_, kind, report_hook, this, &subscription_);
   if (!subscribed.ok()) rcache_.ops->destroy(rcache_.module);

@@ -38,7 +38,7 @@ void Pool::end_all(pinrail_thread_t* thread) {
   forget_displaced();
   release_all(thread, Device::knows);
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
-  if (starts_ != nullptr) host_->forget_notes(host_, starts_);
+  if (start_table_ != nullptr) host_->forget_notes(host_, start_table_);
   rcache_.ops->destroy(rcache_.module);
   leave_cache();
   delete this;
@@ -146,7 +146,7 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   tell_device_off(thread, reg, PINRAIL_REASON_FINALIZED, device);
   cache_->dismiss(this, reg);
   if (references <= 0) {
-    references::forgive(reg, references);
+    references::discard_excess_drops(reg, references);
     end(reg, this);
     return;
   }

@@ -43,8 +43,8 @@ uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
 }
 
 // A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
-Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
-                         pinrail_registration_t** reg_out) {
+Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
+                                pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
   const Status allocated = host_->registration_alloc(host_, tail_of_registrar() + own_tail, counting, &reg);
@@ -79,10 +79,10 @@ Status Pool::tell_device(pinrail_thread_t* thread, const Request& request, Pendi
 Status Pool::tell_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   OnUnwind unwound([&] { cache_->dismiss(this, reg); });
   const bool is_wider = reg->rights != request.rights();
-  Status status = call_registrar(thread, reg, is_wider ? Room::as_it_is : Room::made);
+  Status status = register_making_room(thread, reg, is_wider ? Room::as_it_is : Room::made);
   if (!status.ok() && is_wider) {
     reg->rights = request.rights();
-    status = call_registrar(thread, reg, Room::made);
+    status = register_making_room(thread, reg, Room::made);
   }
   unwound.disarm();
   if (!status.ok()) cache_->dismiss(this, reg);
@@ -125,10 +125,10 @@ void Pool::forget_admission(pinrail_registration_t* reg, const Status& status, c
   if (status.ok()) cache_->dismiss(this, reg);
 }
 
-Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
+Status Pool::register_making_room(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
   pinrail_register_request_t request = device_request(reg);
   return knows_gpu_ != nullptr ? tell_gpu_memory(thread, &request, reg, room)
-                               : ask_registrar(thread, request, reg, room);
+                               : try_register_mem(thread, request, reg, room);
 }
 
 // By dmabuf; where driver or device have none, as if it were host memory: a kernel with peer memory takes that.
@@ -142,20 +142,20 @@ Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_
     if (status.ok()) {
       request->kind = PINRAIL_KIND_DMABUF;
       OnUnwind unwound([request] { close(request->fd); });
-      status = ask_registrar(thread, *request, reg, room);
+      status = try_register_mem(thread, *request, reg, room);
       unwound.disarm();
       close(request->fd);
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
   *request = device_request(reg);
-  const Status as_host = ask_registrar(thread, *request, reg, room);
+  const Status as_host = try_register_mem(thread, *request, reg, room);
   return as_host.ok() ? as_host : status;
 }
 
 // Asks the device; if room may be made, until it agrees or nothing is left to evict (R7).
-Status Pool::ask_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                           pinrail_registration_t* reg, Room room) {
+Status Pool::try_register_mem(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                              pinrail_registration_t* reg, Room room) {
   for (;;) {
     const Status status = host_->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;

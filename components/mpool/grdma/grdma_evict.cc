@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Makes room: the least recently used idle registration of the cache goes.
 //
-// Whether a registration is idle is not known, it has to be found out: seal some of the oldest, sum them, keep those
-// that are idle sealed and ready, and unseal the others. A hit breaks the seal, and then the evictor finds it broken.
+// Whether a registration is idle is not known, it has to be found out: claim some of the oldest, sum them, keep those
+// that are idle claimed and ready, and revoke_claim the others. A hit breaks the claim, and then the evictor finds it
+// broken.
 #include "base/core/on_unwind.h"
-#include "base/core/starts.h"
+#include "base/hit/start_table.h"
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
@@ -49,7 +50,7 @@ bool Pool::oldest_epoch(uint64_t now, uint64_t* epoch_out) const {
   return true;
 }
 
-// Off the LRU list: the oldest entries, sealed, oldest first.
+// Off the LRU list: the oldest entries, claimed, oldest first.
 size_t Pool::take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t room) {
   size_t taken = 0;
   while (taken < room && !lru_list_.empty() && lru_list_.top().epoch <= now) {
@@ -59,9 +60,9 @@ size_t Pool::take_oldest(uint64_t now, pinrail_registration_t** regs_out, size_t
       lru_list_.remove(reg);  // the gc cares for it
     } else if ((word & state::kIndexed) == 0) {
       lru_list_.catch_up(now + 1);  // pending
-    } else if (const uint64_t used = starts::last_use(starts_, reg, now); used > lru_list_.top().epoch) {
+    } else if (const uint64_t used = start_table::last_use(start_table_, reg, now); used > lru_list_.top().epoch) {
       lru_list_.catch_up(used);
-    } else if (state::exchange(reg, &word, word | state::kSealed)) {
+    } else if (state::exchange(reg, &word, word | state::kEvictClaim)) {
       lru_list_.remove(reg);
       regs_out[taken++] = reg;
     }
@@ -75,39 +76,39 @@ bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
   for (;;) {
     uint64_t word = state::load(reg);
     if (state::generation(word) != generation) return false;
-    if ((word & state::kSealed) != 0) return false;  // only idle ones stay sealed
+    if ((word & state::kEvictClaim) != 0) return false;  // only idle ones stay claimed
     const bool indexed = (word & state::kIndexed) != 0;
-    if (indexed && !state::exchange(reg, &word, word | state::kSealed)) continue;
+    if (indexed && !state::exchange(reg, &word, word | state::kEvictClaim)) continue;
     int64_t references;
-    if (indexed) rcache_.ops->sealed(rcache_.module, &reg, 1);
+    if (indexed) rcache_.ops->hide(rcache_.module, &reg, 1);
     host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
-    // A hit that broke the seal meanwhile made the sum worthless.
-    const bool unbroken = !indexed || references::unseal(reg);
-    if (indexed) rcache_.ops->unsealed(rcache_.module, reg);
+    // A hit that broke the claim meanwhile made the sum worthless.
+    const bool unbroken = !indexed || references::revoke_claim(reg);
+    if (indexed) rcache_.ops->unhide(rcache_.module, reg);
     if (unbroken) return references > 0;
   }
 }
 
 // Fills ready_ with what is idle among the oldest. False if nothing was left to look at.
-bool Pool::seal_oldest(uint64_t now) {
-  pinrail_registration_t* sealed[kSealed];
-  int64_t references[kSealed];
-  // Few of a small list: a seal costs the next hit on it the slow way.
-  const size_t count = take_oldest(now, sealed, std::min(kSealed, 1 + lru_list_.size() / 8));
+bool Pool::claim_oldest(uint64_t now) {
+  pinrail_registration_t* claimed[kEvictClaim];
+  int64_t references[kEvictClaim];
+  // Few of a small list: a claim costs the next hit on it the slow way.
+  const size_t count = take_oldest(now, claimed, std::min(kEvictClaim, 1 + lru_list_.size() / 8));
   if (count == 0) return false;
-  rcache_.ops->sealed(rcache_.module, sealed, count);
-  host_->count_references(host_, sealed, count, PINRAIL_SUM_NOW, references);
+  rcache_.ops->hide(rcache_.module, claimed, count);
+  host_->count_references(host_, claimed, count, PINRAIL_SUM_NOW, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] <= 0 && references::forgive_sealed(sealed[i], references[i])) {
-      area_of(sealed[i]).is_ready = true;
-      ready_[ready_end_++] = sealed[i];
+    if (references[i] <= 0 && references::discard_excess_drops_if_claimed(claimed[i], references[i])) {
+      area_of(claimed[i]).is_ready = true;
+      ready_[ready_end_++] = claimed[i];
       continue;
     }
-    references::unseal(sealed[i]);
-    rcache_.ops->unsealed(rcache_.module, sealed[i]);
+    references::revoke_claim(claimed[i]);
+    rcache_.ops->unhide(rcache_.module, claimed[i]);
     // Held, so it will be used later than now: not looked at again in this search.
-    lru_list_.insert(sealed[i], now + 1);
+    lru_list_.insert(claimed[i], now + 1);
   }
   return true;
 }
@@ -119,16 +120,17 @@ pinrail_registration_t* Pool::next_ready() {
     if (ready_next_ != ready_end_) fetch(ready_[ready_next_]);  // for who comes next
     area_of(reg).is_ready = false;
     uint64_t word = state::load(reg);
-    while ((word & state::kSealed) != 0) {
-      // Sealed without a break, and idle then: idle still. It keeps the seal, so the index need not look for its start.
+    while ((word & state::kEvictClaim) != 0) {
+      // Claimed without a break, and idle then: idle still. It keeps the claim, so the index need not look for its
+      // start.
       if (!state::exchange(reg, &word, (word & ~state::kIndexed) | state::kDead)) continue;
       to_release_.fetch_add(1, std::memory_order_relaxed);  // relaxed: read under the lock that is held
       count_eviction();
       return reg;
     }
     if ((word & state::kIndexed) == 0) continue;
-    // A hit broke the seal. If it did so without the index's lock, the index has not heard of it.
-    rcache_.ops->unsealed(rcache_.module, reg);
+    // A hit broke the claim. If it did so without the index's lock, the index has not heard of it.
+    rcache_.ops->unhide(rcache_.module, reg);
     lru_list_.insert(reg, last_use(reg));
   }
   return nullptr;

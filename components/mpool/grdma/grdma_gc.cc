@@ -46,7 +46,7 @@ size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, s
   size_t given_back = 0;
   while (*list != nullptr && most != 0) {
     // seq_cst, before the sum: what a failed find takes back after this raises it.
-    const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);
+    const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);
     size_t count = 0;
     uint64_t bytes = 0;
     pinrail_registration_t* rest = *list;
@@ -59,7 +59,7 @@ size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** list, s
     *list = rest;
     count_off_gc_list(bytes, count);
     most -= count;
-    given_back += give_back_idle(thread, batch, references, count, undone);
+    given_back += give_back_idle(thread, batch, references, count, rollbacks);
   }
   return given_back;
 }
@@ -95,7 +95,7 @@ size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_
   Guard guard(cache_->mutex);
   const size_t count = first_displaced(regs, most);
   if (count == 0) return 0;
-  const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);  // as in sum_some()
+  const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);  // as in sum_some()
   host_->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
   if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return 0;
   unlink_displaced(regs, references, count);
@@ -104,10 +104,10 @@ size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_
   for (size_t i = 0; i < count; ++i) {
     bytes += regs[i]->length;
     if (references[i] > 0) {
-      note_limbo(undone);
+      note_limbo(rollbacks);
       if (host_->settle_dead(host_, {regs[i], generation_of(regs[i])}, PINRAIL_DEAD_HELD) != 1) continue;
     } else {
-      references::forgive(regs[i], references[i]);
+      references::discard_excess_drops(regs[i], references[i]);
     }
     idle_out[idle_count++] = regs[i];
   }
@@ -165,14 +165,14 @@ void Pool::put_rest_back(pinrail_registration_t* rest) {
   area_of(rest).gc_next = other;
 }
 
-// undone: of before the sum.
+// rollbacks: of before the sum.
 size_t Pool::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
-                            size_t count, uint64_t undone) {
+                            size_t count, uint64_t rollbacks) {
   size_t given_back = 0, i = 0;
   OnUnwind unwound([&] { put_batch_back(regs + i + 1, count - i - 1); });
   for (; i < count; ++i) {
-    if (references[i] > 0 && !put_in_limbo(regs[i], undone)) continue;
-    if (references[i] <= 0) references::forgive(regs[i], references[i]);
+    if (references[i] > 0 && !put_in_limbo(regs[i], rollbacks)) continue;
+    if (references[i] <= 0) references::discard_excess_drops(regs[i], references[i]);
     give_back_dropped(thread, regs[i]);
     ++given_back;
   }
@@ -201,9 +201,9 @@ void Pool::give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* r
 
 // It was summed, and is held; first into the list, for afterwards its last drop may give it back. True if that came
 // meanwhile: it is the caller's.
-bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t undone) {
+bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks) {
   Guard guard(cache_->mutex);
-  note_limbo(undone);
+  note_limbo(rollbacks);
   all_.unlink(reg);
   {
     Guard pending(pending_mutex_);
@@ -213,9 +213,9 @@ bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t undone) {
 }
 
 // Something that was summed then is in limbo. Under the cache lock.
-void Pool::note_limbo(uint64_t undone) {
+void Pool::note_limbo(uint64_t rollbacks) {
   // relaxed: under the lock. The oldest one counts.
-  limbo_undone_.store(std::min(undone, limbo_undone_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+  limbo_undone_.store(std::min(rollbacks, limbo_undone_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
 }
 
 // What a find counted in vain, and took back without a word. Those that are idle go; one thread at a time looks.
@@ -230,8 +230,8 @@ size_t Pool::look_at_limbo(pinrail_thread_t* thread) {
         if (limbo_.places[List::looking] != nullptr) return 0;
         limbo_.places[List::looking] = limbo_.first;
         // relaxed: under the lock. seq_cst: what is taken back after this raises it.
-        const uint64_t undone = __atomic_load_n(thread->undone, __ATOMIC_SEQ_CST);
-        limbo_undone_.store(limbo_.first == nullptr ? kNoLimbo : undone, std::memory_order_relaxed);
+        const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);
+        limbo_undone_.store(limbo_.first == nullptr ? kNoLimbo : rollbacks, std::memory_order_relaxed);
       }
       const size_t count = limbo_.next_batch(List::looking, batch, kBatch);
       for (size_t i = 0; i < count; ++i) {

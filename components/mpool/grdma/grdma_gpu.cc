@@ -49,7 +49,7 @@ void Gpu::give_up() {
 }
 
 // The whole allocation that the range lies in, and which one it is now.
-Status Gpu::identify(uintptr_t addr, size_t length, uint64_t how, Request* request_out) const {
+Status Gpu::identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const {
   pinrail_gpu_range_t range{};
   range.size = sizeof(range);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
@@ -58,7 +58,7 @@ Status Gpu::identify(uintptr_t addr, size_t length, uint64_t how, Request* reque
   Span span = Span::of(range.base, range.length);
   if (!span.contains(Span::of(addr, length))) return PINRAIL_ERR_BAD_PARAM;
   if (!round_out(&span, ranges_->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
-  *request_out = {span, how, range.buffer_id};
+  *request_out = {span, access_and_flags, range.buffer_id};
   return success();
 }
 
@@ -73,11 +73,11 @@ void Gpu::bury(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span
   ranges_->invalidate_range_hook(span);
 }
 
-Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                          pinrail_handle_t* handle_out) {
   for (int tries = 0; tries < kTries; ++tries) {
     Request request{}, after{};
-    Status status = identify(addr, length, how, &request);
+    Status status = identify(addr, length, access_and_flags, &request);
     if (!status.ok()) return status;
     bool is_hit = false;
     pinrail_registration_t* reg = nullptr;
@@ -85,7 +85,8 @@ Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length
     if (!status.ok()) return status;
     bool current = is_of(reg, request.buffer_id);
     // What is new was made while the memory could go: the driver is asked once more.
-    if (current && !is_hit) current = identify(addr, length, how, &after).ok() && after.buffer_id == request.buffer_id;
+    if (current && !is_hit)
+      current = identify(addr, length, access_and_flags, &after).ok() && after.buffer_id == request.buffer_id;
     if (current) {
       *handle_out = {reg, generation_of(reg)};
       return success();
@@ -95,12 +96,13 @@ Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-Status Gpu::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
+Status Gpu::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                 pinrail_handle_t* handle_out) {
   Request request{};
-  const Status status = identify(addr, length, how, &request);
+  const Status status = identify(addr, length, access_and_flags, &request);
   if (!status.ok()) return PINRAIL_ERR_NOT_FOUND;
   pinrail_handle_t handle{};
-  const Status found = ranges_->find(thread, request.span.base, request.span.length(), how, &handle);
+  const Status found = ranges_->find(thread, request.span.base, request.span.length(), access_and_flags, &handle);
   if (!found.ok()) return found;
   if (is_of(handle.reg, request.buffer_id)) {
     *handle_out = handle;

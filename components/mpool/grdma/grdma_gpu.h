@@ -27,9 +27,10 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   // NOT_FOUND: that is no GPU memory; BAD_PARAM: it is not all in one allocation.
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out);
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+              pinrail_handle_t* handle_out);
   Pool* ranges() const { return ranges_; }
   // Of a restart.
   Status tell_registrar(pinrail_thread_t* thread) const { return host_->registrar_restart(bound_, thread); }
@@ -40,7 +41,7 @@ class Gpu {
 
  private:
   explicit Gpu(const pinrail_host_t* host) : host_(host) {}
-  Status identify(uintptr_t addr, size_t length, uint64_t how, Request* request_out) const;
+  Status identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const;
   bool is_of(pinrail_registration_t* reg, uint64_t buffer_id) const;
   void bury(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: a hit, or a miss -> registrar -> index.
 #include "base/core/on_unwind.h"
-#include "base/core/starts.h"
+#include "base/hit/start_table.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
@@ -19,19 +19,20 @@ bool is_what_was_asked_for(const Request& request, const pinrail_registration_t*
 
 // An EXACT pool's index has no starts, it knows only those of whole pages, and a pool that keeps nothing has nothing
 // that is counted per thread.
-bool Pool::lends_starts() const {
-  return starts_ != nullptr && settings_.leave_pinned && starts::is_start(page_mask_ + 1);
+bool Pool::lends_start_table() const {
+  return start_table_ != nullptr && settings_.leave_pinned && start_table::is_start(page_mask_ + 1);
 }
 
 pinrail_shortcut_t Pool::shortcut() {
-  if (!lends_starts()) return {};
-  return {starts_, page_mask_, hits_.lines(), HitCounts::kAlone, nullptr};
+  if (!lends_start_table()) return {};
+  return {start_table_, page_mask_, hits_.lines(), HitCounts::kAlone, nullptr};
 }
 
-inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, pinrail_handle_t* handle_out,
-                      Starts starts) {
-  auto* const find = starts == Starts::seen ? rcache_.ops->find_elsewhere : rcache_.ops->find;
-  pinrail_registration_t* reg = find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how));
+inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
+                      pinrail_handle_t* handle_out, StartTable starts) {
+  auto* const find = starts == StartTable::seen ? rcache_.ops->find_elsewhere : rcache_.ops->find;
+  pinrail_registration_t* reg =
+      find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(access_and_flags));
   if (reg == nullptr) return false;
   hits_.add(thread);
   *handle_out = {reg, generation_of(reg)};
@@ -40,29 +41,33 @@ inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t how, 
 
 // What the C face did not answer by the shortcut; it has seen to it that addr + length does not wrap.
 pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                                      uint64_t how, pinrail_handle_t* handle_out) {
+                                      uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   auto* pool = static_cast<Pool*>(pool_pointer);
   // One that is cached but not persistent is no answer to who wants a pin of his own.
-  constexpr uint64_t kNoHit = uint64_t{PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT} << PINRAIL_HOW_FLAGS_SHIFT;
+  constexpr uint64_t kNoHit = uint64_t{PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT}
+                              << PINRAIL_ACCESS_FLAGS_SHIFT;
   Span span = Span::of(addr, length);
   if (!round_out(&span, pool->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   // relaxed: a hint; the gc list itself is taken with an acquire.
-  const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (how & kNoHit) == 0;
+  const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (access_and_flags & kNoHit) == 0;
   // What the C face looks at before it asks.
-  const bool seen = pool->lends_starts() && thread->index < HitCounts::kAlone && how >> PINRAIL_HOW_FLAGS_SHIFT == 0;
-  if (usual && pool->hit(thread, span, how, handle_out, seen ? Starts::seen : Starts::unseen)) return PINRAIL_SUCCESS;
-  if (pool->gpu_ != nullptr) return pool->gpu_entry(thread, addr, length, how, handle_out);
-  return pool->miss_entry(thread, span.base, span.end, how, handle_out);
+  const bool seen = pool->lends_start_table() && thread->index < HitCounts::kAlone &&
+                    access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT == 0;
+  if (usual && pool->hit(thread, span, access_and_flags, handle_out, seen ? StartTable::seen : StartTable::unseen))
+    return PINRAIL_SUCCESS;
+  if (pool->gpu_ != nullptr) return pool->gpu_entry(thread, addr, length, access_and_flags, handle_out);
+  return pool->miss_entry(thread, span.base, span.end, access_and_flags, handle_out);
 }
 
 // No hit among host memory: it may be memory of a GPU.
-pinrail_status_t Pool::gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how,
+pinrail_status_t Pool::gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                                  pinrail_handle_t* handle_out) {
-  const pinrail_status_t status = guarded([&] { return gpu_->register_mem(thread, addr, length, how, handle_out); });
+  const pinrail_status_t status =
+      guarded([&] { return gpu_->register_mem(thread, addr, length, access_and_flags, handle_out); });
   if (status != PINRAIL_ERR_NOT_FOUND) return status;
   Span span = Span::of(addr, length);
   if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
-  return miss_entry(thread, span.base, span.end, how, handle_out);
+  return miss_entry(thread, span.base, span.end, access_and_flags, handle_out);
 }
 
 // Of GPU memory, whole.
@@ -71,33 +76,35 @@ Status Pool::register_known(pinrail_thread_t* thread, const Request& request, bo
   pinrail_handle_t handle{};
   drain_if_due(thread);
   *is_hit_out = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0 &&
-                hit(thread, request.span, request.how, &handle);
+                hit(thread, request.span, request.access_and_flags, &handle);
   if (!*is_hit_out) return miss(thread, request, reg_out);
   *reg_out = handle.reg;
   return success();
 }
 
 // All that is no plain hit; it may still be one.
-pinrail_status_t Pool::miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end, uint64_t how,
+pinrail_status_t Pool::miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end, uint64_t access_and_flags,
                                   pinrail_handle_t* handle_out) {
   return guarded([&]() -> Status {
     drain_if_due(thread);
     pinrail_registration_t* reg;
-    const Status status = miss(thread, {{base, end}, how}, &reg);
+    const Status status = miss(thread, {{base, end}, access_and_flags}, &reg);
     if (status.ok()) *handle_out = {reg, generation_of(reg)};
     return status;
   });
 }
 
-Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
+Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                  pinrail_handle_t* handle_out) {
   Span span = Span::of(addr, length);
   if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   drain_if_due(thread);
-  if (hit(thread, span, how, handle_out)) return success();
+  if (hit(thread, span, access_and_flags, handle_out)) return success();
   pinrail_registration_t* reg;
-  if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(how), &reg) !=
-      PINRAIL_SUCCESS) {
-    return gpu_ != nullptr ? gpu_->find(thread, addr, length, how, handle_out) : Status(PINRAIL_ERR_NOT_FOUND);
+  if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(),
+                               static_cast<uint32_t>(access_and_flags), &reg) != PINRAIL_SUCCESS) {
+    return gpu_ != nullptr ? gpu_->find(thread, addr, length, access_and_flags, handle_out)
+                           : Status(PINRAIL_ERR_NOT_FOUND);
   }
   hits_.add(thread);
   *handle_out = {reg, generation_of(reg)};
@@ -149,7 +156,7 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
                                pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   own->is_uncached = true;
-  const Status status = tell_device(thread, request, own, PINRAIL_COUNTING_SHARED, &reg);
+  const Status status = register_on_device(thread, request, own, PINRAIL_COUNTING_SHARED, &reg);
   if (!status.ok()) return status;
   state::set(reg, state::kDead, 1);
   *reg_out = reg;
@@ -190,7 +197,7 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
   if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
   OnUnwind unwound([&] { rcache_.ops->cancel(rcache_.module); });
-  const Status status = tell_device(thread, request, own, counting, &reg);
+  const Status status = register_on_device(thread, request, own, counting, &reg);
   unwound.disarm();
   if (!status.ok()) {
     rcache_.ops->cancel(rcache_.module);

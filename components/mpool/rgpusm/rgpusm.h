@@ -2,7 +2,7 @@
 // rgpusm.h - the peer's side: other processes' GPU memory, opened once and found again.
 //
 // Owns     a mapping of each exporter's segment of validity slots.
-// Threads  as exact::Pool.
+// Threads  as gpu_pool::Pool.
 // Hook     invalidate_range_hook(), report_hook().
 //
 // rgpusm/P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never
@@ -18,15 +18,15 @@
 #include <unordered_map>
 #include <vector>
 
-#include "framework/mpool/block.h"
-#include "framework/mpool/exact_component.h"
+#include "components/common/gpu_pool/block.h"
+#include "components/common/gpu_pool/gpu_component.h"
 
 namespace pinrail::rgpusm {
 
 struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
-  exact::Caches caches;
+  gpu_pool::Caches caches;
 };
 
 // Who exports: a segment of validity slots of a process.
@@ -42,40 +42,40 @@ struct HashOfExporter {
   }
 };
 
-class Pool final : public exact::Pool {
+class Pool final : public gpu_pool::Pool {
  public:
-  static Status create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out);
+  static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out);
   ~Pool() override;
   // As the C table calls it: one function from the border to the hit.
-  static pinrail_status_t register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
-                                         size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out);
+  static pinrail_status_t register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
+                                         size_t offset, size_t length, uint64_t access_and_flags,
+                                         pinrail_handle_t* handle_out);
   // Nothing is done yet: the next call kills what overlaps.
   void invalidate_range_hook(uintptr_t base, size_t length);
   // An event of any memory.
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
  private:
-  using exact::Pool::Pool;
+  using gpu_pool::Pool::Pool;
   enum class Refusal : uint8_t { version, user, machine, own };
-  Status refuse(Refusal why, const pinrail_gpu_handle_t& block, pinrail_status_t status);
-  Status check_block(const pinrail_gpu_handle_t& block);
-  __attribute__((noinline)) pinrail_status_t register_slowly(pinrail_thread_t* thread,
-                                                             const pinrail_gpu_handle_t& block, uint64_t how,
-                                                             pinrail_handle_t* handle_out);
-  Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
+  Status refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status);
+  Status check_block(const pinrail_gpu_block_t& block);
+  __attribute__((noinline)) pinrail_status_t register_slowly(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
+                                                             uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
                         pinrail_registration_t** reg_out);
-  Status begin(const exact::Request& request, pinrail_registration_t* reg) override;
+  Status begin(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
   void left(pinrail_registration_t* reg) override;
-  bool is_gone(const exact::Request& request) const override;
+  bool is_gone(const gpu_pool::Request& request) const override;
   void look_around(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;
 
   // rgpusm_peers.cc
-  Status take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) EXCLUDES(peers_mutex_);
-  Status open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) REQUIRES(peers_mutex_);
-  void release_peer(exact::Peer* peer);
-  void bury(pinrail_thread_t* thread, exact::Peer* peer);
-  void vacate(exact::Peer* peer);
+  Status take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
+  Status open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
+  void release_peer(gpu_pool::Peer* peer);
+  void bury(pinrail_thread_t* thread, gpu_pool::Peer* peer);
+  void vacate(gpu_pool::Peer* peer);
   void leave_counts_alone();
   void drain_invalidated(pinrail_thread_t* thread);
 
@@ -83,10 +83,10 @@ class Pool final : public exact::Pool {
   std::atomic<uint32_t> told_{0};        // a bit for each refusal that was told
   Mutex peers_mutex_{LockRank::caches};  // who opens an exporter's segment
   // Under the cache lock.
-  std::unordered_map<Exporter, exact::Peer*, HashOfExporter> known_;
-  std::vector<exact::Peer*> vacant_;  // places that dead exporters left
-  size_t places_ = 0;                 // of both kinds, for which vacant_ has room
-  exact::Peer* looked_at_ = nullptr;  // by look_around(), which one thread at a time runs
+  std::unordered_map<Exporter, gpu_pool::Peer*, HashOfExporter> known_;
+  std::vector<gpu_pool::Peer*> vacant_;  // places that dead exporters left
+  size_t places_ = 0;                    // of both kinds, for which vacant_ has room
+  gpu_pool::Peer* looked_at_ = nullptr;  // by look_around(), which one thread at a time runs
   std::atomic<bool> looking_{false};
   // Mappings here that are gone, as one range that covers all: nothing is answered until what overlaps is dead.
   Mutex gone_mutex_{LockRank::pending};

@@ -18,15 +18,15 @@ constexpr pinrail_param_t kParams[] = {
     mpool::size_limit_param("Most bytes of peers' memory mapped by the pools of one cache, in use or not. 0: no limit. "
                             "With leave_pinned the least recently used goes; without, a request above it fails.",
                             kOldSizeLimit),
-    exact::kCountLimit,
+    gpu_pool::kCountLimit,
     mpool::kEmptyCache,
     mpool::kPrintStats,
-    exact::kGcInterval,
-    exact::kMaxRegSize};
+    gpu_pool::kGcInterval,
+    gpu_pool::kMaxRegSize};
 
 constexpr const char* kSynonymPrefixes[] = {"rcache_rgpusm_", nullptr};
 
-using Forward = mpool::Forward<Component, Pool, exact::Pool>;
+using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
 void shortcut(void* module, pinrail_shortcut_t* shortcut_out) {
   *shortcut_out = {};
@@ -44,7 +44,7 @@ pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, si
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
     const Status status = Forward::pool_of(module)->find_local(thread, addr, length, &reg);
-    if (status.ok()) *handle_out = exact::handle_of(reg);
+    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   });
 }
@@ -54,7 +54,7 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 }
 
 constexpr pinrail_mpool_ops_t make_table() {
-  pinrail_mpool_ops_t ops = exact::table<Forward>();
+  pinrail_mpool_ops_t ops = gpu_pool::table<Forward>();
   ops.shortcut = shortcut;
   ops.register_mem = register_mem;
   ops.find = find;

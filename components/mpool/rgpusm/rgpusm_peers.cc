@@ -7,12 +7,12 @@ namespace {
 
 constexpr int kLooks = 16;  // exporters that one round asks the kernel about
 
-Exporter exporter_of(const pinrail_gpu_handle_t& block) { return {block.pid, block.start, block.segment}; }
-Exporter exporter_of(const exact::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
+Exporter exporter_of(const pinrail_gpu_block_t& block) { return {block.pid, block.start, block.segment}; }
+Exporter exporter_of(const gpu_pool::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
 
 }  // namespace
 
-Status Pool::take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) {
+Status Pool::take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   Guard opening(peers_mutex_);
   {
     Guard guard(cache_->mutex);
@@ -27,7 +27,7 @@ Status Pool::take_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out
 }
 
 // A place that a dead exporter left is used again.
-Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out) {
+Status Pool::open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   std::unique_ptr<slots::Importer> segment;
   if (block.segment != 0) {
     segment = std::make_unique<slots::Importer>();
@@ -35,8 +35,8 @@ Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out
     if (!opened.ok()) return opened;
     segment->sit(self_);
   }
-  auto fresh = std::make_unique<exact::Peer>();
-  exact::Peer* peer = nullptr;
+  auto fresh = std::make_unique<gpu_pool::Peer>();
+  gpu_pool::Peer* peer = nullptr;
   {
     Guard guard(cache_->mutex);
     peer = vacant_.empty() ? fresh.get() : vacant_.back();
@@ -58,19 +58,19 @@ Status Pool::open_peer(const pinrail_gpu_handle_t& block, exact::Peer** peer_out
   return success();
 }
 
-void Pool::release_peer(exact::Peer* peer) {
+void Pool::release_peer(gpu_pool::Peer* peer) {
   Guard guard(cache_->mutex);
   --peer->users;
 }
 
 // What is idle of a dead exporter's is closed; what is held goes when it is dropped, and the place with it, later.
-void Pool::bury(pinrail_thread_t* thread, exact::Peer* peer) {
+void Pool::bury(pinrail_thread_t* thread, gpu_pool::Peer* peer) {
   sweep(thread, peer, true);
   vacate(peer);
 }
 
 // The place is free for another one, unless something is still held.
-void Pool::vacate(exact::Peer* peer) {
+void Pool::vacate(gpu_pool::Peer* peer) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
@@ -101,8 +101,8 @@ void Pool::look_around(pinrail_thread_t* thread) {
 
 void Pool::leave_counts_alone() {
   Guard guard(cache_->mutex);
-  for (const exact::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
-    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = exact::area_of(reg).next) {
+  for (const gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = gpu_pool::area_of(reg).next) {
       forget_slot_locked(reg);
     }
   }
@@ -116,7 +116,7 @@ Status Pool::restart(pinrail_thread_t* thread) {
   if (!status.ok()) return status;
   if (!self_.is(next)) leave_counts_alone();
   abandon_all(thread);
-  for (exact::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) vacate(peer);
+  for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) vacate(peer);
   self_ = next;
   return status;
 }

@@ -10,33 +10,33 @@
 namespace pinrail::rgpusm {
 namespace {
 
-exact::Key key_of(const pinrail_gpu_handle_t& block) {
-  exact::Key key;
+gpu_pool::Key key_of(const pinrail_gpu_block_t& block) {
+  gpu_pool::Key key;
   key.pid = block.pid;
   key.start = block.start;
   key.segment = block.segment;
   key.base = block.base;
   key.length = block.length;
   key.id = block.buffer_id;
-  key.life = block.slot_word;
+  key.slot_word = block.slot_word;
   return key;
 }
 
 // Its number in the peer's segment.
-uint32_t slot_of(const exact::Peer& peer, const slots::Word* word) {
+uint32_t slot_of(const gpu_pool::Peer& peer, const slots::Word* word) {
   return static_cast<uint32_t>(word - peer.slots->word(0));
 }
 
 }  // namespace
 
-Status Pool::create(Component* component, const pinrail_mpool_config_t& config, exact::Pool** pool_out) {
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out) {
   const pinrail_registrar_t& registrar = *config.limits;
   if ((registrar.kinds & PINRAIL_KIND_REMOTE) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  exact::Settings settings;
-  Status status = exact::read_settings(component->host, config, "mpool_rgpusm_", &settings);
+  gpu_pool::Settings settings;
+  Status status = gpu_pool::read_settings(component->host, config, "mpool_rgpusm_", &settings);
   if (!status.ok()) return status;
   std::unique_ptr<Pool, void (*)(Pool*)> pool(
-      new Pool(component->host, config, settings, &component->caches, allocations::By::slot),
+      new Pool(component->host, config, settings, &component->caches, allocation_table::By::slot),
       [](Pool* unused) { delete unused; });
   status = slots::this_process(&pool->self_);
   if (status.ok()) {
@@ -54,22 +54,24 @@ Pool::~Pool() {
 }
 
 // What the C face did not answer by the table of allocations; it may still be a hit.
-pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_handle_t* block,
-                                      size_t offset, size_t length, uint64_t how, pinrail_handle_t* handle_out) {
-  Pool* const pool = static_cast<Pool*>(exact::pool_of(module));
-  if (!has_known_head(*block)) return pool->register_slowly(thread, *block, how, handle_out);  // which says what it is
+pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
+                                      size_t offset, size_t length, uint64_t access_and_flags,
+                                      pinrail_handle_t* handle_out) {
+  Pool* const pool = static_cast<Pool*>(gpu_pool::pool_of(module));
+  if (!has_known_head(*block))
+    return pool->register_slowly(thread, *block, access_and_flags, handle_out);  // which says what it is
   if (!is_inside(*block, offset, length)) return PINRAIL_ERR_BAD_PARAM;
-  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_HOW_FLAGS_SHIFT;
-  const bool usual = (how & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
-  const pinrail_allocations_t& table = pool->allocations_.table();
-  using allocations::Cell;
-  if (usual && allocations::take_block<Cell::any>({thread, pool->config_.pool}, table, *block, handle_out))
+  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
+  const bool usual = (access_and_flags & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
+  const pinrail_allocation_table_t& table = pool->allocations_.table();
+  using allocation_table::SlotChoice;
+  if (usual && allocation_table::take_block<SlotChoice::any>({thread, pool->config_.pool}, table, *block, handle_out))
     return PINRAIL_SUCCESS;
-  return pool->register_slowly(thread, *block, how, handle_out);
+  return pool->register_slowly(thread, *block, access_and_flags, handle_out);
 }
 
 // What is told of a refusal, once of each kind: a transport may come with thousands of such blocks.
-Status Pool::refuse(Refusal why, const pinrail_gpu_handle_t& block, pinrail_status_t status) {
+Status Pool::refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status) {
   constexpr const char* kTopics[] = {"block of another version", "block of another user", "block of another machine",
                                      "own block"};
   const uint32_t bit = 1u << static_cast<unsigned>(why);
@@ -87,7 +89,7 @@ Status Pool::refuse(Refusal why, const pinrail_gpu_handle_t& block, pinrail_stat
 }
 
 // Everything that the block says, before anything is done with it.
-Status Pool::check_block(const pinrail_gpu_handle_t& block) {
+Status Pool::check_block(const pinrail_gpu_block_t& block) {
   const Status head = check_head(block);
   if (head.is(PINRAIL_ERR_VERSION)) return refuse(Refusal::version, block, head.code());
   if (!head.ok()) return head;
@@ -98,32 +100,33 @@ Status Pool::check_block(const pinrail_gpu_handle_t& block) {
   return is_own ? refuse(Refusal::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
 }
 
-pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
-                                       pinrail_handle_t* handle_out) {
+pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
+                                       uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
     drain_invalidated(thread);
-    const Status status = acquire_remote(thread, block, how, &reg);
-    if (status.ok()) *handle_out = exact::handle_of(reg);
+    const Status status = acquire_remote(thread, block, access_and_flags, &reg);
+    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   });
 }
 
-Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t& block, uint64_t how,
+Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
                             pinrail_registration_t** reg_out) {
-  const pinrail_gpu_handle_t copy = block;  // the caller's may change while we look
+  const pinrail_gpu_block_t copy = block;  // the caller's may change while we look
   Status status = check_block(copy);
   if (!status.ok()) return status;
-  exact::Request request;
-  request.how = how;
+  gpu_pool::Request request;
+  request.access_and_flags = access_and_flags;
   request.key = key_of(copy);
-  const bool may_hit = (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && (how & PINRAIL_TRAITS_MASK) == 0;
+  const bool may_hit =
+      (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && (access_and_flags & PINRAIL_TRAITS_MASK) == 0;
   if (may_hit && find_indexed(thread, request.key, reg_out).ok()) return success();
-  exact::Peer* peer = nullptr;
+  gpu_pool::Peer* peer = nullptr;
   status = take_peer(copy, &peer);
   if (!status.ok()) return status;
-  const auto release = [this](exact::Peer* used) { release_peer(used); };
-  const std::unique_ptr<exact::Peer, decltype(release)> in_use(peer, release);
+  const auto release = [this](gpu_pool::Peer* used) { release_peer(used); };
+  const std::unique_ptr<gpu_pool::Peer, decltype(release)> in_use(peer, release);
   request.key.peer = peer;
   request.block = &copy;
   if (peer->slots != nullptr) {
@@ -134,28 +137,28 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_handle_t
 }
 
 // Counted in before the driver is asked: who waits for us to close sees that we are there.
-Status Pool::begin(const exact::Request& request, pinrail_registration_t* reg) {
-  exact::Name& name = exact::name_of(reg);
+Status Pool::begin(const gpu_pool::Request& request, pinrail_registration_t* reg) {
+  gpu_pool::Name& name = gpu_pool::name_of(reg);
   if (request.key.slot == nullptr) return success();
-  if (!request.key.peer->slots->enter(slot_of(*request.key.peer, request.key.slot), request.key.life)) {
+  if (!request.key.peer->slots->enter(slot_of(*request.key.peer, request.key.slot), request.key.slot_word)) {
     return PINRAIL_ERR_NOT_FOUND;
   }
   name.slot = request.key.slot;
-  name.life = request.key.life;
+  name.slot_word = request.key.slot_word;
   return success();
 }
 
 // Of a crashed exporter the driver may say that it cannot map its memory: evicting others would not mend that.
-bool Pool::is_gone(const exact::Request& request) const {
-  const exact::Key& key = request.key;
-  return key.slot != nullptr && !(slots::is_alive(key.slot, key.life) && key.peer->source().is_alive());
+bool Pool::is_gone(const gpu_pool::Request& request) const {
+  const gpu_pool::Key& key = request.key;
+  return key.slot != nullptr && !(slots::is_alive(key.slot, key.slot_word) && key.peer->source().is_alive());
 }
 
 void Pool::left(pinrail_registration_t* reg) {
-  exact::Name& name = exact::name_of(reg);
+  gpu_pool::Name& name = gpu_pool::name_of(reg);
   if (name.slot == nullptr) return;
-  const exact::Peer& peer = *exact::area_of(reg).peer;
-  peer.slots->leave(slot_of(peer, name.slot), name.life);
+  const gpu_pool::Peer& peer = *gpu_pool::area_of(reg).peer;
+  peer.slots->leave(slot_of(peer, name.slot), name.slot_word);
   name.slot = nullptr;
 }
 

@@ -14,7 +14,7 @@
 //
 // vma/I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
 // vma/I2  A registration is in the index from insert() until it is removed, displaced or invalidated, at no other time.
-// vma/I3  What is in the index is in its class's tree; starts_ names some of it, and nothing else;
+// vma/I3  What is in the index is in its class's tree; start_table_ names some of it, and nothing else;
 //     nothing at all if the module is EXACT.
 // vma/I4  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
 //     persistent ones.
@@ -25,9 +25,9 @@
 
 #include <atomic>
 
-#include "base/core/lock.h"
 #include "base/core/status.h"
-#include "components/rcache/vma/vma_starts.h"
+#include "base/sync/lock.h"
+#include "components/rcache/vma/vma_start_table.h"
 #include "components/rcache/vma/vma_tree.h"
 
 namespace pinrail::vma {
@@ -46,7 +46,7 @@ class Index {
  public:
   // chunks, epoch: as the host lends them (component.h).
   Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {})
-      : starts_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
+      : start_table_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
 
   Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                uint32_t* rights_out);
@@ -54,15 +54,15 @@ class Index {
   void cancel();
   Status insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
-  void sealed(pinrail_registration_t* const* regs, size_t count);
-  void unsealed(const pinrail_registration_t* reg);
+  void hide(pinrail_registration_t* const* regs, size_t count);
+  void unhide(const pinrail_registration_t* reg);
   pinrail_registration_t* find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const;
   __attribute__((noinline)) pinrail_registration_t* find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
                                                                    size_t length, uint32_t access) const;
   Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
-  const pinrail_starts_t* starts() const { return exact_ ? nullptr : &starts_.table(); }
+  const pinrail_start_table_t* start_table() const { return exact_ ? nullptr : &start_table_.table(); }
   size_t count() const;
   size_t covered_bytes() const;
   const char* check() const;
@@ -87,17 +87,17 @@ class Index {
   template <typename Goes>
   size_t take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out, bool* is_last_out)
       REQUIRES(mutex_);
-  void make_room_for_starts() REQUIRES(mutex_);
+  void grow_start_table() REQUIRES(mutex_);
   // relaxed: a hint for begin().
-  void note_room_for_starts() REQUIRES(mutex_) {
-    has_room_for_starts_.store(starts_.has_room(), std::memory_order_relaxed);
+  void note_room_in_start_table() REQUIRES(mutex_) {
+    start_table_has_room_.store(start_table_.has_room(), std::memory_order_relaxed);
   }
   // Under the lock; called from lambdas, which cannot say so.
   bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) NO_THREAD_SAFETY_ANALYSIS;
   bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
 
-  Starts starts_;  // changed under the index lock; first, for it begins on a line
+  StartTable start_table_;  // changed under the index lock; first, for it begins on a line
   const bool exact_;
   std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
   std::atomic<uint64_t> inserts_{1};  // counted when they are done, under the index lock
@@ -143,7 +143,7 @@ class Index {
 
   mutable std::atomic<uint32_t> waiters_{0};
   mutable HookMutex mutex_;
-  std::atomic<bool> has_room_for_starts_{true};
+  std::atomic<bool> start_table_has_room_{true};
   NodePool pool_;  // changed under the index lock, but for reservations
   size_t count_ GUARDED_BY(mutex_) = 0;
 };

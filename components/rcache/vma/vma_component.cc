@@ -50,9 +50,9 @@ pinrail_status_t insert(void* module, const pinrail_thread_t* thread, pinrail_re
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
 
-void sealed(void* module, pinrail_registration_t* const* regs, size_t count) { index_of(module).sealed(regs, count); }
+void hide(void* module, pinrail_registration_t* const* regs, size_t count) { index_of(module).hide(regs, count); }
 
-void unsealed(void* module, pinrail_registration_t* reg) { index_of(module).unsealed(reg); }
+void unhide(void* module, pinrail_registration_t* reg) { index_of(module).unhide(reg); }
 
 pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
                              pinrail_registration_t** reg_out) {
@@ -68,7 +68,7 @@ void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_
   index_of(module).invalidate_hook(Span::of(base, length), visit_hook, arg);
 }
 
-const pinrail_starts_t* starts_of(void* module) { return index_of(module).starts(); }
+const pinrail_start_table_t* start_table_of(void* module) { return index_of(module).start_table(); }
 
 size_t count(void* module) { return index_of(module).count(); }
 
@@ -96,14 +96,14 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        cancel,
                                        insert,
                                        remove,
-                                       sealed,
-                                       unsealed,
+                                       hide,
+                                       unhide,
                                        find_entry,
                                        find_elsewhere_entry,
                                        find_locked,
                                        find_all,
                                        invalidate,
-                                       starts_of,
+                                       start_table_of,
                                        count,
                                        covered_bytes,
                                        check};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ways without a lock: to what starts at an address (base/core/starts.h), and down a tree. Each step on the way
+// The ways without a lock: to what starts at an address (base/hit/start_table.h), and down a tree. Each step on the way
 // down looks at a node's version, reads, and looks again (vma_node.h).
 #include "components/rcache/vma/vma.h"
 
@@ -56,7 +56,7 @@ Look acquire(const pinrail_thread_t* thread, const Step& at, uint32_t slot, pinr
   if (!at.node->unchanged(at.version)) return Look::disturbed;
   const uint64_t word = state::load(reg);
   if (!at.node->unchanged(at.version)) return Look::disturbed;
-  // It may be sealed, or dead and about to be removed: then another slot might still answer.
+  // It may be claimed, or dead and about to be removed: then another slot might still answer.
   if (!references::take(thread, reg, word)) return Look::disturbed;
   *reg_out = reg;
   return Look::found;
@@ -169,12 +169,13 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
 
 pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const {
   pinrail_handle_t handle;
-  if (starts::is_start(base) && starts::take(thread, starts_.table(), base, 0, length, access, nullptr, &handle))
+  if (start_table::is_start(base) &&
+      start_table::take(thread, start_table_.table(), base, 0, length, access, nullptr, &handle))
     return handle.reg;
   return find_elsewhere(thread, base, length, access);
 }
 
-// A range inside a registration, or one that starts_ does not know; sealed ones, and those counted in their state
+// A range inside a registration, or one that start_table_ does not know; claimed ones, and those counted in their state
 // words. If it is sure that there is none it leaves word for begin().
 __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
                                                                        size_t length, uint32_t access) const {

@@ -31,7 +31,7 @@ Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_
   }
   pool_.reserve();
   // relaxed: a hint; without room the table takes no more.
-  const bool has_room = has_room_for_starts_.load(std::memory_order_relaxed);
+  const bool has_room = start_table_has_room_.load(std::memory_order_relaxed);
   return has_room && pool_.covered() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
@@ -55,7 +55,7 @@ bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query)
 Status Index::prepare(bool announced) {
   mutex_.lock();
   if (!announced) pool_.reserve();
-  if (!starts_.has_room()) make_room_for_starts();
+  if (!start_table_.has_room()) grow_start_table();
   while (!pool_.covered()) {
     mutex_.unlock();
     NodePool::Slab* slab = NodePool::make_slab();
@@ -72,13 +72,13 @@ Status Index::prepare(bool announced) {
 }
 
 // Without the lock meanwhile. What cannot be had makes finds slower, nothing else.
-void Index::make_room_for_starts() {
-  const size_t room = starts_.room();
+void Index::grow_start_table() {
+  const size_t room = start_table_.room();
   mutex_.unlock();
-  const bool made = starts_.make_room(room);
+  const bool made = start_table_.make_room(room);
   mutex_.lock();
-  if (made) starts_.room_made(room);
-  note_room_for_starts();
+  if (made) start_table_.room_made(room);
+  note_room_in_start_table();
 }
 
 void Index::cancel() { pool_.unreserve(); }
@@ -99,12 +99,12 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
   return &trees_[count];
 }
 
-// Also a sealed one: breaking its seal takes the reference, and what is unsealed may be found by its start.
+// Also a claimed one: breaking its claim takes the reference, and what is unclaimed may be found by its start.
 bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const uint64_t word = state::load(reg);
   if (references::take(thread, reg, word)) return true;
-  if (!references::take_sealed(thread, reg, word)) return false;
-  if (!exact_) starts_.show(reg);
+  if (!references::take_revoking_claim(thread, reg, word)) return false;
+  if (!exact_) start_table_.show(reg);
   return true;
 }
 
@@ -160,8 +160,8 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
     const Change change(this);
     if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
   }
-  if (!exact_) starts_.insert(thread, reg);
-  note_room_for_starts();
+  if (!exact_) start_table_.insert(thread, reg);
+  note_room_in_start_table();
   ++count_;
   // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.
   inserts_.store(inserts_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -206,17 +206,17 @@ Status Index::remove(pinrail_registration_t* reg) {
   return tree != nullptr && take_off(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
-// starts/S1.
-void Index::sealed(pinrail_registration_t* const* regs, size_t count) {
+// start_table/S1.
+void Index::hide(pinrail_registration_t* const* regs, size_t count) {
   if (exact_) return;
   Turn turn(*this);
-  for (size_t i = 0; i < count; ++i) starts_.hide(regs[i]);
+  for (size_t i = 0; i < count; ++i) start_table_.hide(regs[i]);
 }
 
-void Index::unsealed(const pinrail_registration_t* reg) {
+void Index::unhide(const pinrail_registration_t* reg) {
   if (exact_) return;
   Turn turn(*this);
-  if (holds(reg)) starts_.show(reg);  // it may be on its way in, or out
+  if (holds(reg)) start_table_.show(reg);  // it may be on its way in, or out
 }
 
 size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,
@@ -278,7 +278,7 @@ const char* Index::check() const {
   }
   if (why == nullptr && slots != count_) return "the count of registrations is wrong";
   if (why != nullptr) return why;
-  return starts_.check([&](const pinrail_registration_t* reg) { return holds(reg); });
+  return start_table_.check([&](const pinrail_registration_t* reg) { return holds(reg); });
 }
 
 bool Index::holds(const pinrail_registration_t* reg) const {

@@ -12,7 +12,7 @@ bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
     const Change change(this);
     if (!tree.remove(pool_, reg)) return false;
   }
-  starts_.remove(reg);
+  start_table_.remove(reg);
   --count_;
   return true;
 }
@@ -21,7 +21,7 @@ template <typename Goes>
 size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
                         bool* is_last_out) {
   const Tree::Taken taken = tree.take_leaf(pool_, span, goes, regs_out);
-  for (size_t i = 0; i < taken.count; ++i) starts_.remove(regs_out[i]);
+  for (size_t i = 0; i < taken.count; ++i) start_table_.remove(regs_out[i]);
   count_ -= taken.count;
   *is_last_out = taken.is_last;
   return taken.count;

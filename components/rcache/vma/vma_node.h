@@ -6,7 +6,7 @@
 //          reader touches are atomics; acquire loads keep the second look behind the reads, release stores keep the
 //          writes behind the first change of the version. (No fences: ThreadSanitizer does not know them.)
 //
-// vma_node/N1  Cells are type-stable until the module is destroyed; a cell's version only ever rises.
+// vma_node/N1  Reference slots are type-stable until the module is destroyed; a cell's version only ever rises.
 // vma_node/N2  version is odd exactly while the writer changes the cell.
 // vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: everything below child
 //     i - 1 is smaller, everything below child i is not. reach[i] is the largest end below child i.
@@ -76,14 +76,14 @@ struct Inner : Node {
   Key key(uint32_t i) const { return {base[i].get(), end[i].get()}; }
 };
 
-constexpr size_t kCellBytes = 512;
-static_assert(sizeof(Leaf) <= kCellBytes && sizeof(Inner) <= kCellBytes, "a node fits its cell");
+constexpr size_t kNodeBytes = 512;
+static_assert(sizeof(Leaf) <= kNodeBytes && sizeof(Inner) <= kNodeBytes, "a node fits its cell");
 
 // Before a search in it: all its lines are fetched at the same time, not each once the one before has said where to
 // look.
 inline void fetch(const Node* node) {
   constexpr size_t kLine = 64;
-  for (size_t at = 0; at < kCellBytes; at += kLine) __builtin_prefetch(reinterpret_cast<const char*>(node) + at);
+  for (size_t at = 0; at < kNodeBytes; at += kLine) __builtin_prefetch(reinterpret_cast<const char*>(node) + at);
 }
 
 inline Leaf* as_leaf(Node* node) { return static_cast<Leaf*>(node); }

@@ -5,7 +5,7 @@
 //
 // vma_pool/P1  free cells >= reservations * kPerInsert, once covered() has said true; an insert takes its cells before
 //     it gives its reservation back.
-// vma_pool/P2  Cells are given back to the system by the destructor alone (vma_node/N1).
+// vma_pool/P2  Reference slots are given back to the system by the destructor alone (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 
@@ -36,7 +36,7 @@ class NodePool {
   // A slab that is not in the pool yet; NULL without memory.
   struct Slab;
   static Slab* make_slab() {
-    void* memory = std::aligned_alloc(kCellBytes, kSlabBytes);
+    void* memory = std::aligned_alloc(kNodeBytes, kSlabBytes);
     return memory == nullptr ? nullptr : new (memory) Slab{nullptr};
   }
   static void drop_slab(Slab* slab) { std::free(slab); }
@@ -45,7 +45,7 @@ class NodePool {
     slab->next = slabs_;
     slabs_ = slab;
     char* const first = reinterpret_cast<char*>(slab);
-    for (size_t offset = kSlabBytes - kCellBytes; offset >= kCellBytes; offset -= kCellBytes) {
+    for (size_t offset = kSlabBytes - kNodeBytes; offset >= kNodeBytes; offset -= kNodeBytes) {
       put(new (first + offset) Leaf{});
     }
   }
@@ -91,7 +91,7 @@ class NodePool {
                       std::memory_order_release);
   }
 
-  static constexpr size_t kSlabBytes = 32 * kCellBytes;  // the first cell is the slab's head
+  static constexpr size_t kSlabBytes = 32 * kNodeBytes;  // the first cell is the slab's head
 
   Slab* slabs_ = nullptr;
   Node* free_ = nullptr;

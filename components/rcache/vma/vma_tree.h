@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "base/core/references.h"
+#include "base/registration/references.h"
 #include "components/rcache/vma/vma_pool.h"
 
 namespace pinrail::vma {

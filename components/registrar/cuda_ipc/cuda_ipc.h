@@ -24,14 +24,14 @@
 #include <memory>
 #include <vector>
 
-#include "base/core/lock.h"
 #include "base/descriptors/descriptors.h"
 #include "base/slots/process.h"
+#include "base/sync/lock.h"
 #include "components/registrar/cuda_ipc/cuda_library.h"
 
 namespace pinrail::cuda_ipc {
 
-constexpr int kMostDevices = 64;
+constexpr int kMaxDevices = 64;
 
 struct Component {
   const pinrail_host_t* host;
@@ -57,10 +57,10 @@ struct Registrar {
   pid_t process = 0;  // whose it is
   int device_count = 0;
   int device = -1;  // where peers' memory is mapped; -1: where it lies, if that GPU is here, else 0
-  unsigned char uuids[kMostDevices][16] = {};
+  unsigned char uuids[kMaxDevices][16] = {};
   Mutex mutex{LockRank::registrar};
-  std::atomic<bool> has_context[kMostDevices] = {};  // a reference on the device's primary one is kept
-  IdleEvents idle_events[kMostDevices] GUARDED_BY(mutex);
+  std::atomic<bool> has_context[kMaxDevices] = {};  // a reference on the device's primary one is kept
+  IdleEvents idle_events[kMaxDevices] GUARDED_BY(mutex);
   bool has_events = false;                             // blocks carry one
   std::atomic_flag told_of_events = ATOMIC_FLAG_INIT;  // that there are none
   pinrail_registrar_t limits{};
@@ -72,7 +72,7 @@ struct Registrar {
 
 // What is kept behind each registration.
 struct Tail {
-  pinrail_gpu_handle_t block;  // first: the pools read it
+  pinrail_gpu_block_t block;  // first: the pools read it
   int32_t device;
   // Of a peer's memory; 0: not, or not any more.
   CUdeviceptr mapped;
@@ -148,9 +148,9 @@ bool is_managed(const Registrar& registrar, CUdeviceptr pointer);
 
 // cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds beyond cuMemAlloc's. The context is current. export_...: the driver's
 // part of the block, and the descriptor, which is the caller's, -1: none. open_...: into the tail, as far as it came.
-Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out);
+Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out);
 Status open_vmm(Registrar* registrar, int descriptor, Tail* tail);
-Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out);
+Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out);
 Status open_pool(Registrar* registrar, int descriptor, Tail* tail);
 // What the tail still has of a peer's memory, from the last to the first; on an error the rest stays in it.
 Status close_peer(Registrar* registrar, Tail* tail);

@@ -25,7 +25,7 @@ constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "device", "-1",
      "Number of the GPU in whose context the memory of peers is mapped. -1: the GPU where it lies if this process sees "
      "that one, else GPU 0.",
-     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 4, nullptr, -1, kMostDevices - 1, nullptr},
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 4, nullptr, -1, kMaxDevices - 1, nullptr},
     {sizeof(pinrail_param_t), "fds", "auto",
      "How the file descriptors of peers' memory (cuMemCreate, stream-ordered pools) are fetched. socket: the peer is "
      "asked. pidfd: they are taken without its help, which the kernel may bar. auto: pidfd, else socket.",
@@ -78,7 +78,7 @@ pinrail_status_t find_devices(Registrar* registrar) {
   if (error != CUDA_SUCCESS) return not_available(host, "the CUDA driver does not start", error);
   error = cuda.cuDeviceGetCount(&registrar->device_count);
   if (error != CUDA_SUCCESS || registrar->device_count == 0) return not_available(host, "no GPU", error);
-  if (registrar->device_count > kMostDevices) registrar->device_count = kMostDevices;
+  if (registrar->device_count > kMaxDevices) registrar->device_count = kMaxDevices;
   for (int i = 0; i < registrar->device_count; ++i) {
     CUdevice device = 0;
     CUuuid uuid{};

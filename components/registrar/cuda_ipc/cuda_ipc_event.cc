@@ -93,7 +93,7 @@ Status take_or_make(Registrar* registrar, int device, Event* event_out) {
   return taken.is(PINRAIL_ERR_NOT_FOUND) ? make_event(registrar, device, event_out) : taken;
 }
 
-bool has_event(const pinrail_gpu_handle_t& block) {
+bool has_event(const pinrail_gpu_block_t& block) {
   constexpr uint8_t kNone[sizeof(block.event)] = {};
   return std::memcmp(block.event, kNone, sizeof(kNone)) != 0;
 }

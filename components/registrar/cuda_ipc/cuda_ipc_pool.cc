@@ -24,7 +24,7 @@ CUresult allow_access(const Registrar& registrar, const Tail& tail) {
 // A descriptor is asked of none but pools that were made with it: after it refused one, CUDA 13.0 crashes when the
 // program destroys the pool. Where the driver does not say how it was made, the pointer comes first: of a pool that
 // cannot be exported, which the default one is, that is refused.
-Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out) {
+Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out) {
   if (registrar->self.pid == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if (found.handle_types != 0 && (found.handle_types & kDescriptorType) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const Library& cuda = registrar->cuda;

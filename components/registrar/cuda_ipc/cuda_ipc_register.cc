@@ -15,7 +15,7 @@ Tail* tail_of(pinrail_registration_t* reg) { return static_cast<Tail*>(registrar
 const Tail* tail_of(const pinrail_registration_t* reg) { return static_cast<const Tail*>(registrar_tail(reg)); }
 
 // Where the block's memory shall be mapped.
-int device_for(const Registrar& registrar, const pinrail_gpu_handle_t& block) {
+int device_for(const Registrar& registrar, const pinrail_gpu_block_t& block) {
   if (registrar.device >= 0) return registrar.device;
   for (int i = 0; i < registrar.device_count; ++i) {
     if (std::memcmp(registrar.uuids[i], block.device, sizeof(block.device)) == 0) return i;
@@ -29,7 +29,7 @@ void make_copies_wait(const Registrar& registrar, CUdeviceptr pointer) {
   registrar.cuda.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
 }
 
-Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block) {
+Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block) {
   CUipcMemHandle handle{};
   const auto pointer = reinterpret_cast<CUdeviceptr>(found.range.base);
   const CUresult error = registrar->cuda.cuIpcGetMemHandle(&handle, pointer);
@@ -39,7 +39,7 @@ Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_handle_t
   return status_of(*registrar, "cuIpcGetMemHandle", error);
 }
 
-Status export_kind(Registrar* registrar, const Found& found, int device, pinrail_gpu_handle_t* block,
+Status export_kind(Registrar* registrar, const Found& found, int device, pinrail_gpu_block_t* block,
                    int* descriptor_out) {
   const Current current(registrar, device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
@@ -52,7 +52,7 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
 }
 
 // The server has it from here on, or it is closed.
-Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_handle_t* block) {
+Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_block_t* block) {
   if (descriptor < 0) return success();
   descriptors::Ticket ticket;
   const Status status = registrar->server->put(registrar->self, descriptor, &ticket);
@@ -64,7 +64,7 @@ Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_handle_t* blo
   return status;
 }
 
-descriptors::Ticket ticket_of(const pinrail_gpu_handle_t& block) {
+descriptors::Ticket ticket_of(const pinrail_gpu_block_t& block) {
   return {block.fd_server, block.fd_number, block.fd_place, block.fd_table};
 }
 
@@ -77,7 +77,7 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   if (before.range.base != request.addr || before.range.length != request.length) return PINRAIL_ERR_BAD_PARAM;
   const auto pointer = reinterpret_cast<CUdeviceptr>(request.addr);
   const int device = device_of_pointer(*registrar, pointer);
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   int descriptor = -1;
   status = export_kind(registrar, before, device, &block, &descriptor);
   if (status.ok()) status = hand_over(registrar, descriptor, &block);
@@ -112,7 +112,7 @@ Status open_ipc(Registrar* registrar, Tail* tail) {
 }
 
 // The block's descriptor, which is the caller's; -1: it needs none.
-Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_handle_t& block, int* descriptor_out) {
+Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& block, int* descriptor_out) {
   *descriptor_out = -1;
   if (block.kind == PINRAIL_GPU_IPC || block.kind == PINRAIL_GPU_FABRIC) return success();
   slots::Process exporter;
@@ -153,9 +153,9 @@ Status close_surely(Registrar* registrar, Tail* tail) {
 }
 
 Status open_peer(Registrar* registrar, const pinrail_register_request_t& request, pinrail_registration_t* reg) {
-  if (request.handle == nullptr || request.handle_length != sizeof(pinrail_gpu_handle_t)) return PINRAIL_ERR_BAD_PARAM;
+  if (request.handle == nullptr || request.handle_length != sizeof(pinrail_gpu_block_t)) return PINRAIL_ERR_BAD_PARAM;
   Tail tail{};
-  tail.block = *static_cast<const pinrail_gpu_handle_t*>(request.handle);
+  tail.block = *static_cast<const pinrail_gpu_block_t*>(request.handle);
   if (tail.block.kind < PINRAIL_GPU_IPC || tail.block.kind > PINRAIL_GPU_POOL) return PINRAIL_ERR_NOT_SUPPORTED;
   if (tail.block.kind != PINRAIL_GPU_IPC && !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
   tail.device = device_for(*registrar, tail.block);

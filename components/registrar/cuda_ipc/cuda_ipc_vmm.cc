@@ -12,7 +12,7 @@ constexpr auto kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
 // Mapped from its beginning on: the driver takes no other offset yet.
 Status export_physical(const Registrar& registrar, const Found& found, CUmemGenericAllocationHandle physical,
-                       pinrail_gpu_handle_t* block, int* descriptor_out) {
+                       pinrail_gpu_block_t* block, int* descriptor_out) {
   int descriptor = -1;
   const bool by_fabric = found.kind == PINRAIL_GPU_FABRIC;
   void* const into = by_fabric ? static_cast<void*>(block->driver) : &descriptor;
@@ -102,7 +102,7 @@ Status forget(Tail* tail) {
 
 }  // namespace
 
-Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_handle_t* block, int* descriptor_out) {
+Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out) {
   if (found.kind == PINRAIL_GPU_VMM && registrar->self.pid == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const Library& cuda = registrar->cuda;
   CUmemGenericAllocationHandle physical = 0;

@@ -19,9 +19,9 @@
 #include <atomic>
 #include <memory>
 
-#include "base/core/closed_in_child.h"
-#include "base/core/lock.h"
 #include "base/core/status.h"
+#include "base/sync/closed_in_child.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::iouring {
 

@@ -16,9 +16,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/core/lock.h"
 #include "base/core/page_counts.h"
 #include "base/core/status.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::mlock_registrar {
 

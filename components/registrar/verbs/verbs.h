@@ -12,8 +12,8 @@
 
 #include <pinrail/component.h>
 
-#include "base/core/lock.h"
 #include "base/core/status.h"
+#include "base/sync/lock.h"
 #include "components/registrar/verbs/verbs_library.h"
 
 namespace pinrail::verbs {

@@ -8,7 +8,7 @@
 namespace pinrail::tools {
 namespace {
 
-constexpr size_t kUsualWidth = 100, kLeastWidth = 40, kMostWidth = 1000;
+constexpr size_t kUsualWidth = 100, kLeastWidth = 40, kMaxWidth = 1000;
 
 void append_wrapped(const std::string& paragraph, const std::string& indent, std::string* out) {
   std::istringstream words(paragraph);
@@ -31,7 +31,7 @@ size_t text_width() {
   const char* const typed = secure_getenv("COLUMNS");  // NOLINT(concurrency-mt-unsafe): nobody changes the environment
   const long columns = typed != nullptr ? std::strtol(typed, nullptr, 10) : 0;
   if (columns <= 0) return kUsualWidth;
-  return std::clamp(static_cast<size_t>(columns), kLeastWidth, kMostWidth);
+  return std::clamp(static_cast<size_t>(columns), kLeastWidth, kMaxWidth);
 }
 
 std::string wrapped(std::string_view text, std::string_view indent) {

@@ -8,7 +8,7 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr uint64_t kMostRegions = 1u << 24, kMostThreads = 1024, kMostIterations = uint64_t{1} << 40;
+constexpr uint64_t kMaxRegions = 1u << 24, kMaxThreads = 1024, kMaxIterations = uint64_t{1} << 40;
 
 constexpr char kPurpose[] =
     "Measures what registering memory with a device costs, without a registration cache and with one, and checks on "
@@ -52,16 +52,16 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
              "Sizes of buffers: bytes, or with K, M or G; with commas between them. Default: "
              "4K,16K,64K,256K,1M,2M,4M,16M.",
              [o](const std::string& typed) { return take_sizes(typed, o); });
-  line.number("--regions", "N", "Buffers of each thread, used in shuffled order. Default: 1.", 1, kMostRegions,
+  line.number("--regions", "N", "Buffers of each thread, used in shuffled order. Default: 1.", 1, kMaxRegions,
               &o->regions);
-  line.number("--threads", "N", "Threads, each on a core and with buffers of its own. Default: 1.", 1, kMostThreads,
+  line.number("--threads", "N", "Threads, each on a core and with buffers of its own. Default: 1.", 1, kMaxThreads,
               &o->threads);
   line.number(
       "--iterations", "N",
       "Register + deregister pairs of each thread that are timed with the cache; without it at most 10000, less "
       "where that takes over a quarter of a second. The column without the cache takes at most a fifth of a "
       "second in any case.",
-      1, kMostIterations, &o->iterations);
+      1, kMaxIterations, &o->iterations);
   line.text("--trace", "FILE", "Replay a recorded trace, plain or .xz: it says what is done.", &o->trace);
   for (const char* const table : {"--size", "--regions", "--threads", "--iterations"}) line.exclude("--trace", table);
   line.flag("--json", "Print JSON.", &o->json);

@@ -9,14 +9,14 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr uint64_t kMostLimitedSteps = 2000;
+constexpr uint64_t kMaxLimitedSteps = 2000;
 constexpr size_t kRemapped = 4;
 
 uint64_t steps_of(const Options& options, const Session& session, uint64_t buffers) {
   const pinrail_mpool_stats_t stats = session.stats();
   if (stats.size_limit == UINT64_MAX && stats.count_limit == UINT64_MAX) return 2 * buffers;
-  const uint64_t asked = options.iterations == 0 ? kMostLimitedSteps : options.iterations;
-  return std::max(2 * buffers, std::min(asked, kMostLimitedSteps));
+  const uint64_t asked = options.iterations == 0 ? kMaxLimitedSteps : options.iterations;
+  return std::max(2 * buffers, std::min(asked, kMaxLimitedSteps));
 }
 
 }  // namespace

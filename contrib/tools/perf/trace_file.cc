@@ -46,7 +46,7 @@ class PlainDecoder : public Decoder {
 class XzDecoder : public Decoder {
  public:
   explicit XzDecoder(TraceParser* parser) : parser_(parser), out_(kPiece) {
-    started_ = lzma_stream_decoder(&stream_, kMostMemory, LZMA_CONCATENATED) == LZMA_OK;
+    started_ = lzma_stream_decoder(&stream_, kMaxMemory, LZMA_CONCATENATED) == LZMA_OK;
   }
   ~XzDecoder() override { lzma_end(&stream_); }
 
@@ -69,7 +69,7 @@ class XzDecoder : public Decoder {
   }
 
  private:
-  static constexpr uint64_t kMostMemory = 256 << 20;
+  static constexpr uint64_t kMaxMemory = 256 << 20;
 
   Result step(lzma_action action) {
     if (!started_) return Result::bad("no memory for the .xz decoder");

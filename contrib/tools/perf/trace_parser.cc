@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kLongestLine = 64 << 10;                  // headers carry whole command lines
 constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;       // no processor gives a program more
-constexpr uint64_t kMostRecords = uint64_t{1} << 31;       // line numbers have 32 bits
+constexpr uint64_t kMaxRecords = uint64_t{1} << 31;        // line numbers have 32 bits
 constexpr uint32_t kKnownAccess = 0xf, kKnownFlags = 0x3;  // other flags are reserved: ignored
 
 std::string_view next_field(std::string_view* text) {
@@ -79,7 +79,7 @@ Result TraceParser::header(std::string_view text) {
   text.remove_prefix(1);
   const std::string_view key = next_field(&text);
   if (key == "records:" && !take(&text, 10, &announced_)) return malformed("'# records:' names no number");
-  if (key == "records:" && announced_ > kMostRecords) return malformed("'# records:' names more than a trace may have");
+  if (key == "records:" && announced_ > kMaxRecords) return malformed("'# records:' names more than a trace may have");
   const size_t start = text.find_first_not_of(' ');
   if (key == "program:" && start != std::string_view::npos) trace_.program = text.substr(start);
   return Result::good();
@@ -98,7 +98,7 @@ Result TraceParser::record(std::string_view text) {
     return malformed("is not 't_ns tid op addr size access flags id'");
   if (!next_field(&text).empty()) return malformed("has more fields than eight");
   if (t_ns < last_ns_) return malformed("is earlier than the line before it");
-  if (trace_.records.size() >= kMostRecords) return malformed("is one record too many");
+  if (trace_.records.size() >= kMaxRecords) return malformed("is one record too many");
   last_ns_ = t_ns;
   record.line = static_cast<uint32_t>(line_);
   record.flags &= kKnownFlags;

@@ -80,7 +80,7 @@ typedef enum pinrail_counting {
 
 /** How references that are counted per thread are summed. */
 typedef enum pinrail_sum {
-  PINRAIL_SUM_NOW = 0,  /**< after a barrier, of what nobody can take any more: sealed or dead */
+  PINRAIL_SUM_NOW = 0,  /**< after a barrier, of what nobody can take any more: claimed or dead */
   PINRAIL_SUM_QUIET = 1 /**< no barrier: no call on their pool is under way, and its caller has seen the others end */
 } pinrail_sum_t;
 
@@ -89,7 +89,7 @@ typedef enum pinrail_sum {
 /** What is to be done with one that is dead and counted per thread; references/C5. */
 typedef enum pinrail_dead {
   PINRAIL_DEAD_HELD = 0,    /**< it was summed, and is held: from now on its drops are counted as they come */
-  PINRAIL_DEAD_DROPPED = 1, /**< a reference was dropped in a cell, or in vain taken: add up again */
+  PINRAIL_DEAD_DROPPED = 1, /**< a reference was dropped in a reference slot, or in vain taken: add up again */
   PINRAIL_DEAD_DROP = 2     /**< drop a reference */
 } pinrail_dead_t;
 
@@ -118,17 +118,17 @@ typedef struct pinrail_thread {
   size_t size;
   uint32_t index;        /**< small, dense, reused when a thread has ended */
   uint32_t in_registrar; /**< depth of registrar calls that this thread is in */
-  uint64_t *cells;       /**< its counts of references, see base/core/references.h */
-  uint64_t *undone;      /**< of all threads: how many references were counted in vain and taken back */
-  uint64_t *epoch;       /**< the process's clock of uses, see base/core/epoch.h */
+  uint64_t *ref_slots;   /**< its counts of references, see base/registration/references.h */
+  uint64_t *rollbacks;   /**< of all threads: how many references were counted in vain and taken back */
+  uint64_t *epoch;       /**< the process's clock of uses, see base/lru/epoch.h */
   pinrail_absent_t absent;
   void *spare;           /**< the library's own: a free registration, kept for the thread's next one */
-  void *recent;          /**< the library's own: what the thread asked for lately, see base/core/recent.h */
-  uint64_t *dates;       /**< of the process: from where its uses of GPU memory are dated, see base/core/dates.h */
+  void *recent;          /**< the library's own: what the thread asked for lately, see base/hit/recent.h */
+  uint64_t *dates;       /**< of the process: from where its uses of GPU memory are dated, see base/lru/timestamps.h */
   uint64_t last_date;    /**< of the thread's last such use, */
   const void *last_used; /**< and of what that was, or NULL */
-  struct pinrail_start_line *gpu_line; /**< the process's, see base/core/allocations.h */
-  /** Adds what the thread's cells count of the registration to its own count; they count 0 of it then. The calling
+  struct pinrail_start_bucket *gpu_bucket; /**< the process's, see base/hit/allocation_table.h */
+  /** Adds what the thread's reference slots count of the registration to its own count; they count 0 of it then. The calling
    *  thread's record. */
   void (*fold)(const struct pinrail_thread *thread, const pinrail_registration_t *reg);
 } pinrail_thread_t;
@@ -150,22 +150,22 @@ enum {
 
 enum { PINRAIL_START_ENTRIES = 3 };
 
-/** Three of them, all that a hit needs to know of a registration: base/core/start_line.h. All words are atomic. */
-typedef struct pinrail_start_line {
-  uint32_t version;                        /**< odd while the line is changed */
-  uint32_t dates[PINRAIL_START_ENTRIES];   /**< of the last use: the low half of an epoch */
-  uint32_t pages[PINRAIL_START_ENTRIES];   /**< where it starts: the low half of the page's number */
-  uint32_t extents[PINRAIL_START_ENTRIES]; /**< more of that, its length and access; 0 if the entry is free */
-  uint64_t lives[PINRAIL_START_ENTRIES];   /**< which registration, and its generation */
-} __attribute__((aligned(64))) pinrail_start_line_t;
+/** Three of them, all that a hit needs to know of a registration: base/hit/start_bucket.h. All words are atomic. */
+typedef struct pinrail_start_bucket {
+  uint32_t version;                             /**< odd while the line is changed */
+  uint32_t dates[PINRAIL_START_ENTRIES];        /**< of the last use: the low half of an epoch */
+  uint32_t pages[PINRAIL_START_ENTRIES];        /**< where it starts: the low half of the page's number */
+  uint32_t extents[PINRAIL_START_ENTRIES];      /**< more of that, its length and access; 0 if the entry is free */
+  uint64_t incarnations[PINRAIL_START_ENTRIES]; /**< which registration, and its generation */
+} __attribute__((aligned(64))) pinrail_start_bucket_t;
 
-/** A hash table of registrations by the address at which they start, for readers without a lock: base/core/starts.h. */
-typedef struct pinrail_starts {
-  pinrail_start_line_t *lines;
-  uint64_t count, more; /**< lines before and after it grows; equal when it does not. Atomic */
+/** A hash table of registrations by the address at which they start, for readers without a lock: base/hit/start_table.h. */
+typedef struct pinrail_start_table {
+  pinrail_start_bucket_t *buckets;
+  uint64_t count, more; /**< buckets before and after it grows; equal when it does not. Atomic */
   uint64_t grown;       /**< places from here on have their homes among more lines already; atomic */
-  char *const *chunks;  /**< of the process's registrations, by number: base/core/registration_arena.h */
-} pinrail_starts_t;
+  char *const *chunks;  /**< of the process's registrations, by number: base/registration/registration_arena.h */
+} pinrail_start_table_t;
 
 /** Hook context: these have left the index; one or more, some dozens at most. */
 typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *const *regs, size_t count);
@@ -201,10 +201,10 @@ typedef struct pinrail_rcache_ops {
   /** NOT_FOUND if it is not in. */
   pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
 
-  /** These were sealed, and nobody has summed them yet: no way that does not look at the state word may lead to them,
-   *  until one is unsealed, by who sealed it or by find_locked. For those that are not in nothing happens. */
-  void (*sealed)(void *module, pinrail_registration_t *const *regs, size_t count);
-  void (*unsealed)(void *module, pinrail_registration_t *reg);
+  /** These were claimed, and nobody has summed them yet: no way that does not look at the state word may lead to them,
+   *  until one is unclaimed, by who claimed it or by find_locked. For those that are not in nothing happens. */
+  void (*hide)(void *module, pinrail_registration_t *const *regs, size_t count);
+  void (*unhide)(void *module, pinrail_registration_t *reg);
 
   /**
    * A referenced registration that contains the range, with the rights of that access or more and exactly its traits.
@@ -212,7 +212,7 @@ typedef struct pinrail_rcache_ops {
    */
   pinrail_registration_t *(*find)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
                                   uint32_t access);
-  /** The same, for who has looked into starts() in vain. */
+  /** The same, for who has looked into start_table() in vain. */
   pinrail_registration_t *(*find_elsewhere)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
                                             uint32_t access);
   pinrail_status_t (*find_locked)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
@@ -227,7 +227,7 @@ typedef struct pinrail_rcache_ops {
   void (*invalidate_hook)(void *module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void *arg);
 
   /** The index's table of starts, good until destroy (see host service forget_notes); NULL if it has none, or may not be read past find(). */
-  const pinrail_starts_t *(*starts)(void *module);
+  const pinrail_start_table_t *(*start_table)(void *module);
 
   size_t (*count)(void *module);
   /** Unique bytes that what is in covers. */
@@ -253,7 +253,7 @@ typedef struct pinrail_mpool_config {
   int64_t leave_pinned, size_limit, count_limit; /**< PINRAIL_UNSET or explicit */
 } pinrail_mpool_config_t;
 
-enum { PINRAIL_HOW_FLAGS_SHIFT = 32 };
+enum { PINRAIL_ACCESS_FLAGS_SHIFT = 32 };
 
 /** Whose GPU memory: one segment of one exporter. All words are atomic. */
 typedef struct pinrail_owner {
@@ -262,40 +262,40 @@ typedef struct pinrail_owner {
 } pinrail_owner_t;
 
 /** All that a hit needs to know of the registration of an allocation of GPU memory: half a line. All words are atomic;
- *  base/core/allocations.h. */
+ *  base/hit/allocation_table.h. */
 typedef struct pinrail_allocation {
-  uint64_t key;      /**< what it is the only one of its owner to have, in a disguise of his */
-  uint64_t life;     /**< which registration, and its generation */
+  uint64_t key;         /**< what it is the only one of its owner to have, in a disguise of his */
+  uint64_t incarnation; /**< which registration, and its generation */
   uint64_t tag;      /**< a sum of all else that names it, the entry's version, and the owner's number; that is 0 of a
                           free one */
-  uint64_t last_use; /**< a date: base/core/dates.h */
+  uint64_t last_use; /**< a date: base/lru/timestamps.h */
 } pinrail_allocation_t;
 
 enum { PINRAIL_WORDS_HINTS = 4096 };
 
 /** A hash table of registrations by the allocation that they are of, for readers without a lock:
- *  base/core/allocations.h. */
-typedef struct pinrail_allocations {
+ *  base/hit/allocation_table.h. */
+typedef struct pinrail_allocation_table {
   pinrail_allocation_t *entries; /**< lines of two, a power of two of them; atomic */
   uint64_t mask;                 /**< their bytes less a line, set after `entries`; atomic */
   const pinrail_owner_t *owners; /**< by number, set before an entry has that; atomic */
   const uint64_t *words; /**< where the words of owners' slots may lie, for who fetches them early: PINRAIL_WORDS_HINTS
                               addresses, by the owner's disguise; atomic */
-  char *const *chunks;   /**< of the process's registrations, as in pinrail_starts_t */
+  char *const *chunks;   /**< of the process's registrations, as in pinrail_start_table_t */
   uint64_t *hits;        /**< of thread i: hits[16 * i], written by that thread alone */
   uint32_t hit_threads;  /**< threads with a higher index shall ask the pool, now; atomic */
-} pinrail_allocations_t;
+} pinrail_allocation_table_t;
 
 /**
- * By what the C face answers hits itself, without a call: for pools whose hits need no more than an indexed, unsealed
+ * By what the C face answers hits itself, without a call: for pools whose hits need no more than an indexed, unclaimed
  * registration that covers the range, counted per thread. All zero: it shall ask the pool each time.
  */
 typedef struct pinrail_shortcut {
-  const pinrail_starts_t *starts;
-  uintptr_t page_mask;                      /**< the registrar's granularity - 1 */
-  uint64_t *hits;                           /**< of thread i: hits[16 * i], written by that thread alone */
-  uint32_t hit_threads;                     /**< threads with a higher index shall ask the pool */
-  const pinrail_allocations_t *allocations; /**< of peers' GPU memory; NULL: ask the pool */
+  const pinrail_start_table_t *start_table;
+  uintptr_t page_mask;                           /**< the registrar's granularity - 1 */
+  uint64_t *hits;                                /**< of thread i: hits[16 * i], written by that thread alone */
+  uint32_t hit_threads;                          /**< threads with a higher index shall ask the pool */
+  const pinrail_allocation_table_t *allocations; /**< of peers' GPU memory; NULL: ask the pool */
 } pinrail_shortcut_t;
 
 typedef struct pinrail_mpool_ops {
@@ -308,12 +308,12 @@ typedef struct pinrail_mpool_ops {
   pinrail_status_t (*destroy)(void *module, pinrail_thread_t *thread, uint32_t flags);
   /** How many registrations are referenced. */
   size_t (*referenced)(void *module);
-  /** how: the access below, PINRAIL_FLAG_* above, with PINRAIL_HOW_FLAGS_SHIFT. Checked by the C face, as is the range.
+  /** access_and_flags: the access below, PINRAIL_FLAG_* above, with PINRAIL_ACCESS_FLAGS_SHIFT. Checked by the C face, as is the range.
    *  Six arguments, for they travel in registers. */
-  pinrail_status_t (*register_mem)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length, uint64_t how,
-                                   pinrail_handle_t *handle_out);
-  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length, uint64_t how,
-                           pinrail_handle_t *handle_out);
+  pinrail_status_t (*register_mem)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
+                                   uint64_t access_and_flags, pinrail_handle_t *handle_out);
+  pinrail_status_t (*find)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
+                           uint64_t access_and_flags, pinrail_handle_t *handle_out);
   /** The handle's generation was the registration's when the C face looked. */
   pinrail_status_t (*deregister)(void *module, pinrail_thread_t *thread, pinrail_handle_t handle);
   /** The C face dropped a reference by the shortcut, and found the registration dead; state is its word. */
@@ -334,9 +334,10 @@ typedef struct pinrail_mpool_ops {
   /** Optional: pinrail_mpool_export() and pinrail_mpool_register_remote(), see pinrail.h. The C face has looked for NULL
    *  and unknown bits; what the block says is not checked. */
   pinrail_status_t (*export_range)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
-                                   pinrail_gpu_handle_t *block_out, size_t *offset_out);
-  pinrail_status_t (*register_remote)(void *module, pinrail_thread_t *thread, const pinrail_gpu_handle_t *block,
-                                      size_t offset, size_t length, uint64_t how, pinrail_handle_t *handle_out);
+                                   pinrail_gpu_block_t *block_out, size_t *offset_out);
+  pinrail_status_t (*register_remote)(void *module, pinrail_thread_t *thread, const pinrail_gpu_block_t *block,
+                                      size_t offset, size_t length, uint64_t access_and_flags,
+                                      pinrail_handle_t *handle_out);
   /** Optional: pinrail_mpool_ft_event(), see pinrail.h. The C face has looked at the state, and no registrar's function
    *  calls it. RESTART: the gc thread drains nothing meanwhile; hooks may come in. */
   pinrail_status_t (*ft_event)(void *module, pinrail_thread_t *thread, pinrail_ft_state_t state);
@@ -456,7 +457,7 @@ struct pinrail_host {
 
   /**
    * Memory for one registration and a tail: zeroed but for state, which carries a fresh generation. counting says how
-   * its references will be counted, as base/core/references.h explains; the memory serves only such ones for ever.
+   * its references will be counted, as base/registration/references.h explains; the memory serves only such ones for ever.
    */
   pinrail_status_t (*registration_alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_counting_t counting,
                                          pinrail_registration_t **reg_out);
@@ -471,17 +472,17 @@ struct pinrail_host {
    * called with locks up to rank "cache" held.
    */
   void (*count_references)(const pinrail_host_t *host, pinrail_registration_t *const *regs, size_t count,
-                           pinrail_sum_t how, int64_t *references_out);
+                           pinrail_sum_t mode, int64_t *references_out);
 
   /** Before an index is destroyed: what threads have noted of its table of starts they know no more. Nobody is at its
    *  pool. */
-  void (*forget_notes)(const pinrail_host_t *host, const pinrail_starts_t *starts);
+  void (*forget_notes)(const pinrail_host_t *host, const pinrail_start_table_t *start_table);
 
-  /** The process's clock of uses, see base/core/epoch.h. */
+  /** The process's clock of uses, see base/lru/epoch.h. */
   uint64_t *epoch;
-  /** The process's line of GPU memory, see base/core/allocations.h. */
-  pinrail_start_line_t *gpu_line;
-  /** Where registrations lie, by number, see base/core/registration_arena.h. */
+  /** The process's line of GPU memory, see base/hit/allocation_table.h. */
+  pinrail_start_bucket_t *gpu_bucket;
+  /** Where registrations lie, by number, see base/registration/registration_arena.h. */
   char *const *chunks;
 
   /** Registrar calls of a pool. No lock may be held. */
@@ -573,7 +574,7 @@ struct pinrail_host {
    * For locks that hooks take. A signal handler may unmap memory on a thread that holds such a lock, and its hook must not
    * wait for it. So a component raises the calling thread's depth before it asks for the lock, and lowers it after it has
    * released it; what was waiting when the depth has come to 0 it has delivered. Both in any context. See
-   * base/core/lock.h.
+   * base/sync/lock.h.
    */
   pinrail_hook_depth_t *(*depth_hook)(void);
   void (*deliver_deferred_hook)(void);

@@ -22,9 +22,9 @@ typedef struct pinrail_gpu_range {
   uint64_t buffer_id; /**< never the same for two allocations of one process */
 } pinrail_gpu_range_t;
 
-#define PINRAIL_GPU_HANDLE_MAGIC 0x47505250u /* "PRPG" in memory */
-#define PINRAIL_GPU_HANDLE_VERSION 1
-#define PINRAIL_GPU_HANDLE_BYTES 256
+#define PINRAIL_GPU_BLOCK_MAGIC 0x47505250u /* "PRPG" in memory */
+#define PINRAIL_GPU_BLOCK_VERSION 1
+#define PINRAIL_GPU_BLOCK_BYTES 256
 
 /** How the memory is opened: the meaning of `driver` below. */
 typedef enum pinrail_gpu_kind {
@@ -38,9 +38,9 @@ typedef enum pinrail_gpu_kind {
  * The block: 256 bytes, in the byte order of the machine that it never leaves. Copy it, send it, do not change it.
  * The first 64 bytes say which memory it is; a peer's hit looks at nothing else.
  */
-typedef struct pinrail_gpu_handle {
-  uint32_t magic;     /**< PINRAIL_GPU_HANDLE_MAGIC */
-  uint16_t version;   /**< PINRAIL_GPU_HANDLE_VERSION */
+typedef struct pinrail_gpu_block {
+  uint32_t magic;     /**< PINRAIL_GPU_BLOCK_MAGIC */
+  uint16_t version;   /**< PINRAIL_GPU_BLOCK_VERSION */
   uint16_t kind;      /**< pinrail_gpu_kind_t */
   uint32_t pid;       /**< of the exporter, in its own pid namespace */
   uint32_t slot;      /**< which slot of the segment */
@@ -50,7 +50,7 @@ typedef struct pinrail_gpu_handle {
   uint64_t buffer_id; /**< the driver's, in the exporter */
   uint64_t segment;   /**< the exporter's segment of validity slots; 0: it has none */
   uint64_t slot_word; /**< what the slot's word holds as long as the memory lives, less the low 16 bits */
-  uint32_t size;      /**< PINRAIL_GPU_HANDLE_BYTES */
+  uint32_t size;      /**< PINRAIL_GPU_BLOCK_BYTES */
   uint32_t user;      /**< the exporter's effective user id */
   uint64_t machine;   /**< boot and pid namespace of the exporter */
   uint8_t device[16]; /**< UUID of the GPU */
@@ -63,7 +63,7 @@ typedef struct pinrail_gpu_handle {
   uint32_t fd_table;  /**< the table's own descriptor, for who may take it by pidfd_getfd() */
   uint8_t event[64];  /**< the driver's handle of an event that the owner records; all 0: it has none */
   uint64_t checksum;  /**< of all bytes before it */
-} pinrail_gpu_handle_t;
+} pinrail_gpu_block_t;
 
 #ifdef __cplusplus
 }

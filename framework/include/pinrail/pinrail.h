@@ -201,7 +201,7 @@ PINRAIL_API pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t *pool, pinra
  * does not lie within one allocation; OUT_OF_RESOURCE: more than mpool_gpusm_max_exports are exported.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_export(pinrail_mpool_t *pool, void *addr, size_t length,
-                                                  pinrail_gpu_handle_t *block_out, size_t *offset_out);
+                                                  pinrail_gpu_block_t *block_out, size_t *offset_out);
 
 /**
  * For pools of the mpool "rgpusm": a referenced registration of the peer's whole allocation; the range [offset, offset +
@@ -211,7 +211,7 @@ PINRAIL_API pinrail_status_t pinrail_mpool_export(pinrail_mpool_t *pool, void *a
  * NOT_FOUND: its memory was freed; WOULD_BLOCK: a stale mapping that is still referenced is in the way;
  * OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: as pinrail_mpool_register().
  */
-PINRAIL_API pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t *pool, const pinrail_gpu_handle_t *block,
+PINRAIL_API pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t *pool, const pinrail_gpu_block_t *block,
                                                            size_t offset, size_t length, uint32_t access,
                                                            uint32_t flags, pinrail_handle_t *handle_out);
 

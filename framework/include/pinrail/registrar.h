@@ -15,7 +15,7 @@ extern "C" {
  * What kind of memory a request names. Bits, so that a registrar can list what it takes.
  * REMOTE: a peer's GPU memory; addr and length are the whole allocation as its owner knows it, handle is its block, and
  * the registrar sets reg->base to where it can be reached here. GPU: an allocation of this process's, whole; nothing is
- * mapped. Of both kinds the tail begins with the block (pinrail_gpu_handle_t): for GPU the registrar fills in kind, base,
+ * mapped. Of both kinds the tail begins with the block (pinrail_gpu_block_t): for GPU the registrar fills in kind, base,
  * length, buffer_id, device, driver and what begins with fd_, and the pool the rest.
  */
 enum { PINRAIL_KIND_HOST = 0x1u, PINRAIL_KIND_DMABUF = 0x2u, PINRAIL_KIND_REMOTE = 0x4u, PINRAIL_KIND_GPU = 0x8u };

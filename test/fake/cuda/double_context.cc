@@ -48,7 +48,7 @@ CUresult cuInit(unsigned flags) {
   in.granularity = number_of("CUDA_DOUBLE_GRANULARITY", kGranularity);
   in.has_fabric = std::getenv("CUDA_DOUBLE_FABRIC") != nullptr;     // NOLINT(concurrency-mt-unsafe): at start-up
   in.has_dmabuf = std::getenv("CUDA_DOUBLE_NO_DMABUF") == nullptr;  // NOLINT(concurrency-mt-unsafe): at start-up
-  if (in.devices <= 0 || in.devices > kMostDevices) return CUDA_ERROR_NO_DEVICE;
+  if (in.devices <= 0 || in.devices > kMaxDevices) return CUDA_ERROR_NO_DEVICE;
   for (int i = 0; i < in.devices; ++i) in.primary[i].device = i;
   read_order(&in);
   in.initialised = true;

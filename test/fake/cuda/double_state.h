@@ -56,7 +56,7 @@ constexpr size_t kGrain = 4096;
 constexpr size_t kGranularity = size_t{2} << 20;  // of physical memory, unless the environment says otherwise
 constexpr uintptr_t kArena = 0x7ea000000000;      // where sanitizers, too, let programs have memory
 constexpr size_t kArenaBytes = size_t{64} << 30;
-constexpr int kMostDevices = 8;
+constexpr int kMaxDevices = 8;
 
 // The device's memory, of all processes that were forked from one: what is freed stays as long as a peer has it open.
 // Counted by who allocated it and its id there. Any process, at any time; what a crash leaves stays counted.
@@ -178,7 +178,7 @@ struct State {
   std::map<uintptr_t, Mapping> mappings;
   std::map<uintptr_t, Allocation> pool_imports;  // by cuMemPoolImportPointer
   std::set<CUmemoryPool> pools;                  // created or imported
-  CUmemoryPool default_pools[kMostDevices] = {};
+  CUmemoryPool default_pools[kMaxDevices] = {};
   std::set<CUevent> events;               // created or opened
   std::map<const void*, Stream> streams;  // by stream_name()
   size_t granularity = kGranularity;
@@ -186,7 +186,7 @@ struct State {
   bool has_dmabuf = true;
   std::map<std::string, uint64_t> calls;
   std::map<std::string, Order> orders;
-  CUctx_st primary[kMostDevices];
+  CUctx_st primary[kMaxDevices];
 
   uintptr_t take(size_t bytes, size_t alignment = kGrain);  // a place in the arena, or 0
   void give_back(uintptr_t at);

@@ -208,7 +208,7 @@ TEST_F(Descriptors, another_user_who_asks_is_refused) {
 TEST_F(Descriptors, peers_that_say_nothing_hold_up_nobody) {
   const Ticket ticket = put(7);
   std::vector<int> silent;
-  for (int i = 0; i < 3 * descriptors::kMostPeers; ++i) silent.push_back(connect_to(ticket));
+  for (int i = 0; i < 3 * descriptors::kMaxPeers; ++i) silent.push_back(connect_to(ticket));
   uint64_t seen = 0;
   EXPECT_TRUE(try_fetch(ticket, Way::socket, &seen).ok());
   EXPECT_EQ(seen, 7u);

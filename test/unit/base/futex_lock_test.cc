@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "base/core/futex_lock.h"
+#include "base/sync/futex_lock.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/core/lock.h"
+#include "base/sync/lock.h"
 
 namespace pinrail {
 namespace {

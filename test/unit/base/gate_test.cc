@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "base/core/gate.h"
+#include "base/sync/gate.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The hook wall: what no hook may do ends a debug build, and only in hooks.
-#include "base/core/hook_scope.h"
+#include "base/sync/hook_scope.h"
 
 #include <gtest/gtest.h>
 #include <pinrail/component.h>
@@ -11,10 +11,10 @@
 #include <string>
 #include <thread>
 
-#include "base/core/deferred_hook.h"
-#include "base/core/lock.h"
-#include "base/core/thread.h"
+#include "base/registration/thread.h"
 #include "base/report/report.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/lock.h"
 #include "framework/monitor/monitor.h"
 #include "framework/registrar/registrar.h"
 

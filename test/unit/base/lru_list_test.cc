@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The LRU list beside a list that is sorted anew at each look.
-#include "base/core/lru_list.h"
+#include "base/lru/lru_list.h"
 
 #include <gtest/gtest.h>
 

@@ -178,12 +178,12 @@ TEST_F(Slots, a_segment_that_can_be_shortened_or_is_shorter_than_it_says_is_refu
     Importer importer;
     return importer.open(process_.user, process_.pid, process_.start, forged.segment).code();
   };
-  EXPECT_EQ(open_forged(8, slots::kSeals), PINRAIL_SUCCESS);
+  EXPECT_EQ(open_forged(8, slots::kClaimBatch), PINRAIL_SUCCESS);
   EXPECT_EQ(open_forged(8, F_SEAL_GROW | F_SEAL_SEAL), PINRAIL_ERR_PERM);
-  EXPECT_EQ(open_forged(8, F_SEAL_SHRINK | F_SEAL_GROW), PINRAIL_SUCCESS) << "what cannot be undone is enough";
-  EXPECT_EQ(open_forged(0, slots::kSeals), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(open_forged(9, slots::kSeals), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(open_forged(UINT32_MAX, slots::kSeals), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(8, F_SEAL_SHRINK | F_SEAL_GROW), PINRAIL_SUCCESS) << "what cannot be rolled back is enough";
+  EXPECT_EQ(open_forged(0, slots::kClaimBatch), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(9, slots::kClaimBatch), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(UINT32_MAX, slots::kClaimBatch), PINRAIL_ERR_ERROR);
 }
 
 TEST_F(Slots, any_other_file_of_the_exporters_is_not_found) {

@@ -77,7 +77,7 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
   ASSERT_EQ(pinrail_mpool_register(pool_, page, 64, 0, 0, &held), PINRAIL_SUCCESS);
   pinrail_handle_t stale = held;
   stale.generation += 1;
-  pinrail_gpu_handle_t block{};
+  pinrail_gpu_block_t block{};
   size_t offset = 0;
   pinrail_chunks_t chunks{};
   void* piece = nullptr;

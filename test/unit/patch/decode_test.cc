@@ -20,8 +20,8 @@ class Decode : public testing::TestWithParam<bool> {
   // What is not given is int3.
   Status decode_bytes(const std::vector<uint8_t>& bytes, Entry* entry, uintptr_t address = kAddress,
                       const Signature& signature = {}) const {
-    uint8_t code[kMostDecoded];
-    for (size_t i = 0; i < kMostDecoded; ++i) code[i] = i < bytes.size() ? bytes[i] : 0xcc;
+    uint8_t code[kMaxDecoded];
+    for (size_t i = 0; i < kMaxDecoded; ++i) code[i] = i < bytes.size() ? bytes[i] : 0xcc;
     return decode(code, sizeof(code), address, signature, disassembler_, entry);
   }
 
@@ -128,7 +128,7 @@ TEST_P(Decode, what_is_unknown_is_refused) {
       {0x68, 0, 0, 0, 0, 0xc3},                          // push, ret: another
       {0x48, 0xb9, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xe1},  // movabs to %rcx, jmp *%rcx: another
       {0x48, 0x8d, 0x05, 0, 0, 0, 0, 0xff, 0xe0},        // lea to %rax, jmp *%rax: another
-      {0x89, 0x07, 0xb8, 0, 0, 0, 0},                    // mov %eax, (%rdi): a store that cannot be undone
+      {0x89, 0x07, 0xb8, 0, 0, 0, 0},                    // mov %eax, (%rdi): a store that cannot be rolled back
       {0x31, 0xff, 0xb8, 0, 0, 0, 0},                    // xor %edi, %edi: an argument is lost
       {0x31, 0xdb, 0xb8, 0, 0, 0, 0},                    // xor %ebx, %ebx: a register of the caller's is lost
       {0x48, 0x63, 0xf6, 0xb8, 0, 0, 0, 0},              // movslq %esi, %rsi: half of an argument is lost

@@ -133,7 +133,7 @@ TEST_F(PatchTest, only_five_bytes_change_and_the_page_is_protected_as_before) {
   Seen seen;
   const Patch patch = patched("victim_moves", &seen);
   const Snapshot after = Snapshot::of(at);
-  for (size_t i = 0; i < kMostDecoded; ++i) {
+  for (size_t i = 0; i < kMaxDecoded; ++i) {
     const bool inside = i >= patch.entry.offset && i < patch.entry.offset + kJumpLength;
     EXPECT_TRUE(inside || after.bytes[i] == before.bytes[i]) << i;
   }
@@ -160,7 +160,7 @@ TEST_F(PatchTest, code_that_is_not_known_stays_as_it_is) {
   Patch patch;
   EXPECT_TRUE(prepare(address("victim_unknown"), {}, Disassembler::open(), record_hook, &seen, &patch)
                   .is(PINRAIL_ERR_NOT_SUPPORTED));
-  EXPECT_TRUE(before.agrees(Snapshot::of(address("victim_unknown")), kMostDecoded));
+  EXPECT_TRUE(before.agrees(Snapshot::of(address("victim_unknown")), kMaxDecoded));
 }
 
 TEST_F(PatchTest, a_function_that_changed_since_it_was_looked_at_is_left_alone) {

@@ -7,15 +7,15 @@
 #include <random>
 #include <set>
 
-#include "base/core/registration_arena.h"
-#include "base/core/thread.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
 namespace {
 
 constexpr uintptr_t kPage = 4096;
-constexpr pinrail_thread_t nobody{};  // a thread without cells: references are counted in the state words
+constexpr pinrail_thread_t nobody{};  // a thread without reference slots: references are counted in the state words
 
 pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0, uint32_t flags = 0,
                              pinrail_counting_t counting = PINRAIL_COUNTING_SHARED) {
@@ -51,7 +51,7 @@ class IndexTest : public ::testing::Test {
   // The found registration, its reference dropped again; NULL if none.
   static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,
                                       uint32_t traits = 0) {
-    // A thread with cells takes what is counted per thread by its start; one without goes down the tree.
+    // A thread with reference slots takes what is counted per thread by its start; one without goes down the tree.
     pinrail_registration_t* reg = index.find(thread::current(), base, length, rights | traits);
     if (reg == nullptr) return nullptr;
     if ((state::load(reg) & state::kPerThread) != 0) {
@@ -167,7 +167,7 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   EXPECT_EQ(index.count(), 1u);
 }
 
-TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_seal_is_broken_with_it) {
+TEST_F(IndexTest, what_is_dead_or_claimed_is_not_taken_without_the_lock_and_a_claim_is_broken_with_it) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = nullptr;
   ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_THREADS, &reg).ok());
@@ -179,11 +179,11 @@ TEST_F(IndexTest, what_is_dead_or_sealed_is_not_taken_without_the_lock_and_a_sea
   const Query query{Span::of(0x10000, 1), 0, 0};
   const auto find = [&] { return index.find(thread, 0x10000, 1, 0); };
   pinrail_registration_t* found = nullptr;
-  state::set(reg, state::kPerThread | state::kIndexed | state::kSealed);
-  index.sealed(&reg, 1);
+  state::set(reg, state::kPerThread | state::kIndexed | state::kEvictClaim);
+  index.hide(&reg, 1);
   EXPECT_EQ(find(), nullptr);
   EXPECT_TRUE(index.find_locked(thread, query, &found).ok());
-  EXPECT_EQ(state::load(reg) & state::kSealed, 0u);
+  EXPECT_EQ(state::load(reg) & state::kEvictClaim, 0u);
   EXPECT_EQ(find(), reg);
   uint64_t before;
   ASSERT_TRUE(kill(reg, &before));
@@ -218,7 +218,7 @@ TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
   pinrail_registration_t* found = nullptr;
   uint32_t rights = 0;
   const Query query{Span::of(0x11000, 0x1000), 1, 0};
-  EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no cells yet";
+  EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no objects yet";
   EXPECT_TRUE(index.prepare(true).ok());
   EXPECT_TRUE(index.insert(nullptr, reg, Left::visit, &left_).ok());
   EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).ok());
@@ -265,31 +265,31 @@ TEST_F(IndexTest, an_exact_index_finds_a_start_only_with_its_length_and_access) 
   EXPECT_EQ(look(index, 0x10000, 0x2fff, 3), nullptr);
 }
 
-// starts/S1, vma_starts/S3: by its start nothing is found that is sealed, on its way in, or on its way out, and nothing
-// twice.
-TEST_F(IndexTest, what_is_sealed_has_no_start_until_it_is_unsealed) {
+// start_table/S1, vma_start_table/S3: by its start nothing is found that is claimed, on its way in, or on its way out,
+// and nothing twice.
+TEST_F(IndexTest, what_is_claimed_has_no_start_until_it_is_unclaimed) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
-  const uint64_t unsealed = state::kPerThread | state::kIndexed;
-  const auto has_start = [&] { return starts::entry_of(*index.starts(), reg) != nullptr; };
-  state::set(reg, unsealed);
-  index.unsealed(reg);
+  const uint64_t unclaimed = state::kPerThread | state::kIndexed;
+  const auto has_start = [&] { return start_table::entry_of(*index.start_table(), reg) != nullptr; };
+  state::set(reg, unclaimed);
+  index.unhide(reg);
   EXPECT_FALSE(has_start()) << "on its way in";
-  state::set(reg, unsealed | state::kSealed);
+  state::set(reg, unclaimed | state::kEvictClaim);
   ASSERT_TRUE(put(index, reg).ok());
-  EXPECT_FALSE(has_start()) << "sealed before it came in";
-  index.unsealed(reg);
-  EXPECT_FALSE(has_start()) << "sealed once more";
-  state::set(reg, unsealed);
-  index.unsealed(reg);
+  EXPECT_FALSE(has_start()) << "claimed before it came in";
+  index.unhide(reg);
+  EXPECT_FALSE(has_start()) << "claimed once more";
+  state::set(reg, unclaimed);
+  index.unhide(reg);
   EXPECT_TRUE(has_start());
-  index.unsealed(reg);
+  index.unhide(reg);
   EXPECT_EQ(index.check(), nullptr) << index.check();
-  index.sealed(&reg, 1);
+  index.hide(&reg, 1);
   EXPECT_FALSE(has_start());
-  index.unsealed(reg);
+  index.unhide(reg);
   ASSERT_TRUE(index.remove(reg).ok());
-  index.unsealed(reg);
+  index.unhide(reg);
   EXPECT_FALSE(has_start()) << "on its way out";
   EXPECT_EQ(index.check(), nullptr) << index.check();
 }
@@ -302,9 +302,9 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   pinrail_handle_t handle{};
   const char pool = 0;
   const auto takes = [&](uintptr_t base, size_t offset) {
-    starts::Found found;
-    return starts::look_up(*index.starts(), base, offset, 1, 0, &found) &&
-           starts::take_first(thread, found, &pool, &handle);
+    start_table::Found found;
+    return start_table::look_up(*index.start_table(), base, offset, 1, 0, &found) &&
+           start_table::take_first(thread, found, &pool, &handle);
   };
   EXPECT_FALSE(takes(0, 1)) << "an entry that was never used";
   ASSERT_TRUE(put(index, reg).ok());
@@ -317,7 +317,7 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   EXPECT_EQ(references, 0);
 }
 
-// vma_starts/S4.
+// vma_start_table/S4.
 TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_thread_t* thread = thread::current();
@@ -328,37 +328,37 @@ TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   const uint64_t used = epoch::load(thread->epoch);
   const char pool = 0;
   pinrail_handle_t handle{};
-  starts::Found found;
-  ASSERT_TRUE(starts::look_up(*index.starts(), 0x10000, 0, kPage, 1, &found));
-  ASSERT_TRUE(starts::take_first(thread, found, &pool, &handle));
+  start_table::Found found;
+  ASSERT_TRUE(start_table::look_up(*index.start_table(), 0x10000, 0, kPage, 1, &found));
+  ASSERT_TRUE(start_table::take_first(thread, found, &pool, &handle));
   EXPECT_EQ(handle.reg, reg);
   epoch::move_on(thread->epoch);
   const uint64_t dropped = epoch::load(thread->epoch);
   EXPECT_LT(last_use(reg), used) << "the start alone was dated";
-  EXPECT_EQ(starts::last_use(index.starts(), reg, dropped), used);
+  EXPECT_EQ(start_table::last_use(index.start_table(), reg, dropped), used);
   const void* noted_pool = nullptr;
-  EXPECT_EQ(references::drop_noted(thread, handle, &noted_pool), references::Noted::done);
+  EXPECT_EQ(note::release(thread, handle, &noted_pool), note::Release::dropped);
   epoch::move_on(thread->epoch);
   EXPECT_LT(last_use(reg), used);
   ASSERT_TRUE(index.remove(reg).ok());
   EXPECT_EQ(last_use(reg), dropped);
 }
 
-// An evictor seals, then kills what is still sealed; the index takes its word that the start is gone.
-TEST_F(IndexTest, what_died_sealed_leaves_no_start_and_what_died_otherwise_neither) {
+// An evictor claims, then kills what is still claimed; the index takes its word that the start is gone.
+TEST_F(IndexTest, what_died_claimed_leaves_no_start_and_what_died_otherwise_neither) {
   Index index(false, arena::chunks(), thread::epoch_word());
   for (const bool is_evicted : {true, false}) {
     pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
     state::set(reg, state::kPerThread | state::kIndexed);
     ASSERT_TRUE(put(index, reg).ok());
-    EXPECT_NE(starts::entry_of(*index.starts(), reg), nullptr);
+    EXPECT_NE(start_table::entry_of(*index.start_table(), reg), nullptr);
     if (is_evicted) {
-      state::set(reg, state::kPerThread | state::kIndexed | state::kSealed);
-      index.sealed(&reg, 1);
+      state::set(reg, state::kPerThread | state::kIndexed | state::kEvictClaim);
+      index.hide(&reg, 1);
     }
-    state::set(reg, state::kPerThread | state::kDead | (is_evicted ? state::kSealed : 0));
+    state::set(reg, state::kPerThread | state::kDead | (is_evicted ? state::kEvictClaim : 0));
     ASSERT_TRUE(index.remove(reg).ok());
-    EXPECT_EQ(starts::entry_of(*index.starts(), reg), nullptr);
+    EXPECT_EQ(start_table::entry_of(*index.start_table(), reg), nullptr);
     EXPECT_EQ(index.check(), nullptr) << index.check();
   }
 }
@@ -376,9 +376,9 @@ TEST_F(IndexTest, who_inserts_notes_the_start_for_the_release) {
   ASSERT_TRUE(index.insert(thread, reg, Left::visit, &left_).ok());
   const pinrail_handle_t handle{reg, generation_of(reg)};
   const void* noted_pool = nullptr;
-  EXPECT_EQ(references::drop_noted(thread, handle, &noted_pool), references::Noted::done);
+  EXPECT_EQ(note::release(thread, handle, &noted_pool), note::Release::dropped);
   EXPECT_EQ(noted_pool, &pool);
-  EXPECT_EQ(references::drop_noted(thread, handle, &noted_pool), references::Noted::no) << "it was the only one";
+  EXPECT_EQ(note::release(thread, handle, &noted_pool), note::Release::no_note) << "it was the only one";
   ASSERT_TRUE(index.remove(reg).ok());
 }
 
@@ -421,9 +421,9 @@ TEST_F(IndexTest, an_insert_goes_no_way_that_has_changed_since_its_find) {
 }
 
 // Whatever the distance from start to start: few entries may find no room, and none may be lost.
-TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
+TEST(StartTable, no_stride_of_addresses_crowds_into_few_lines) {
   for (const uintptr_t stride : {kPage, 17 * kPage, uintptr_t{1} << 16, uintptr_t{1} << 21, uintptr_t{1} << 30}) {
-    Starts kept(arena::chunks(), thread::epoch_word());
+    StartTable kept(arena::chunks(), thread::epoch_word());
     const size_t many = stride < uintptr_t{1} << 30 ? 50000 : 100;
     std::vector<pinrail_registration_t*> regs;
     for (size_t i = 0; i < many; ++i) {
@@ -437,14 +437,14 @@ TEST(Starts, no_stride_of_addresses_crowds_into_few_lines) {
     }
     size_t found = 0;
     for (const pinrail_registration_t* reg : regs) {
-      const starts::Entry* const entry = starts::find(kept.table(), span_of(reg).base);
-      found += entry != nullptr && entry == starts::entry_of(kept.table(), reg) ? 1 : 0;
+      const start_table::Entry* const entry = start_table::find(kept.table(), span_of(reg).base);
+      found += entry != nullptr && entry == start_table::entry_of(kept.table(), reg) ? 1 : 0;
     }
     EXPECT_GT(found, many * 99 / 100) << "stride " << stride;
     EXPECT_EQ(kept.check([](const pinrail_registration_t*) { return true; }), nullptr);
     for (const pinrail_registration_t* reg : regs) kept.remove(reg);
     for (const pinrail_registration_t* reg : regs) {
-      ASSERT_EQ(starts::entry_of(kept.table(), reg), nullptr);
+      ASSERT_EQ(start_table::entry_of(kept.table(), reg), nullptr);
       arena::free(const_cast<pinrail_registration_t*>(reg));
     }
   }
@@ -460,7 +460,8 @@ TEST_F(IndexTest, the_table_of_starts_grows_with_the_index) {
     ASSERT_TRUE(put(index, regs.back()).ok());
   }
   size_t found = 0;
-  for (const pinrail_registration_t* reg : regs) found += starts::entry_of(*index.starts(), reg) != nullptr ? 1 : 0;
+  for (const pinrail_registration_t* reg : regs)
+    found += start_table::entry_of(*index.start_table(), reg) != nullptr ? 1 : 0;
   EXPECT_GT(found, kMany * 99 / 100);
   EXPECT_EQ(index.check(), nullptr);
   for (pinrail_registration_t* reg : regs) ASSERT_TRUE(index.remove(reg).ok());

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// hit_counts.h - how often a pool answered from its cache, counted without a word that threads share.
+//
+// Owns     a line for each thread, in pages that are used when the thread is there.
+// Threads  any.
+#ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
+#define PINRAIL_BASE_HIT_HIT_COUNTS_H
+
+#include <pinrail/component.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/core/stat_counter.h"
+#include "base/registration/thread.h"
+
+namespace pinrail {
+
+class HitCounts {
+ public:
+  // Threads with a line of their own; the others share the last one.
+  static constexpr uint32_t kAlone = thread::kThreadsWithOwnCounters;
+
+  // May throw bad_alloc.
+  HitCounts() {
+    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    counts_ = static_cast<Count*>(memory);
+  }
+  ~HitCounts() { munmap(counts_, kBytes); }
+  HitCounts(const HitCounts&) = delete;
+  HitCounts& operator=(const HitCounts&) = delete;
+
+  void add(const pinrail_thread_t* thread) {
+    uint64_t* const count = &counts_[std::min(thread->index, kAlone)].hits;
+    if (thread->index < kAlone) {
+      stat_counter::increment(count);
+    } else {
+      __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);  // relaxed: a figure
+    }
+  }
+
+  uint64_t sum() const {
+    uint64_t hits = 0;
+    for (uint32_t i = 0; i <= kAlone; ++i) hits += __atomic_load_n(&counts_[i].hits, __ATOMIC_RELAXED);
+    return hits;
+  }
+
+  // As pinrail_shortcut_t wants it: of thread i, below kAlone: lines()[16 * i].
+  uint64_t* lines() { return &counts_[0].hits; }
+
+ private:
+  struct alignas(128) Count {
+    uint64_t hits;  // atomic
+  };
+  static_assert(sizeof(Count) == 16 * sizeof(uint64_t), "as the contract of shortcuts says");
+  static constexpr size_t kBytes = (kAlone + 1) * sizeof(Count);
+  Count* counts_;
+};
+
+}  // namespace pinrail
+
+#endif

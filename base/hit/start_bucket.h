@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// start_bucket.h - one line of memory of a table of starts (start_table.h): three entries, each a page, an extent, an
+// incarnation and a date, and the version of all three. Entries are known by the address of their page.
+//
+// Threads  the index changes a line; readers look at any time, and write dates.
+//
+// start_bucket/L1  The version is odd while the line is changed; who reads one even version before and after the rest
+// has
+//     read what belongs together. It only rises, so one that is unchanged says that nothing has left the line since.
+// start_bucket/L2  Dates are no part of that: readers write them as they please, and only the order of eviction hangs
+// on
+//     them.
+// start_bucket/L3  An incarnation is there before the extent is, and stays when that goes: an extent that was read has
+// an incarnation.
+#ifndef PINRAIL_BASE_HIT_START_BUCKET_H
+#define PINRAIL_BASE_HIT_START_BUCKET_H
+
+#include <pinrail/component.h>
+
+#include <cstddef>
+
+#include "base/lru/epoch.h"
+
+namespace pinrail::start_bucket {
+
+using Bucket = pinrail_start_bucket_t;
+using Entry = uint32_t;  // its page, that is
+
+constexpr unsigned kEntries = PINRAIL_START_ENTRIES;
+static_assert(sizeof(Bucket) == 64 && alignof(Bucket) == 64, "one line of memory");
+
+// acquire: pair with the release stores of the index (vma_start_table.cc).
+inline uint32_t load(const uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+constexpr bool is_changing(uint32_t version) { return (version & 1) != 0; }
+
+// Of an entry, or of its date.
+inline Bucket* bucket_of(const uint32_t* part) {
+  const uintptr_t line = reinterpret_cast<uintptr_t>(part) & ~uintptr_t{sizeof(Bucket) - 1};
+  return reinterpret_cast<Bucket*>(line);  // NOLINT(performance-no-int-to-ptr): the one that it is a part of
+}
+inline uint32_t version_of(const uint32_t* part) { return load(&bucket_of(part)->version); }
+
+// Pages, dates and extents are of one size and follow each other; lives are twice as large.
+static_assert(offsetof(Bucket, pages) - offsetof(Bucket, dates) == kEntries * sizeof(Entry) &&
+                  offsetof(Bucket, extents) - offsetof(Bucket, pages) == kEntries * sizeof(Entry),
+              "one after the other");
+inline uint32_t* date_of(const Entry* entry) { return const_cast<uint32_t*>(entry) - kEntries; }
+inline uint32_t* extent_of(const Entry* entry) { return const_cast<uint32_t*>(entry) + kEntries; }
+inline uint64_t* incarnation_of(const Entry* entry) {
+  constexpr uintptr_t kAhead = offsetof(Bucket, incarnations) - 2 * offsetof(Bucket, pages);
+  const uintptr_t from_start = reinterpret_cast<uintptr_t>(entry) & (sizeof(Bucket) - 1);
+  return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(entry) + from_start + kAhead);  // NOLINT
+}
+
+// A use in that epoch. Written only when it changes, so that hits in one epoch share the line.
+inline void use(uint32_t* date, uint64_t epoch) {
+  const uint32_t now = epoch::short_date(epoch);
+  if (__atomic_load_n(date, __ATOMIC_RELAXED) != now) __atomic_store_n(date, now, __ATOMIC_RELAXED);
+}
+inline uint64_t last_use(const uint32_t* date, uint64_t now) {
+  return epoch::epoch_of(__atomic_load_n(date, __ATOMIC_RELAXED), now);
+}
+
+}  // namespace pinrail::start_bucket
+
+#endif

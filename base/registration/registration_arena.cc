@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/registration/registration_arena.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <new>
+
+#include "base/registration/registration.h"
+#include "base/registration/thread.h"
+#include "base/sync/lock.h"
+
+namespace pinrail::arena {
+namespace {
+
+static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its own, and the tail on the next");
+
+constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
+constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // address space; pages are used as they are needed
+constexpr size_t kMany = 16 * kSlab;               // from here on slabs are huge pages: hits look all over them
+
+// Registrations of one size of tail. Free ones are linked through `base`. Of the chunks from `chunk` on nothing was
+// used yet, but for the first `used` registrations of the first one.
+struct SizeClass {
+  Mutex mutex{LockRank::arena};
+  pinrail_registration_t* free_list GUARDED_BY(mutex) = nullptr;
+  char* chunk GUARDED_BY(mutex) = nullptr;
+  char* slab_end GUARDED_BY(mutex) = nullptr;
+  uint32_t used GUARDED_BY(mutex) = 0;
+  size_t mapped GUARDED_BY(mutex) = 0;  // bytes
+};
+
+// Constant-initialised and never destroyed: usable before main and in the last destructor.
+SizeClass classes[2][kClasses];  // by pinrail_counting_t
+SizeClass untouched;
+
+char* numbered_chunks[kMaxChunks];  // 2 MiB of zeros, of which pages are used as numbers are
+uint32_t last_number = 0;           // atomic
+
+// Of a chunk that is being made; 0 if there are too many.
+uint32_t number(char* chunk) {
+  const uint32_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
+  if (number >= kMaxChunks) {
+    __atomic_store_n(&last_number, kMaxChunks, __ATOMIC_RELAXED);
+    return 0;
+  }
+  __atomic_store_n(&numbered_chunks[number], chunk, __ATOMIC_RELAXED);
+  return number;
+}
+
+size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
+
+// What a registration takes in a chunk: one object (itself and its tail), and an area.
+struct Needs {
+  size_t object;
+  size_t area;
+  size_t bytes() const { return object + area; }
+};
+Needs needs_of(pinrail_counting_t counting, size_t size_class) {
+  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment, kOwnCount + area_bytes(counting)};
+}
+
+// Straight from the kernel: it must outlive every allocator's whim. It begins where a huge page can.
+char* map_slab(size_t bytes, bool huge) {
+  void* memory = mmap(nullptr, bytes + kSlab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  char* const first = static_cast<char*>(memory);
+  const size_t before = -reinterpret_cast<uintptr_t>(first) & (kSlab - 1);
+  if (before != 0) munmap(first, before);
+  munmap(first + before + bytes, kSlab - before);
+  madvise(first + before, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // a wish
+  return first + before;
+}
+
+// How many registrations go into a chunk. One that is larger than a chunk has as many chunks to itself as it needs.
+uint32_t chunk_count(const Needs& needs) {
+  const size_t fit = (kChunk - sizeof(Chunk) - kTailAlignment) / needs.bytes();
+  return fit == 0 ? 1 : static_cast<uint32_t>(fit);
+}
+size_t chunk_bytes(const Needs& needs) {
+  const size_t bytes = sizeof(Chunk) + kTailAlignment + chunk_count(needs) * needs.bytes();
+  return (bytes + kChunk - 1) / kChunk * kChunk;
+}
+
+bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
+  const size_t bytes = chunk_bytes(needs);
+  if (size_class.chunk != nullptr) size_class.chunk += bytes;
+  if (static_cast<size_t>(size_class.slab_end - size_class.chunk) < bytes) {
+    char* slab = map_slab(kSlab, size_class.mapped >= kMany);
+    if (slab == nullptr) {
+      size_class.chunk = size_class.slab_end = nullptr;
+      return false;
+    }
+    size_class.mapped += kSlab;
+    size_class.chunk = slab;
+    size_class.slab_end = slab + kSlab;
+  }
+  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // there is one: no chunk has 0 bytes
+  const size_t lines = needs.object / kTailAlignment;
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
+  head->objects_per_line = ((uint64_t{1} << 32) + lines - 1) / lines;
+  head->area_bytes = static_cast<uint32_t>(needs.area);
+  head->count = chunk_count(needs);
+  head->number = number(size_class.chunk);
+  size_class.used = 0;
+  return true;
+}
+
+pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
+  Guard guard(size_class.mutex);
+  pinrail_registration_t* reg = size_class.free_list;
+  if (reg != nullptr) {
+    size_class.free_list = static_cast<pinrail_registration_t*>(reg->base);
+    return reg;
+  }
+  const bool is_full = size_class.chunk == nullptr || size_class.used == chunk_count(needs);
+  if (is_full && !next_chunk(size_class, needs)) return nullptr;
+  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
+  return reinterpret_cast<pinrail_registration_t*>(first_object(head) + size_class.used++ * needs.object);
+}
+
+void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
+  SizeClass& size_class = classes[counting][class_of(reg->tail_size)];
+  Guard guard(size_class.mutex);
+  reg->base = size_class.free_list;
+  size_class.free_list = reg;
+}
+
+pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t index) {
+  pinrail_thread_t* thread = thread::current_thread;
+  if (thread == nullptr || counting != PINRAIL_COUNTING_THREADS) return nullptr;
+  auto* reg = static_cast<pinrail_registration_t*>(thread->spare);
+  if (reg == nullptr || class_of(reg->tail_size) != index) return nullptr;
+  thread->spare = nullptr;
+  return reg;
+}
+
+}  // namespace
+
+Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out) {
+  if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
+  const size_t index = class_of(tail_size);
+  pinrail_registration_t* reg = take_spare(counting, index);
+  if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
+  if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  // The state word may be looked at by a find with a stale pointer, and the own count balances what reference slots
+  // still have of the memory (references/C2); everything else is cleared.
+  const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
+  if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was not used yet
+  reg->base = nullptr;
+  reg->length = 0;
+  reg->rights = reg->traits = reg->lkey = reg->rkey = reg->flags = 0;
+  reg->pool = nullptr;
+  __atomic_store_n(&reg->last_use, 0, __ATOMIC_RELAXED);
+  reg->tail_size = static_cast<uint32_t>(tail_size);
+  std::memset(area_of(reg), 0, area_bytes(counting));
+  std::memset(reg + 1, 0, index * kTailAlignment);
+  *reg_out = reg;
+  return success();
+}
+
+// The calling thread keeps one, so that evicting and registering in turn takes no lock here.
+void free(pinrail_registration_t* reg) {
+  const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
+  state::renew(reg);
+  pinrail_thread_t* thread = thread::current_thread;
+  if (per_thread && thread != nullptr && thread->spare == nullptr) {
+    thread->spare = reg;
+  } else {
+    push(reg, per_thread ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
+  }
+}
+
+void take_back_spare(pinrail_thread_t* thread) {
+  if (thread->spare == nullptr) return;
+  push(static_cast<pinrail_registration_t*>(thread->spare), PINRAIL_COUNTING_THREADS);
+  thread->spare = nullptr;
+}
+
+char* const* chunks() { return numbered_chunks; }
+
+// Most classes were never used: their pages stay as they are.
+void fork_reinit() {
+  for (auto& of_counting : classes) {
+    for (SizeClass& each : of_counting) {
+      const void* const bytes = &each;
+      // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): untouched pages are what is looked for
+      if (std::memcmp(bytes, &untouched, sizeof(each)) != 0) new (&each) SizeClass;
+    }
+  }
+}
+
+void* tail_of(const pinrail_registration_t* reg) {
+  return reg->tail_size == 0 ? nullptr : const_cast<pinrail_registration_t*>(reg + 1);
+}
+
+pinrail_registration_t* of_tail(const void* tail) {
+  return static_cast<pinrail_registration_t*>(const_cast<void*>(tail)) - 1;
+}
+
+}  // namespace pinrail::arena

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Threads come and go, and what they hold is summed.
+#include "base/registration/thread.h"
+
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+#include "base/registration/recent_request.h"
+#include "base/registration/references.h"
+#include "base/registration/registration_arena.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/gate.h"
+#include "base/sync/lock.h"
+
+namespace pinrail::thread {
+
+__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+
+namespace {
+
+// Records of ended threads keep their index and wait for the next thread; there are never more than threads at once.
+struct Record {
+  pinrail_thread_t thread;
+  Record* next;        // all records ever made
+  Record* next_free;   // those of ended threads
+  Record* next_alive;  // those with reference slots
+  Record* previous_alive;
+  void* inherited;  // in a forked child: the reference slots of the parent's thread
+};
+
+// Held while summing, so that no reference slot moves into an own count meanwhile. Not across a malloc or a free: it is
+// taken under locks that hooks take.
+Mutex mutex{LockRank::threads};
+Record* all_records GUARDED_BY(mutex) = nullptr;
+Record* alive GUARDED_BY(mutex) = nullptr;  // so that a sum costs what the threads cost that are there now
+// Of threads that can count their hits alone, and of the others: who comes first shall be one of the former.
+Record* free_records[2] GUARDED_BY(mutex) = {};
+uint32_t record_count GUARDED_BY(mutex) = 0;
+
+alignas(128) uint64_t rollbacks = 0;  // references.h; atomic
+// epoch.h; what hits read, so it shares its line with nothing.
+struct alignas(128) Epoch {
+  uint64_t now = epoch::kFirst;
+} epoch;
+
+// timestamps.h; what every release of GPU memory reads.
+struct alignas(128) Dates {
+  uint64_t now = 0;
+} dates;
+
+// allocation_table.h; what notes of GPU memory hang on.
+pinrail_start_bucket_t gpu_bucket{};
+
+// Of threads without reference slots; never written.
+RecentRequest no_recent[RecentRequest::kCount];
+struct NoRefSlots {
+  constexpr NoRefSlots() {
+    for (uint64_t& ref_slot : ref_slots) ref_slot = references::kUnusableRefSlot;
+  }
+  uint64_t ref_slots[references::kWords] = {};
+};
+alignas(64) NoRefSlots no_ref_slots;
+
+// What a thread has to itself. 16 KiB.
+struct alignas(64) Own {
+  uint64_t ref_slots[references::kWords] = {};
+  RecentRequest recent[RecentRequest::kCount];
+};
+
+pthread_key_t exit_key;
+pthread_once_t once = PTHREAD_ONCE_INIT;
+bool has_exit_key = false;
+bool has_membarrier = false;
+bool lost_membarrier = false;  // it worked, and failed later; atomic
+
+int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0u, 0)); }
+
+// references/C3. C5: of one that is summed, the part that is kept of the reference slots falls by what leaves them.
+void fold(uint64_t* ref_slot) REQUIRES(mutex) {
+  const uint64_t word = *ref_slot;
+  const int64_t count = references::count_of(word);
+  if (count == 0) return;
+  auto* reg =
+      reinterpret_cast<pinrail_registration_t*>(word >> 16);  // NOLINT(performance-no-int-to-ptr): a reference slot
+  references::add_own(reg, count);
+  references::store_slot(ref_slot, references::tag_of(reg));
+  if (references::is_summed(state::load(reg))) references::kept_part(reg) -= count;
+}
+
+void link_alive(Record* record) REQUIRES(mutex) {
+  record->previous_alive = nullptr;
+  record->next_alive = alive;
+  if (alive != nullptr) alive->previous_alive = record;
+  alive = record;
+}
+
+void unlink_alive(Record* record) REQUIRES(mutex) {
+  if (record->next_alive != nullptr) record->next_alive->previous_alive = record->previous_alive;
+  (record->previous_alive != nullptr ? record->previous_alive->next_alive : alive) = record->next_alive;
+}
+
+Record*& free_records_like(const Record* record) REQUIRES(mutex) {
+  return free_records[record->thread.index < kThreadsWithOwnCounters ? 0 : 1];
+}
+
+// What the thread had to itself: to be freed.
+uint64_t* take_ref_slots(Record* record) REQUIRES(mutex) {
+  pinrail_thread_t* thread = &record->thread;
+  if (!has_ref_slots(thread)) return nullptr;
+  for (size_t i = 0; i < references::kWords; i += references::words_of_ref_slot(i)) fold(&thread->ref_slots[i]);
+  static_assert(offsetof(Own, ref_slots) == 0, "the reference slots are where the whole begins");
+  unlink_alive(record);
+  uint64_t* const ref_slots = thread->ref_slots;
+  thread->ref_slots = no_ref_slots.ref_slots;
+  thread->recent = no_recent;
+  return ref_slots;
+}
+
+void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
+  Guard guard(mutex);
+  for (uint64_t* ref_slot : {references::near_ref_slot(thread, reg), references::far_ref_slot(thread, reg)}) {
+    if (references::names(*ref_slot, reg)) fold(ref_slot);
+  }
+}
+
+void on_thread_exit(void* record_pointer) {
+  auto* record = static_cast<Record*>(record_pointer);
+  current_thread = nullptr;
+  if (gate::is_child() || is_left_behind(&record->thread)) return;  // the locks below may be held for ever
+  arena::take_back_spare(&record->thread);
+  void* own;
+  {
+    Guard guard(mutex);
+    own = take_ref_slots(record);
+    record->next_free = free_records_like(record);
+    free_records_like(record) = record;
+  }
+  std::free(own);
+}
+
+void prepare() {
+  has_exit_key = pthread_key_create(&exit_key, on_thread_exit) == 0;
+  has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+}
+
+Record* take_free_record() {
+  Guard guard(mutex);
+  for (Record*& first : free_records) {
+    Record* record = first;
+    if (record == nullptr) continue;
+    first = record->next_free;
+    return record;
+  }
+  return nullptr;
+}
+
+Record* take_record() {
+  Record* record = take_free_record();
+  if (record != nullptr) return record;
+  record = new (std::nothrow) Record{};
+  if (record == nullptr) return nullptr;
+  record->thread = {sizeof(pinrail_thread_t),
+                    0,
+                    0,
+                    no_ref_slots.ref_slots,
+                    &rollbacks,
+                    &epoch.now,
+                    {},
+                    nullptr,
+                    no_recent,
+                    &dates.now,
+                    0,
+                    nullptr,
+                    &gpu_bucket,
+                    fold_entry};
+  Guard guard(mutex);
+  record->thread.index = record_count++;
+  record->next = all_records;
+  __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
+  return record;
+}
+
+}  // namespace
+
+bool has_ref_slots(const pinrail_thread_t* thread) { return thread->ref_slots != no_ref_slots.ref_slots; }
+
+uint64_t* epoch_word() { return &epoch.now; }
+pinrail_start_bucket_t* gpu_bucket_word() { return &gpu_bucket; }
+
+pinrail_thread_t* current_slow() {
+  pthread_once(&once, prepare);
+  Record* record = take_record();
+  if (record == nullptr) return nullptr;
+  record->thread.in_registrar = 0;
+  // Reference slots only for a thread whose end we see (there are 1,024 keys in a process), and where sums can be made.
+  if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0 && references::can_sum()) {
+    void* memory = std::aligned_alloc(alignof(Own), sizeof(Own));
+    if (memory != nullptr) {
+      auto* own = new (memory) Own;
+      record->thread.recent = own->recent;
+      Guard guard(mutex);
+      record->thread.ref_slots = own->ref_slots;
+      link_alive(record);
+    }
+  }
+  current_thread = &record->thread;
+  return current_thread;
+}
+
+// Records are not given back: who forked may be using his own still, in a hit. May be done again, for a child of the
+// child may find it half done.
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::threads);
+  for (Record* record = all_records; record != nullptr; record = record->next) {
+    if (record->inherited == nullptr) record->inherited = record->thread.ref_slots;
+    record->thread.size = 0;
+    record->thread.recent = no_recent;
+    record->thread.ref_slots = no_ref_slots.ref_slots;
+  }
+  replace_in_child(&all_records, nullptr);
+  alive = free_records[0] = free_records[1] = nullptr;
+  record_count = 0;
+  current_thread = nullptr;
+  if (has_membarrier) has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+}
+
+namespace {
+
+// What the thread's reference slots count of the registration. acquire: pairs with the release store in
+// references::store_slot().
+int64_t count_of(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
+  const uint64_t* const ref_slots = record->thread.ref_slots;
+  int64_t count = 0;
+  for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {
+    const uint64_t ref_slot = __atomic_load_n(&ref_slots[place], __ATOMIC_ACQUIRE);
+    if (references::names(ref_slot, reg)) count += references::count_of(ref_slot);
+  }
+  return count;
+}
+
+int64_t count_in_ref_slots(const pinrail_registration_t* reg) REQUIRES(mutex) {
+  int64_t count = 0;
+  for (const Record* record = alive; record != nullptr; record = record->next_alive) count += count_of(record, reg);
+  return count;
+}
+
+// Every thread passes a full barrier between what it did to its reference slots and what it sees of the states from now
+// on. False if it cannot be made to: then what stands in the reference slots says nothing. Own counts need none:
+// load_after_count().
+bool pass_barrier() {
+  if (!has_membarrier || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return true;
+  __atomic_store_n(&lost_membarrier, true, __ATOMIC_RELAXED);  // relaxed: it only says that sums fail from now on
+  return false;
+}
+
+}  // namespace
+}  // namespace pinrail::thread
+
+namespace pinrail::references {
+
+bool can_sum() { return !__atomic_load_n(&thread::lost_membarrier, __ATOMIC_RELAXED); }
+
+// What no thread's reference slot counts: of a registration that is counted in its state word, all.
+int64_t part_outside_ref_slots(const pinrail_registration_t* reg) {
+  const uint64_t word = state::load(reg);
+  return (word & state::kPerThread) != 0 ? own_count(reg) : static_cast<int64_t>(state::references(word));
+}
+
+// Thread by thread, for a thread's reference slots lie close together. No reference slot names a registration that is
+// counted in its word.
+bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode, int64_t* references_out) {
+  using thread::mutex;
+  pthread_once(&thread::once,
+               thread::prepare);  // so that no thread gets reference slots that this sum does not know of
+  const bool in_ref_slots = std::any_of(regs, regs + count, [](const pinrail_registration_t* reg) {
+    return (state::load(reg) & state::kPerThread) != 0;
+  });
+  if (mode == PINRAIL_SUM_NOW && in_ref_slots && !thread::pass_barrier()) {
+    for (size_t i = 0; i < count; ++i) references_out[i] = kUnknown;
+    return false;
+  }
+  Guard guard(mutex);
+  for (size_t i = 0; i < count; ++i) references_out[i] = part_outside_ref_slots(regs[i]);
+  for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
+    for (size_t i = 0; i < count; ++i) references_out[i] += thread::count_of(record, regs[i]);
+  }
+  return true;
+}
+
+// C5. All that is done to what is summed is done under the lock, so nobody frees it meanwhile.
+int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
+  pinrail_registration_t* const reg = handle.reg;
+  Guard guard(thread::mutex);
+  const uint64_t word = state::load(reg);
+  constexpr uint64_t kWhich = state::kDead | state::kPerThread | state::kReleaseClaim;
+  const bool is_it =
+      state::generation(word) == handle.generation && (word & kWhich) == (kWhich & ~state::kReleaseClaim);
+  if (!is_it || ((word & state::kSummed) == 0 && what != PINRAIL_DEAD_HELD)) return what == PINRAIL_DEAD_DROP ? -1 : 0;
+  int64_t& in_ref_slots = kept_part(reg);
+  if (what == PINRAIL_DEAD_DROP) {
+    if (own_count(reg) + in_ref_slots <= 0) return -1;
+    add_own(reg, -1);
+  } else {
+    in_ref_slots = thread::count_in_ref_slots(reg);
+  }
+  const int64_t left = own_count(reg) + in_ref_slots;
+  const uint64_t mark = left > 0 ? state::kSummed : state::kSummed | state::kReleaseClaim;
+  __atomic_fetch_or(&reg->state, mark, __ATOMIC_ACQ_REL);
+  if (left <= 0) discard_excess_drops(reg, left);
+  return left > 0 ? 0 : 1;
+}
+
+// Who notes what lies in the table meanwhile, or drops it, is in a call on a pool that is being destroyed.
+void forget_notes(const pinrail_start_table_t& table) {
+  const auto begin = reinterpret_cast<uintptr_t>(table.buckets);
+  const auto end = reinterpret_cast<uintptr_t>(table.buckets + table.more);
+  Guard guard(thread::mutex);
+  for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
+    for (uint64_t* near = record->thread.ref_slots; near != record->thread.ref_slots + kNearWords * kNearSlots;
+         near += kNearWords) {
+      const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
+      if (noted >= begin && noted < end) clear_note(near);
+    }
+  }
+}
+
+}  // namespace pinrail::references

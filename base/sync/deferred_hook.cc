@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/sync/deferred_hook.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/sync/gate.h"
+
+namespace pinrail::deferred {
+
+__thread State state __attribute__((tls_model("initial-exec"))) = {};
+
+namespace {
+
+// United with one that is delivered to the same. False if there is none.
+bool unite_hook(const Event& event) {
+  for (Event* other = state.events; other != state.events + state.depth.waiting; ++other) {
+    if (other->deliver_hook != event.deliver_hook || other->arg != event.arg) continue;
+    other->base = std::min(other->base, event.base);
+    other->end = std::max(other->end, event.end);
+    return true;
+  }
+  return false;
+}
+
+// The last place is for events without arg, so that one of these always fits.
+bool add_hook(const Event& event) {
+  const uint32_t room = event.arg == nullptr ? kEvents : kEvents - 1;
+  if (state.depth.waiting >= room) return unite_hook(event);
+  state.events[state.depth.waiting++] = event;
+  return true;
+}
+
+}  // namespace
+
+HookDepth* depth_hook() { return &state.depth; }
+
+Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
+  if (state.depth.depth == 0) return Deferral::none;
+  // Handlers of other signals may interrupt this one and defer events of their own. Rare, so two system calls are
+  // cheap.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool added = add_hook({deliver_hook, arg, base, base + length});
+  if (added) {
+    gate::hold_hook();
+    ++state.held_gates;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return added ? Deferral::done : Deferral::no_room;
+}
+
+void deliver_hook() {
+  while (state.depth.depth == 0 && state.depth.waiting != 0) {
+    Event events[kEvents];
+    const uint32_t count = state.depth.waiting, gates = state.held_gates;
+    std::copy(state.events, state.events + count, events);
+    state.depth.waiting = 0;
+    state.held_gates = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      events[i].deliver_hook(events[i].arg, events[i].base, events[i].end - events[i].base);
+    }
+    for (uint32_t i = 0; i < gates; ++i) gate::release_hook();
+  }
+}
+
+void fork_reinit() { state = {}; }
+
+}  // namespace pinrail::deferred

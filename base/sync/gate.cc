@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/sync/gate.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "base/core/no_cancel.h"
+
+namespace pinrail::gate {
+
+Page page;
+
+namespace {
+
+std::atomic<bool> was_opened{false};
+pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void wipe() {
+  page.word.store(0);
+  page.claimed.store(0);
+}
+
+// Kernels before 4.14, or pages of another size: the next best.
+void prepare() {
+  if (madvise(&page, sizeof(page), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
+}
+
+}  // namespace
+
+void open() {
+  pthread_once(&once, prepare);
+  page.word.fetch_or(kOpen);  // a monitor may hold it already
+  was_opened.store(true);
+}
+
+// relaxed: both are what fork left.
+bool is_child() {
+  return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
+}
+
+bool claim_child() {
+  if (page.claimed.exchange(1) == 0) return true;
+  while (is_child()) sched_yield();
+  return false;
+}
+
+void hold_hook() { page.word.fetch_add(kHeld); }
+
+void release_hook() {
+  // release: the registrations are dead before the gate opens; pairs with is_open().
+  page.word.fetch_sub(kHeld, std::memory_order_release);
+}
+
+// Mostly a few microseconds. Sleeps in the end: a thread of high priority that yields only would starve the monitor's.
+void wait_until_released() {
+  constexpr int kYields = 1000;
+  constexpr timespec kNap = {0, 50000};
+  if (page.word.load(std::memory_order_acquire) <= kOpen) return;  // acquire: as in is_open()
+  const NoCancel no_cancel;
+  for (int i = 0; page.word.load(std::memory_order_acquire) > kOpen; ++i) {  // acquire: as in is_open()
+    if (i < kYields) {
+      sched_yield();
+    } else {
+      nanosleep(&kNap, nullptr);
+    }
+  }
+}
+
+}  // namespace pinrail::gate

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/sync/hook_scope.h"
+
+#ifdef PINRAIL_DEBUG
+
+namespace {
+
+// initial-exec: hooks run inside allocators, and the first touch of any other kind may allocate.
+__thread unsigned depth __attribute__((tls_model("initial-exec"))) = 0;
+
+}  // namespace
+
+unsigned* pinrail_debug_hook_depth(void) { return &depth; }
+
+#endif

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// lock.h - mutexes that know their rank.
+//
+// Debug builds keep a mask of the ranks that a thread holds and abort on a step down, and on an unlock without a lock.
+// Each shared object has a mask of its own (components have no symbols of the library), so nesting is checked within
+// one object.
+#ifndef PINRAIL_BASE_SYNC_LOCK_H
+#define PINRAIL_BASE_SYNC_LOCK_H
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/core/sanitizer.h"
+#include "base/sync/futex_lock.h"
+#include "base/sync/hook_locks.h"
+#include "base/sync/hook_scope.h"
+#include "base/sync/lock_rank.h"
+#include "base/sync/thread_safety.h"
+
+namespace pinrail {
+
+#ifdef PINRAIL_DEBUG
+// initial-exec: hooks take locks inside allocators, and the first touch of any other kind may allocate.
+inline __thread uint64_t held_ranks __attribute__((tls_model("initial-exec"))) = 0;
+
+inline void rank_enter(LockRank rank) {
+  const unsigned r = static_cast<unsigned>(rank);
+  if (!hooks_may_take(rank)) refuse_in_hook("a lock is taken that API code holds across allocations");
+  if ((held_ranks >> r) != 0) {
+    std::fprintf(stderr, "pinrail: lock rank %u taken while one of the same or a higher rank is held\n", r);
+    std::abort();
+  }
+  held_ranks |= uint64_t{1} << r;
+}
+inline void rank_leave(LockRank rank) {
+  const unsigned r = static_cast<unsigned>(rank);
+  if ((held_ranks >> r & 1) == 0) {
+    std::fprintf(stderr, "pinrail: lock rank %u unlocked by a thread that does not hold it\n", r);
+    std::abort();
+  }
+  held_ranks &= ~(uint64_t{1} << r);
+}
+#else
+inline void rank_enter(LockRank) {}
+inline void rank_leave(LockRank) {}
+#endif
+
+// ThreadSanitizer knows what the C library's mutexes are, and who waits for whom; so does test/model.
+#ifdef PINRAIL_UNDER_THREAD_SANITIZER
+using LockWord = std::mutex;
+#else
+using LockWord = FutexLock;
+#endif
+
+class CAPABILITY("mutex") Mutex {
+ public:
+  constexpr explicit Mutex(LockRank rank) : rank_(rank) {}
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() ACQUIRE() {
+    rank_enter(rank_);
+    mutex_.lock();
+  }
+  bool try_lock() TRY_ACQUIRE(true) {
+    rank_enter(rank_);
+    if (mutex_.try_lock()) return true;
+    rank_leave(rank_);
+    return false;
+  }
+  void unlock() RELEASE() {
+    mutex_.unlock();
+    rank_leave(rank_);
+  }
+
+ private:
+  LockWord mutex_;
+  const LockRank rank_;
+};
+
+// One that hooks take. Its thread counts it, so that a hook in a signal handler that interrupted the thread does not
+// wait for it (deferred_hook.h).
+class CAPABILITY("mutex") HookMutex {
+ public:
+  constexpr explicit HookMutex(LockRank rank, HookLocks locks = {}) : mutex_(rank), locks_(locks) {}
+  HookMutex(const HookMutex&) = delete;
+  HookMutex& operator=(const HookMutex&) = delete;
+
+  void lock() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
+    HookDepth* const depth = enter();
+    mutex_.lock();
+    depth_ = depth;
+  }
+  bool try_lock() TRY_ACQUIRE(true) NO_THREAD_SAFETY_ANALYSIS {
+    HookDepth* const depth = enter();
+    const bool locked = mutex_.try_lock();
+    if (locked) {
+      depth_ = depth;
+    } else {
+      leave(depth);
+    }
+    return locked;
+  }
+  void unlock() RELEASE() NO_THREAD_SAFETY_ANALYSIS {
+    HookDepth* const depth = depth_;
+    mutex_.unlock();
+    leave(depth);
+  }
+
+ private:
+  // deferred_hook/H1. The fences are for the compiler: handlers run on this thread.
+  HookDepth* enter() const {
+    if (locks_.depth_hook == nullptr) return nullptr;
+    HookDepth* const depth = locks_.depth_hook();
+    ++depth->depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return depth;
+  }
+  // 0 already: in a forked child, which has set aside what it inherited.
+  void leave(HookDepth* depth) const {
+    if (depth == nullptr) return;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (depth->depth != 0) --depth->depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (depth->depth == 0 && depth->waiting != 0) locks_.deliver_hook();
+  }
+
+  Mutex mutex_;
+  const HookLocks locks_;
+  HookDepth* depth_ = nullptr;  // of the holder; guarded by mutex_
+};
+
+template <typename Lock>
+class SCOPED_CAPABILITY Guard {
+ public:
+  explicit Guard(Lock& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~Guard() RELEASE() { mutex_.unlock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Lock& mutex_;
+};
+
+// Waits with a lock held; the rank is given back while it sleeps. Not std::condition_variable_any: that has a
+// destructor, and its waits are cancellation points (R10). May wake without a reason: whoever waits looks again.
+class Condition {
+ public:
+  constexpr Condition() = default;
+  Condition(const Condition&) = delete;
+  Condition& operator=(const Condition&) = delete;
+
+  template <typename Lock>
+  void wait(Lock& mutex) REQUIRES(mutex) {
+    sleep(mutex, nullptr);
+  }
+  // Returns also when the time is over.
+  template <typename Lock>
+  void wait_for(Lock& mutex, std::chrono::microseconds time) REQUIRES(mutex) {
+    const timespec most = {static_cast<time_t>(time.count() / 1000000),
+                           static_cast<long>(time.count() % 1000000) * 1000};
+    sleep(mutex, &most);
+  }
+  // relaxed: what is waited for is changed and read under the mutex.
+  void notify_all() {
+    word_.fetch_add(1, std::memory_order_relaxed);
+    futex_call(&word_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr);
+  }
+
+ private:
+  // A notification between the two unlocked calls has changed the word, and then the kernel does not let it sleep.
+  template <typename Lock>
+  void sleep(Lock& mutex, const timespec* most) REQUIRES(mutex) {
+    const uint32_t seen = word_.load(std::memory_order_relaxed);
+    mutex.unlock();
+    futex_call(&word_, FUTEX_WAIT_PRIVATE, seen, most);
+    mutex.lock();
+  }
+
+  std::atomic<uint32_t> word_{0};
+};
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// block.h - the bytes that travel (pinrail/gpu.h): sealed by their owner, checked by the peer.
+//
+// Threads  all functions may run together. Any context.
+#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_BLOCK_H
+#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_BLOCK_H
+
+#include <pinrail/gpu.h>
+
+#include <cstddef>
+
+#include "base/core/span.h"
+#include "base/core/status.h"
+
+namespace pinrail {
+
+static_assert(sizeof(pinrail_gpu_block_t) == PINRAIL_GPU_BLOCK_BYTES, "the block is what the header promises");
+static_assert(offsetof(pinrail_gpu_block_t, size) == 64, "a hit reads one line");
+
+// Any change of one or two words is noticed; whoever wants to lie may compute it.
+inline uint64_t checksum_of(const pinrail_gpu_block_t& block) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&block);
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < offsetof(pinrail_gpu_block_t, checksum); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  return hash;
+}
+
+inline void seal_block(pinrail_gpu_block_t* block) {
+  block->magic = PINRAIL_GPU_BLOCK_MAGIC;
+  block->version = PINRAIL_GPU_BLOCK_VERSION;
+  block->size = PINRAIL_GPU_BLOCK_BYTES;
+  block->checksum = checksum_of(*block);
+}
+
+// Whether it begins as blocks of this version do.
+inline bool has_known_head(const pinrail_gpu_block_t& block) {
+  const uint32_t version = block.version;
+  return ((block.magic ^ PINRAIL_GPU_BLOCK_MAGIC) | (version ^ PINRAIL_GPU_BLOCK_VERSION)) == 0;
+}
+
+// Whether that part of the allocation is one, and not of no bytes.
+inline bool is_inside(const pinrail_gpu_block_t& block, size_t offset, size_t length) {
+  const size_t end = offset + length;
+  return end > offset && end <= block.length;
+}
+
+// The first line alone: BAD_PARAM, VERSION.
+inline Status check_head(const pinrail_gpu_block_t& block) {
+  if (block.magic != PINRAIL_GPU_BLOCK_MAGIC) return PINRAIL_ERR_BAD_PARAM;
+  if (block.version != PINRAIL_GPU_BLOCK_VERSION || block.size != PINRAIL_GPU_BLOCK_BYTES) return PINRAIL_ERR_VERSION;
+  const bool is_range = block.base != 0 && block.length != 0 && fits(block.base, block.length);
+  return is_range ? success() : Status(PINRAIL_ERR_BAD_PARAM);
+}
+
+}  // namespace pinrail
+
+#endif

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A pool's cache and thread, its end (R10), and its figures.
+#include <algorithm>
+
+#include "base/core/guarded.h"
+#include "base/core/span.h"
+#include "components/common/gpu_pool/gpu_pool.h"
+#include "framework/mpool/say.h"
+
+namespace pinrail::gpu_pool {
+
+// R11: the first pool of a name makes the budget; later ones may not name another.
+Status Pool::join(const char* cache_name) {
+  limits_of_registrar_ = *config_.limits;
+  allocations_.reserve(1);
+  {
+    Guard guard(caches_->mutex);
+    std::unique_ptr<Cache>& cache = caches_->by_name[cache_name];
+    if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits);
+    const bool differs = (settings_.explicit_bytes && settings_.limits.bytes != cache->limits.bytes) ||
+                         (settings_.explicit_count && settings_.limits.count != cache->limits.count);
+    if (differs) {
+      const pinrail_help_arg_t args[] = {{"cache", cache_name}};
+      host_->help(host_, "limits differ", args, 1);
+      return PINRAIL_ERR_BAD_PARAM;
+    }
+    cache_ = cache.get();
+    Guard inner(cache_->mutex);
+    ++cache_->pools;
+  }
+  const Status joined = join_gc_thread();
+  if (!joined.ok()) leave_cache();
+  return joined;
+}
+
+// What dies in other processes wakes nobody here, so the thread comes by itself.
+Status Pool::join_gc_thread() {
+  const bool may_have_thread = config_.limits->thread_mode != PINRAIL_THREAD_CALLER;
+  if (settings_.gc_interval_ms == 0 || !may_have_thread) return success();
+  return host_->gc_join(host_, progress_entry, this, static_cast<uint32_t>(settings_.gc_interval_ms), &gc_member_);
+}
+
+int Pool::progress_entry(void* pool, pinrail_thread_t* thread) {
+  const Status done = guarded([&] { return static_cast<Pool*>(pool)->progress(thread); });
+  return done.ok() ? 0 : 1;
+}
+
+void Pool::leave_cache() {
+  Guard guard(caches_->mutex);
+  {
+    Guard inner(cache_->mutex);
+    if (--cache_->pools != 0) return;
+  }
+  auto& all = caches_->by_name;
+  const auto mine = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.second.get() == cache_; });
+  if (mine != all.end()) all.erase(mine);
+}
+
+void Pool::add_peer(Peer* peer) {
+  peer->pool = this;
+  Guard guard(cache_->mutex);
+  peer->next = peers_.load();
+  peers_.store(peer, std::memory_order_release);  // release: pairs with first_peer()
+}
+
+Status Pool::progress(pinrail_thread_t* thread) {
+  look_around(thread);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer, false);
+  sum_again(thread);
+  return success();
+}
+
+// list_out: the first few, in words.
+size_t Pool::count_referenced_locked(std::string* list_out) {
+  pinrail_registration_t* batch[Victims::kRoom] = {};
+  int64_t references[Victims::kRoom] = {};
+  size_t count = 0;
+  mpool::Referenced referenced(list_out);
+  const auto sum = [&] {
+    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
+    for (size_t i = 0; i < count; ++i) referenced.look_at(batch[i], references[i]);
+    count = 0;
+  };
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      batch[count++] = reg;
+      if (count == Victims::kRoom) sum();
+    }
+  }
+  sum();
+  return referenced.count();
+}
+
+size_t Pool::referenced() {
+  Guard guard(cache_->mutex);
+  return count_referenced_locked(nullptr);
+}
+
+Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
+  std::string list;
+  size_t referenced = 0;
+  {
+    Guard guard(cache_->mutex);
+    if ((flags & PINRAIL_DESTROY_FORCE) == 0) referenced = count_referenced_locked(&list);
+  }
+  if (referenced != 0) {
+    mpool::say_busy(host_, referenced, list);
+    return PINRAIL_ERR_BUSY;
+  }
+  if (gc_member_ != nullptr) host_->gc_leave(host_, gc_member_);
+  // Other pools of the cache may be closing what they evicted here.
+  while (wait_for_closing(thread)) {
+  }
+  release_all(thread, Device::knows);
+  if (settings_.print_stats) {
+    pinrail_mpool_stats_t figures{};
+    stats(&figures);
+    mpool::say_stats(host_, figures);
+  }
+  leave_cache();
+  for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
+    next = peer->next;
+    delete peer;
+  }
+  delete this;
+  return success();
+}
+
+void Pool::release_all(pinrail_thread_t* thread, Device device) {
+  pinrail_registration_t* regs[Victims::kRoom];
+  int64_t references[Victims::kRoom];
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    while (const size_t count = take_some_of(peer, regs, references)) {
+      for (size_t i = 0; i < count; ++i) release_one(thread, regs[i], references[i], device);
+    }
+  }
+}
+
+// Out of the index and summed, without a barrier: no call of another thread has to do with them.
+size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out) {
+  Guard guard(cache_->mutex);
+  size_t count = 0;
+  pinrail_registration_t* reg = peer->regs;
+  for (; reg != nullptr && count < Victims::kRoom; reg = area_of(reg).next) {
+    uint64_t word = 0;
+    die_locked(reg, &word);
+    ++cache_->closing;
+    regs_out[count++] = reg;
+  }
+  host_->count_references(host_, regs_out, count, PINRAIL_SUM_QUIET, references_out);
+  return count;
+}
+
+// Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
+// their drops are counted as they come.
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
+  deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
+  left(reg);
+  {
+    Guard guard(cache_->mutex);
+    --cache_->closing;
+    dismiss_locked(reg);
+  }
+  if (references <= 0) {
+    references::discard_excess_drops(reg, references);
+    references::fold_own(thread, reg);
+    host_->registration_free(host_, reg);
+    return;
+  }
+  const pinrail_handle_t handle = {reg, generation_of(reg)};
+  state::set(reg, (state::load(reg) & state::kPerThread) | state::kDead);
+  if ((state::load(reg) & state::kPerThread) != 0) host_->settle_dead(host_, handle, PINRAIL_DEAD_HELD);
+  state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
+}
+
+// relaxed throughout: figures, each right by itself.
+void Pool::counters(pinrail_mpool_stats_t* figures) const {
+  figures->hits = hits_.sum();
+  figures->misses = misses_.load(std::memory_order_relaxed);
+  figures->evictions = evictions_.load(std::memory_order_relaxed);
+  figures->invalidations = invalidations_.load(std::memory_order_relaxed);
+  figures->retries = retries_.load(std::memory_order_relaxed);
+  figures->size_limit = cache_->limits.bytes;
+  figures->count_limit = cache_->limits.count;
+  figures->leave_pinned = settings_.leave_pinned ? 1 : 0;
+}
+
+void Pool::stats(pinrail_mpool_stats_t* stats_out) {
+  pinrail_mpool_stats_t figures{};
+  figures.size = stats_out->size;
+  counters(&figures);
+  std::vector<Span> spans;
+  Guard guard(cache_->mutex);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      const uint64_t phase = state::load(reg) & (state::kIndexed | state::kDead);
+      if (phase == 0) continue;  // pending: the registrar is about to say where it is
+      if ((phase & state::kDead) != 0) figures.dead_bytes += reg->length;
+      spans.push_back(span_of(reg));
+    }
+  }
+  figures.indexed = table_.count();
+  figures.registered_bytes = cache_->usage.bytes;
+  figures.registered_count = cache_->usage.count;
+  figures.peak_registered_bytes = cache_->usage.peak_bytes;
+  figures.pinned_bytes = union_length(&spans);
+  *stats_out = figures;
+}
+
+// gpu_pool/X2, gpu_cache/B1 and gpu_cache/B2, as far as the lock holds them still.
+const char* Pool::check() {
+  Guard guard(cache_->mutex);
+  size_t linked = 0, indexed = 0;
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      ++linked;
+      const uint64_t word = state::load(reg);
+      if ((word & state::kIndexed) != 0) ++indexed;
+      if (area_of(reg).peer != peer) return "a registration is in another peer's list";
+      if ((word & state::kIndexed) == 0 && cache_->lru_list.holds(reg)) return "the LRU list has what is not indexed";
+    }
+  }
+  if (!cache_->lru_list.in_order()) return "the LRU list is out of order";
+  if (indexed != table_.count()) return "the table has others than the indexed ones";
+  if (cache_->usage.bytes > cache_->limits.bytes || cache_->usage.count > cache_->limits.count) return "over a limit";
+  return linked == linked_ ? nullptr : "the count of registrations is wrong";
+}
+
+}  // namespace pinrail::gpu_pool

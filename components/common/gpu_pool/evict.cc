@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Making room and making way: idle ones are closed, oldest first. Nothing that is referenced is (R9).
+#include <algorithm>
+
+#include "base/core/on_unwind.h"
+#include "components/common/gpu_pool/match.h"
+
+namespace pinrail::gpu_pool {
+namespace {
+
+Span remote_span(const pinrail_registration_t* reg) { return Span::of(name_of(reg).base, reg->length); }
+
+constexpr size_t kSmall = 4;  // bytes: of whatever lies at that base
+
+bool is_stale(const pinrail_registration_t* reg) { return !is_current(name_of(reg).slot, name_of(reg).slot_word); }
+
+}  // namespace
+
+void Pool::link_locked(pinrail_registration_t* reg) {
+  Area& area = area_of(reg);
+  area.next = area.peer->regs;
+  if (area.next != nullptr) area_of(area.next).previous = reg;
+  area.peer->regs = reg;
+  ++linked_;
+}
+
+// The registrar has forgotten it.
+void Pool::dismiss_locked(pinrail_registration_t* reg) {
+  Area& area = area_of(reg);
+  if (area.next != nullptr) area_of(area.next).previous = area.previous;
+  (area.previous != nullptr ? area_of(area.previous).next : area.peer->regs) = area.next;
+  --linked_;
+  cache_->usage.bytes -= reg->length;
+  cache_->usage.count -= 1;
+  cache_->changed.notify_all();
+}
+
+// Released hits are dated in their entries, the others in the registrations.
+uint64_t Pool::last_use_locked(const pinrail_registration_t* reg) const {
+  return std::max(last_use(reg), allocations_.last_use_of(reg, entry_key(reg)));
+}
+
+void Pool::unindex_locked(pinrail_registration_t* reg) {
+  table_.remove(hash_of(name_of(reg)), reg);
+  hide_locked(reg);
+  if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
+}
+
+// An idle indexed one becomes the caller's to close.
+bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (!claim_idle(thread, reg)) return false;
+  unindex_locked(reg);
+  ++cache_->closing;
+  return true;
+}
+
+// An indexed one dies, held or not; word_out is of before. False if it is not indexed any more.
+bool Pool::die_locked(pinrail_registration_t* reg, uint64_t* word_out) {
+  if (!kill(reg, word_out)) return false;
+  unindex_locked(reg);
+  allocation_table::stir(host_->gpu_bucket);  // releases look at the state word again, and find it dead
+  return true;
+}
+
+// The least recently used idle one. One that is held counts as used now, for its release will come later; one that may
+// not be closed from here, likewise. Each is caught up with at most once, and then looked at.
+pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread) {
+  LruList<LruPlaceOf>& list = cache_->lru_list;
+  const uint64_t now = timestamps::advance(thread);
+  for (size_t looks = 2 * list.size(); looks != 0 && !list.empty(); --looks) {
+    pinrail_registration_t* reg = list.top().reg;
+    const Pool& owner = *area_of(reg).peer->pool;
+    const uint64_t used = owner.last_use_locked(reg);
+    const bool out_of_reach = &owner != this && owner.limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
+    if (used > list.top().epoch) {
+      list.catch_up(used);
+    } else if (!out_of_reach && area_of(reg).peer->pool->claim_idle_locked(thread, reg)) {
+      return reg;
+    } else {
+      list.catch_up(now);
+    }
+  }
+  return nullptr;
+}
+
+bool Pool::evict_oldest(pinrail_thread_t* thread) {
+  pinrail_registration_t* victim;
+  {
+    Guard guard(cache_->mutex);
+    victim = claim_oldest_locked(thread);
+  }
+  if (victim == nullptr) return false;
+  Pool* owner = area_of(victim).peer->pool;
+  owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  owner->close_one(thread, victim, PINRAIL_REASON_EVICTED);
+  return true;
+}
+
+// Somebody else is closing something: afterwards there may be room. Not for who is inside a registrar call himself.
+bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
+  if (thread->in_registrar != 0) return false;
+  Guard guard(cache_->mutex);
+  if (cache_->closing == 0) return false;
+  cache_->changed.wait_for(cache_->mutex, std::chrono::microseconds(1000));
+  return true;
+}
+
+bool Pool::make_room(pinrail_thread_t* thread) {
+  if (close_left_over(thread)) return true;
+  sum_again(thread);
+  if (!evict_oldest(thread)) return wait_for_closing(thread);
+  while (settings_.empty_cache && evict_oldest(thread)) {
+  }
+  return true;
+}
+
+Status Pool::nothing_idle(const pinrail_registration_t* own) {
+  Guard guard(cache_->mutex);
+  const uint64_t others = cache_->usage.count - (own != nullptr ? 1 : 0);
+  return others != 0 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
+// Closes what of the exporter overlaps and is idle; held_out: whether something overlaps that is not.
+size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out) {
+  const Span span = Span::of(base, length);
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    for (Peer* each = peers_.load(); each != nullptr; each = each->next) {
+      if (!each->is_process(peer)) continue;
+      for (pinrail_registration_t *reg = each->regs, *next; reg != nullptr && !victims.full(); reg = next) {
+        next = area_of(reg).next;
+        if (!remote_span(reg).overlaps(span)) continue;
+        if (claim_idle_locked(thread, reg)) {
+          victims.add(reg);
+        } else if (references_of(thread, reg) > 0) {
+          *held_out = true;
+        }
+      }
+    }
+  }
+  evictions_.fetch_add(victims.count(), std::memory_order_relaxed);  // relaxed: a figure
+  close(thread, victims, PINRAIL_REASON_EVICTED);
+  return victims.count();
+}
+
+// Of one exporter's, the one that comes next after that: these are few, and looked through.
+Pool::Aged Pool::next_oldest_of_locked(const Peer& peer, const Aged& after) {
+  Aged oldest{UINT64_MAX, nullptr};
+  for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
+    if (!each->is_process(peer)) continue;
+    for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
+      if ((state::load(reg) & state::kIndexed) == 0) continue;
+      const Aged aged{last_use_locked(reg), reg};  // dates of two threads may be equal
+      if (aged > after && (oldest.second == nullptr || aged < oldest)) oldest = aged;
+    }
+  }
+  return oldest;
+}
+
+bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
+  pinrail_registration_t* oldest = nullptr;
+  {
+    Guard guard(cache_->mutex);
+    Aged aged{0, nullptr};
+    do {
+      aged = next_oldest_of_locked(peer, aged);
+      oldest = aged.second;
+      if (oldest == nullptr) return false;
+    } while (!claim_idle_locked(thread, oldest));
+  }
+  evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  close_one(thread, oldest, PINRAIL_REASON_EVICTED);
+  return true;
+}
+
+// The driver says that something stale is in the way. First what lies at that base, however small; then what overlaps;
+// then whatever is idle of that exporter, one by one. One step a call; the caller asks the driver after each.
+Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* stage) {
+  if (request.block == nullptr) return Way::blocked;
+  const Key& key = request.key;
+  bool held = false;
+  for (; *stage < 2;) {
+    const size_t length = *stage == 0 ? kSmall : key.length;
+    *stage += 1;
+    if (close_idle_of(thread, *key.peer, key.base, length, &held) != 0) return Way::made;
+    if (held) return Way::blocked;
+  }
+  if (close_oldest_of(thread, *key.peer) || wait_for_closing(thread)) return Way::made;
+  return Way::blocked;
+}
+
+void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                                  Device device) {
+  if (is_stale(reg)) reason = PINRAIL_REASON_INVALIDATED;  // R12
+  if (device == Device::forgot) {
+    host_->registrar_abandon(config_.registrar, thread, reg, reason);
+    return;
+  }
+  Status(host_->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();  // reported by the framework
+}
+
+void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  const pinrail_host_t* const host = host_;  // once it is dismissed the pool may go, if another one's call got here
+  const auto forget = [&] {
+    left(reg);
+    {
+      Guard guard(cache_->mutex);
+      --cache_->closing;
+      dismiss_locked(reg);
+    }
+    references::fold_own(thread, reg);
+    host->registration_free(host, reg);
+  };
+  OnUnwind unwound(forget);
+  deregister_from_device(thread, reg, reason, Device::knows);
+  unwound.disarm();
+  forget();
+}
+
+void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason) {
+  pinrail_registration_t* const* at = victims.begin();
+  OnUnwind unwound([&] { leave_over(at + 1, victims.end()); });
+  for (; at != victims.end(); ++at) close_one(thread, *at, reason);
+  unwound.disarm();
+}
+
+// gpu_pool/X6
+void Pool::leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end) {
+  Guard guard(cache_->mutex);
+  for (; begin != end; ++begin) {
+    area_of(*begin).is_left_over = true;
+    ++left_over_;
+    --cache_->closing;
+  }
+  cache_->changed.notify_all();
+}
+
+// Whether there was anything.
+bool Pool::close_left_over(pinrail_thread_t* thread) {
+  if (left_over_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: a hint
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    for (Peer* peer = peers_.load(); peer != nullptr && !victims.full(); peer = peer->next) {
+      for (pinrail_registration_t* reg = peer->regs; reg != nullptr && !victims.full(); reg = area_of(reg).next) {
+        if (!area_of(reg).is_left_over) continue;
+        area_of(reg).is_left_over = false;
+        --left_over_;
+        add_victim(reg, &victims);
+      }
+    }
+  }
+  close(thread, victims, PINRAIL_REASON_RELEASED);
+  return victims.count() != 0;
+}
+
+Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
+
+// Batches, for the lock is not held while they are closed.
+template <typename Is>
+size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
+  size_t closed = 0;
+  for (bool more = true; more;) {
+    Victims victims;
+    {
+      Guard guard(cache_->mutex);
+      pinrail_registration_t* dead[Victims::kRoom];
+      size_t count = 0, shared = 0;
+      for (pinrail_registration_t* reg = peer->regs; reg != nullptr && count + shared < Victims::kRoom;
+           reg = area_of(reg).next) {
+        uint64_t word = state::load(reg);
+        if ((word & state::kIndexed) == 0 || !is(reg)) continue;
+        invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+        if (!die_locked(reg, &word)) continue;
+        if ((word & state::kPerThread) != 0) {
+          dead[count++] = reg;
+        } else {
+          ++shared;
+          if (state::references(word) == 0) add_victim(reg, &victims);
+        }
+      }
+      claim_dead(thread, dead, count, &victims);
+      more = count + shared == Victims::kRoom;
+    }
+    close(thread, victims, PINRAIL_REASON_INVALIDATED);
+    closed += victims.count();
+  }
+  return closed;
+}
+
+size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
+  if (!everything) {
+    Guard guard(cache_->mutex);
+    if (peer->deaths == nullptr) return 0;
+    const uint64_t deaths = peer->deaths->load();  // before the words are looked at
+    if (deaths == peer->deaths_seen) return 0;
+    peer->deaths_seen = deaths;
+  }
+  return kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return everything || is_stale(reg); });
+}
+
+void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id) {
+  const Span span = Span::of(base, length);
+  kill_where(thread, peer, [&](const pinrail_registration_t* reg) {
+    return name_of(reg).id != but_id && remote_span(reg).overlaps(span);
+  });
+}
+
+void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
+  const Span span = Span::of(base, length);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return span_of(reg).overlaps(span); });
+  }
+}
+
+}  // namespace pinrail::gpu_pool

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// F2: a checkpoint finds nothing idle open, and after a restart nothing of the past slot_word is given to the driver.
+#include "components/common/gpu_pool/gpu_pool.h"
+
+namespace pinrail::gpu_pool {
+namespace {
+
+constexpr int kPatience = 1000;  // rounds of 1 ms
+
+}  // namespace
+
+Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
+  if (state == PINRAIL_FT_CONTINUE) return success();
+  if (state == PINRAIL_FT_RESTART) return restart(thread);
+  release_idle(thread);
+  return success();
+}
+
+Status Pool::tell_registrar(pinrail_thread_t* thread) const {
+  return host_->registrar_restart(config_.registrar, thread);
+}
+
+// Nobody else is at this pool or another one of its cache, hooks apart, and these look at no registration.
+void Pool::abandon_all(pinrail_thread_t* thread) {
+  release_all(thread, Device::forgot);
+  Guard guard(cache_->mutex);
+  held_dead_ = 0;
+}
+
+// Of this pool alone. It ends while others use the pool: each round but the last closes as many as one lock's hold can.
+void Pool::release_idle(pinrail_thread_t* thread) {
+  progress(thread).ignore();  // what is dead; never an error
+  bool held = false;
+  for (const Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
+    while (close_idle_of(thread, *peer, 0, UINTPTR_MAX, &held) == Victims::kRoom) {
+    }
+  }
+  for (int round = 0; round < kPatience && wait_for_closing(thread); ++round) {
+  }
+}
+
+}  // namespace pinrail::gpu_pool

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpu_component.h - what the descriptors of the pools of GPU memory have in common beside what all pools have: the
+// module is an gpu_pool::Pool, and hits need more than the C face's shortcut knows.
+#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_COMPONENT_H
+#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_COMPONENT_H
+
+#include "base/core/guarded.h"
+#include "components/common/gpu_pool/gpu_pool.h"
+#include "framework/mpool/forward.h"
+#include "framework/mpool/params.h"
+
+namespace pinrail::gpu_pool {
+
+constexpr pinrail_param_t kCountLimit =
+    mpool::count_limit_param("Most allocations known to the pools of one cache, in use or not. 0: no limit.");
+constexpr pinrail_param_t kGcInterval = mpool::param(
+    "gc_interval", "100",
+    "Milliseconds between two looks for memory that its owner freed: so long, at most, is an idle mapping of it "
+    "kept. 0: no thread looks; what died goes at the next call that needs the driver, or pinrail_mpool_progress().",
+    PINRAIL_TYPE_UNSIGNED, 6, nullptr, 0, 3600000);
+constexpr pinrail_param_t kMaxRegSize =
+    mpool::max_reg_size_param("Largest piece in bytes that the chunk iterator cuts a buffer into.");
+
+inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
+
+inline void no_shortcut(void*, pinrail_shortcut_t* shortcut_out) { *shortcut_out = {}; }
+inline void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t) {
+  Status(guarded([&] {
+    pool_of(module)->finish(thread, handle);
+    return success();
+  })).ignore();  // it is closed; never an error
+}
+
+// What is not here the component adds.
+template <typename Forward>
+constexpr pinrail_mpool_ops_t table() {
+  pinrail_mpool_ops_t ops = Forward::table();
+  ops.shortcut = no_shortcut;
+  ops.dropped_dead = dropped_dead;
+  return ops;
+}
+
+}  // namespace pinrail::gpu_pool
+
+#endif

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pool.h - a pool of whole allocations of GPU memory, local or peers', found by whose they are and by their very
+// range: what gpusm and rgpusm have in common.
+//
+// Owns     its registrations, its peers. The process's gc thread closes what died.
+// Threads  all functions may run together, but create() and destroy() exclude every other on the same pool.
+// Hook     none: what a hook has to say it says by a validity slot, or by note_dead_hook().
+//
+// gpu_pool/X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a
+//     hit makes sure of peer and slot, or of peer and id where there is no slot: one slot_word of a slot, and one id,
+//     is of one allocation for ever (base/hit/allocation_table.h).
+// gpu_pool/X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them
+//     are counted per thread (base/registration/references.h), the others in their words. "Dead and unreferenced" is
+//     seen by one, who closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to
+//     0 first, and it is claimed then. What dies together is summed with one barrier; what that finds held is marked as
+//     summed (references/C5), so that its last drop is known without another one. What only seemed held, for a find
+//     counted it and took that back, is looked at again by progress().
+// gpu_pool/X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced
+//     stays as it is, and the caller gets WOULD_BLOCK.
+// gpu_pool/X4  No lock is held across a call of the registrar. A hit takes none (base/hit/allocation_table.h).
+// gpu_pool/X5  While a registration is claimed the cache lock is held, and hits do not get it. While one of a peer's
+//     is linked, the peer's slots stay mapped, and what it says does not change.
+// gpu_pool/X6  What a thread has claimed it closes, also when the registrar throws or the thread ends inside it: the
+//     one that is being closed is dismissed, the others are left over for who comes next.
+#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
+#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
+
+#include <pinrail/component.h>
+#include <pinrail/pinrail.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/hit/hit_counts.h"
+#include "base/registration/references.h"
+#include "base/slots/slots.h"
+#include "components/common/gpu_pool/allocation_index.h"
+#include "components/common/gpu_pool/gpu_cache.h"
+#include "components/common/gpu_pool/settings.h"
+#include "components/common/gpu_pool/table.h"
+
+namespace pinrail::gpu_pool {
+
+// Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
+// `pool` and `next` are written once, the rest under the cache lock; what hits compare is a copy (gpu_pool/X5). It
+// may serve another exporter later.
+struct Peer {
+  pinrail_owner_t owner{};  // pid 0: nobody
+  class Pool* pool = nullptr;
+  Peer* next = nullptr;
+  uint64_t number = 0;  // of the copy in the table that hits read; 0: none yet
+  uint32_t users = 0;   // requests under way that name it
+  pinrail_registration_t* regs = nullptr;
+  const std::atomic<uint64_t>* deaths = nullptr;  // of its segment; NULL: it has none
+  uint64_t deaths_seen = 0;
+  std::unique_ptr<slots::Importer> slots;
+
+  bool is_process(const Peer& other) const { return owner.pid == other.owner.pid && owner.start == other.owner.start; }
+  bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
+    return owner.pid == pid && owner.start == start && owner.segment == segment;
+  }
+  // What tells whether it lives.
+  slots::Source source() const {
+    if (slots != nullptr) return slots->source();
+    slots::Source process;
+    process.pid = static_cast<uint32_t>(owner.pid);
+    process.start = owner.start;
+    return process;
+  }
+  // words: of its slots, NULL if it has none.
+  void become(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
+    owner = {pid, start, segment, reinterpret_cast<const uint64_t*>(words)};
+  }
+};
+
+// One allocation as a request names it. The peer is needed only where it is not in the index.
+struct Key {
+  uint32_t pid = 0;
+  uint64_t start = 0;
+  uint64_t segment = 0;
+  uintptr_t base = 0;
+  size_t length = 0;
+  uint64_t id = 0;
+  uint64_t slot_word = 0;  // of the slot's word; 0: not known, or no slot
+  Peer* peer = nullptr;
+  std::atomic<uint64_t>* slot = nullptr;
+};
+
+struct Request {
+  Key key;
+  uint64_t access_and_flags = 0;               // access below, flags above
+  const pinrail_gpu_block_t* block = nullptr;  // of a peer's; NULL: it is our own memory
+  uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
+};
+
+// What is to be closed: dead, unreferenced, out of the index.
+class Victims {
+ public:
+  static constexpr size_t kRoom = 64;
+  bool full() const { return count_ == kRoom; }
+  void add(pinrail_registration_t* reg) { regs_[count_++] = reg; }
+  size_t count() const { return count_; }
+  pinrail_registration_t* const* begin() const { return regs_; }
+  pinrail_registration_t* const* end() const { return regs_ + count_; }
+
+ private:
+  pinrail_registration_t* regs_[kRoom];
+  size_t count_ = 0;
+};
+
+class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are counted on lines of their own
+ public:
+  virtual ~Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // From the index, or by the registrar. Outputs on success only.
+  Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  // From the index alone: NOT_FOUND. By its id, where hits of the pool ask by that; by what it is, under the lock; or
+  // by where it is mapped here.
+  Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
+  Status find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
+  // By what the C face answers hits itself.
+  const pinrail_allocation_table_t* allocations() const {
+    return settings_.leave_pinned ? &allocations_.table() : nullptr;
+  }
+  Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  // A reference that the C face dropped may have been the last one of a dead one.
+  void finish(pinrail_thread_t* thread, pinrail_handle_t handle);
+  static pinrail_status_t deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status evict(pinrail_thread_t* thread);
+  Status progress(pinrail_thread_t* thread);
+  Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
+  Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
+  void stats(pinrail_mpool_stats_t* stats_out);
+  void counters(pinrail_mpool_stats_t* figures) const;  // of those, the ones that only rise; and the limits
+  size_t referenced();
+  const char* check();
+  const Settings& settings() const { return settings_; }
+  size_t max_reg_size() const { return settings_.max_reg_size; }
+
+ protected:
+  // known_by: as hits of this pool ask.
+  Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches,
+       allocation_table::By known_by)
+      : host_(host), config_(config), settings_(settings), caches_(caches), known_by_(known_by) {}
+  // The cache of that name, and the gc thread if it is due. On failure nothing is left of it.
+  Status join(const char* cache_name);
+
+  // Before the registrar is asked for it; an error is the request's. After the registrar made it, and before others can
+  // find it; an error gives it back. After the registrar forgot it, or never made it.
+  virtual Status begin(const Request&, pinrail_registration_t*) { return success(); }
+  virtual Status made(const Request&, pinrail_registration_t*) { return success(); }
+  virtual void left(pinrail_registration_t* reg) = 0;
+  // The registrar refused it: because the memory or its owner is no more, so that no room or way would help?
+  virtual bool is_gone(const Request&) const { return false; }
+  // In progress(), which the gc thread calls in each round.
+  virtual void look_around(pinrail_thread_t*) {}
+  // RESTART: the process may be another one now. What may fail comes before abandon_all().
+  virtual Status restart(pinrail_thread_t* thread) = 0;
+  Status tell_registrar(pinrail_thread_t* thread) const;
+  void abandon_all(pinrail_thread_t* thread);
+
+  void add_peer(Peer* peer);
+  Peer* first_peer() const { return peers_.load(); }
+  bool has_peers() const { return peers_.load() != nullptr; }
+  // Kills what of the peer is stale (everything: all of it), and closes what of that is idle. How many were closed.
+  size_t sweep(pinrail_thread_t* thread, Peer* peer, bool everything);
+  void kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id);
+  void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
+  void forget_slot_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+
+  const pinrail_host_t* const host_;
+  const pinrail_mpool_config_t config_;
+  const Settings settings_;
+  Cache* cache_ = nullptr;
+  HitCounts hits_;
+  // What is in it changes under cache_->mutex.
+  Allocations allocations_{host_->chunks, hits_.lines(), HitCounts::kAlone};
+  std::atomic<uint64_t> invalidations_{0};
+
+ private:
+  struct Pending {
+    Key key;
+    Pending* next = nullptr;
+  };
+  enum class Looked : uint8_t { hit, ours, gone };
+  enum class Device : uint8_t { knows, forgot };  // what it was told
+
+  // register.cc
+  Looked look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
+              pinrail_registration_t** reg_out);
+  Status open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out);
+  Status open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  Status make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  void publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  void settle(Pending* own);
+  pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
+  bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
+  bool is_kept(uint32_t flags) const {
+    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 && host_->counts_per_thread(host_) != 0;
+  }
+  Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
+  void say_limit(const pinrail_registration_t* reg);
+
+  // references.cc. Sums are sure for what nobody can take any more.
+  int64_t references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
+  pinrail_status_t drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
+  bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
+  bool claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, Victims* victims)
+      REQUIRES(cache_->mutex);
+  void claim_again(const pinrail_thread_t* thread, Victims* victims) REQUIRES(cache_->mutex);
+  void add_victim(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
+  // Hits do not get it any more, or get it again. Before it is summed, and after.
+  uint64_t entry_key(const pinrail_registration_t* reg) const;
+  void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void show_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void sum_again(pinrail_thread_t* thread);
+
+  // evict.cc
+  enum class Way : uint8_t { made, blocked };
+  Way make_way(pinrail_thread_t* thread, const Request& request, int* stage);
+  size_t close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out);
+  bool close_oldest_of(pinrail_thread_t* thread, const Peer& peer);
+  bool wait_for_closing(const pinrail_thread_t* thread);
+  bool evict_oldest(pinrail_thread_t* thread);
+  bool make_room(pinrail_thread_t* thread);
+  // Also of other pools of the cache, which has one lock for all.
+  pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) NO_THREAD_SAFETY_ANALYSIS;
+  bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // its last use
+  Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
+  bool die_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
+  // Of a pool of the cache, which has one lock for all.
+  uint64_t last_use_locked(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
+  void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  Status nothing_idle(const pinrail_registration_t* own);
+  void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
+  void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                              Device device);
+  void close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end);
+  bool close_left_over(pinrail_thread_t* thread);
+  void link_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void dismiss_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  template <typename Is>
+  size_t kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is);
+
+  // destroy.cc
+  static int progress_entry(void* pool, pinrail_thread_t* thread);
+  Status join_gc_thread();
+  void leave_cache();
+  size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
+  size_t take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
+  void release_all(pinrail_thread_t* thread, Device device);
+
+  // ft.cc
+  void release_idle(pinrail_thread_t* thread);
+
+  Caches* const caches_;
+  const allocation_table::By known_by_;
+  pinrail_registrar_t limits_of_registrar_{};
+  std::atomic<Peer*> peers_{nullptr};
+  // Under cache_->mutex.
+  Table table_;
+  Pending* pending_ = nullptr;
+  size_t linked_ = 0;
+  std::atomic<size_t> left_over_{0};  // gpu_pool/X6
+  std::atomic<size_t> held_dead_{0};  // counted per thread, dead, and held when they were last summed
+  uint64_t summed_undone_ = 0;        // *thread->rollbacks before the first of those sums
+  void* gc_member_ = nullptr;
+  std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};
+};
+
+}  // namespace pinrail::gpu_pool
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// match.h - does a registration answer a request? As the pool compares them under its lock; hits do it in
+// base/hit/allocation_table.h.
+//
+// Threads  what reads a slot at any time, the rest under the lock of the cache.
+#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_MATCH_H
+#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_MATCH_H
+
+#include "components/common/gpu_pool/gpu_pool.h"
+
+namespace pinrail::gpu_pool {
+
+static_assert(allocation_table::kImporters == slots::kImporters, "hits compare as much of a slot's word");
+static_assert(allocation_table::kWordShift == slots::kGenerationShift, "what an entry keeps of it is its generation");
+
+// A place in the table that is asked under the lock. Of a Key or a Name.
+template <typename Named>
+uint64_t hash_of(const Named& named) {
+  return allocation_table::hash_of(((named.start ^ named.segment) + named.pid) ^ named.base).first;
+}
+
+inline bool is_current(const std::atomic<uint64_t>* slot, uint64_t slot_word) {
+  return slot == nullptr || slots::is_alive(slot, slot_word);
+}
+
+inline bool is_same_range(const Name& name, const Key& key) {
+  return name.base == key.base && name.length == key.length && name.pid == key.pid && name.start == key.start &&
+         name.segment == key.segment;
+}
+
+inline bool is_same_memory(const Name& name, const Key& key) {
+  return is_same_range(name, key) && name.id == key.id && (key.slot_word == 0 || name.slot_word == key.slot_word);
+}
+
+}  // namespace pinrail::gpu_pool
+
+#endif

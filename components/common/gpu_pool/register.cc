@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The way in: a hit, or a miss -> registrar -> index; and the way out.
+#include <new>
+
+#include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
+#include "components/common/gpu_pool/match.h"
+
+namespace pinrail::gpu_pool {
+namespace {
+
+bool same_memory(const Key& a, const Key& b) {
+  return a.peer == b.peer && a.base == b.base && a.length == b.length && a.id == b.id;
+}
+
+pinrail_register_request_t device_request(const Request& request) {
+  pinrail_register_request_t asked{};
+  asked.size = sizeof(asked);
+  asked.kind = request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU;
+  asked.rights = PINRAIL_RIGHTS_MASK;  // GPU memory has no rights of its own
+  asked.fd = -1;
+  asked.addr = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
+  asked.length = request.key.length;
+  asked.handle = request.block;
+  asked.handle_length = request.block != nullptr ? sizeof(*request.block) : 0;
+  return asked;
+}
+
+}  // namespace
+
+// The one that answers; else one of the same range that does not, for it is of other memory: stale.
+pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
+  return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
+    const Name& name = name_of(reg);
+    if (!is_same_range(name, key)) return false;
+    if (is_same_memory(name, key) && is_current(name.slot, name.slot_word)) return true;
+    *mismatch_out = reg;
+    return false;
+  });
+}
+
+// Not claimed, for the lock is held; but perhaps just claimed by its last drop.
+bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out) {
+  const uint64_t word = state::load(reg);
+  if (!references::take(thread, reg, word) && !references::take_revoking_claim(thread, reg, word)) return false;
+  *reg_out = reg;
+  return true;
+}
+
+// By its id; and it must be the whole of it, with a slot that lives.
+Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+  using allocation_table::By, allocation_table::SlotChoice;
+  const allocation_table::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
+  const auto is_same = [&](const allocation_table::Found&, const pinrail_registration_t* reg) {
+    const Name& name = name_of(reg);
+    return is_same_memory(name, key) && is_current(name.slot, name.slot_word);
+  };
+  pinrail_handle_t counted, handle;
+  const auto taken = allocation_table::try_take<By::id, SlotChoice::any>({thread, config_.pool}, allocations_.table(),
+                                                                         asked, is_same, &counted);
+  if (!allocation_table::settle(thread, taken, counted, &handle)) return find_indexed(thread, key, reg_out);
+  *reg_out = handle.reg;
+  return success();
+}
+
+// What the table does not answer although it is there: it was claimed, or the table was just being changed.
+Status Pool::find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+  sum_again(thread);  // if it was counted in vain: who summed it meanwhile believed that
+  Guard guard(cache_->mutex);
+  pinrail_registration_t* mismatch = nullptr;
+  pinrail_registration_t* reg = match_locked(key, &mismatch);
+  if (reg == nullptr || !take_locked(thread, reg, reg_out)) return PINRAIL_ERR_NOT_FOUND;
+  hits_.add(thread);
+  return success();
+}
+
+Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length,
+                        pinrail_registration_t** reg_out) {
+  const Span span = Span::of(base, length);
+  Guard guard(cache_->mutex);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      if ((state::load(reg) & state::kIndexed) == 0) continue;  // of a pending one nobody knows yet where it will be
+      const bool answers = span_of(reg).contains(span) && is_current(name_of(reg).slot, name_of(reg).slot_word);
+      if (!answers || !take_locked(thread, reg, reg_out)) continue;
+      hits_.add(thread);
+      return success();
+    }
+  }
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+// hit: reg_out is held. ours: the caller registers it, and `own` says so to others. gone: a handle of dead memory.
+Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
+                        pinrail_registration_t** reg_out) {
+  Guard guard(cache_->mutex);
+  for (;;) {
+    pinrail_registration_t* mismatch = nullptr;
+    pinrail_registration_t* reg = match_locked(request.key, &mismatch);
+    if (reg != nullptr && take_locked(thread, reg, reg_out)) return Looked::hit;
+    const Key& key = request.key;
+    if (key.slot != nullptr && !slots::is_alive(key.slot, key.slot_word)) return Looked::gone;
+    Pending* other = pending_;
+    while (other != nullptr && !same_memory(other->key, key)) other = other->next;
+    if (other == nullptr || thread->in_registrar != 0) {
+      if (mismatch != nullptr && claim_idle_locked(thread, mismatch)) victims->add(mismatch);
+      own->key = key;
+      own->next = pending_;
+      pending_ = own;
+      return Looked::ours;
+    }
+    cache_->changed.wait(cache_->mutex);  // R5: it is being registered; then we look again
+  }
+}
+
+void Pool::settle(Pending* own) {
+  Guard guard(cache_->mutex);
+  Pending** at = &pending_;
+  while (*at != own) at = &(*at)->next;
+  *at = own->next;
+  cache_->changed.notify_all();
+}
+
+Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  if ((request.access_and_flags & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_new(thread, request, false, reg_out);
+  sum_again(thread);
+  Pending own;
+  Victims victims;
+  switch (look(thread, request, &own, &victims, reg_out)) {
+    case Looked::hit: hits_.add(thread); return success();
+    case Looked::gone: return PINRAIL_ERR_NOT_FOUND;
+    case Looked::ours: break;
+  }
+  pinrail_registration_t* reg = nullptr;
+  // Others wait for `own`; the reference is nobody's if the caller does not get it.
+  OnUnwind unwound([&] {
+    settle(&own);
+    if (reg != nullptr) Status(deregister(thread, handle_of(reg))).ignore();
+  });
+  close(thread, victims, PINRAIL_REASON_INVALIDATED);
+  Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  try {
+    // What has died of this peer goes first: it may be in the way.
+    if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer, false);
+    status = open_new(thread, request, true, &reg);
+    if (status.ok()) {
+      publish(thread, request, reg);
+      *reg_out = reg;
+    }
+  } catch (const std::bad_alloc&) {
+    status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  unwound.disarm();
+  settle(&own);
+  return status;
+}
+
+// A registration that the registrar knows, referenced by its maker; cached: pending still, else dead.
+Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out) {
+  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  pinrail_registration_t* reg = nullptr;
+  const bool kept = cached && is_kept(request.flags());
+  const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
+  Status status = host_->registration_alloc(host_, tail_with_name(limits_of_registrar_.tail_size), counting, &reg);
+  if (!status.ok()) return status;
+  reg->base = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
+  reg->length = request.key.length;
+  reg->rights = PINRAIL_RIGHTS_MASK;
+  reg->flags = request.flags();
+  reg->pool = config_.pool;
+  const Key& key = request.key;
+  name_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.slot_word, nullptr, key.pid};
+  area_of(reg).peer = key.peer;
+  bool is_linked = false;
+  const auto forget = [&] {
+    if (is_linked) {
+      Guard guard(cache_->mutex);
+      dismiss_locked(reg);
+    }
+    host_->registration_free(host_, reg);
+  };
+  OnUnwind unwound(forget);
+  status = admit(thread, reg);
+  is_linked = status.ok();
+  if (status.ok()) status = make(thread, request, reg);
+  unwound.disarm();
+  if (!status.ok()) {
+    forget();
+    return status;
+  }
+  if (kept) references::count_surely(thread, reg, 1);
+  state::set(reg, (kept ? state::kPerThread : 0) | (cached ? 0 : state::kDead), kept ? 0 : 1);
+  *reg_out = reg;
+  return success();
+}
+
+Status Pool::make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  Status status = begin(request, reg);
+  if (!status.ok()) return status;
+  OnUnwind unwound([&] { left(reg); });
+  status = open_on_device(thread, request, reg);
+  if (status.ok()) {
+    status = made(request, reg);
+    if (!status.ok()) {
+      Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
+    }
+  }
+  unwound.disarm();
+  if (!status.ok()) left(reg);
+  return status;
+}
+
+// Counted in; within the limits, if need be at the cost of idle ones (R8).
+Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  for (;;) {
+    {
+      Guard guard(cache_->mutex);
+      const Limits& limits = cache_->limits;
+      Usage& usage = cache_->usage;
+      if (reg->length > limits.bytes) break;
+      if (usage.bytes <= limits.bytes - reg->length && usage.count < limits.count) {
+        usage.bytes += reg->length;
+        usage.count += 1;
+        usage.peak_bytes = std::max(usage.peak_bytes, usage.bytes);
+        link_locked(reg);
+        return success();
+      }
+    }
+    if (!make_room(thread)) return nothing_idle(nullptr);
+  }
+  say_limit(reg);
+  return PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
+Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  const pinrail_register_request_t asked = device_request(request);
+  int stage = 0;
+  for (;;) {
+    const Status status = host_->registrar_register(config_.registrar, thread, &asked, reg);
+    if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
+    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
+      if (!make_room(thread)) return nothing_idle(reg);
+    } else if (status.is(PINRAIL_ERR_WOULD_BLOCK)) {
+      if (make_way(thread, request, &stage) == Way::blocked) return status;
+    } else {
+      return status;
+    }
+    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  }
+}
+
+// Into the index, with its maker's reference. What is there of the same range is of memory that is gone.
+void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  const uint64_t counting = state::load(reg) & state::kPerThread;
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    try {
+      table_.reserve_one();
+      allocations_.reserve(table_.count() + 1);
+      allocations_.introduce(request.key.peer->owner, &request.key.peer->number);
+      cache_->lru_list.reserve(cache_->lru_list.size() + 1);
+    } catch (const std::bad_alloc&) {
+      state::set(reg, counting | state::kDead);  // its maker has it all the same
+      if (counting != 0) ++held_dead_;
+      return;
+    }
+    pinrail_registration_t* mismatch = nullptr;
+    match_locked(request.key, &mismatch);
+    uint64_t word = 0;
+    if (mismatch != nullptr && die_locked(mismatch, &word)) {
+      if ((word & state::kPerThread) != 0) {
+        claim_dead(thread, &mismatch, 1, &victims);
+      } else if (state::references(word) == 0) {
+        add_victim(mismatch, &victims);
+      }
+    }
+    touch(reg, timestamps::advance(thread));
+    if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
+    state::set(reg, counting | state::kIndexed);
+    table_.insert(hash_of(request.key), reg);
+    show_locked(reg);
+  }
+  close(thread, victims, PINRAIL_REASON_INVALIDATED);
+}
+
+// The date first: after the drop it may be gone.
+pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
+  Pool* const pool = static_cast<Pool*>(module);
+  if ((state::load(handle.reg) & state::kSummed) != 0) {
+    return guarded([&] { return Status(pool->drop_summed(thread, handle)); });
+  }
+  touch(handle.reg, timestamps::use(thread, nullptr));
+  const bool usual = references::drop_own(thread, handle.reg);
+  if (usual && (state::load(handle.reg) & state::kDead) == 0) return PINRAIL_SUCCESS;
+  return guarded([&] {
+    if (!usual) return pool->drop_elsewhere(thread, handle);
+    pool->finish(thread, handle);
+    return success();
+  });
+}
+
+Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  return deregister_entry(this, thread, handle);
+}
+
+// The calling thread did not take it, or it is counted in the state word, or the handle is spent.
+Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  const uint64_t word = state::load(handle.reg);
+  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+  if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
+  if (!confirm_held(thread, handle)) return PINRAIL_ERR_BAD_PARAM;
+  const uint64_t after = references::drop_counted(thread, handle.reg);
+  if ((after & state::kDead) != 0) finish(thread, handle);
+  return success();
+}
+
+// Counted in the state word: the last drop is known, and acts.
+Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  uint64_t word = 0;
+  const Drop dropped = drop_shared(handle, &word);
+  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+  if (dropped == Drop::done) return success();
+  {
+    Guard guard(cache_->mutex);
+    if ((word & state::kIndexed) != 0) {
+      // Somebody may have taken a new reference since, or killed it: then it is theirs.
+      if (!claim(handle.reg, word)) return success();
+      unindex_locked(handle.reg);
+    }
+    ++cache_->closing;
+  }
+  close_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
+  return success();
+}
+
+// A request that could never fit: named once, with the limit and where that came from. Without memory for that it goes
+// unsaid: others wait for what is under way here, so nothing may be thrown.
+void Pool::say_limit(const pinrail_registration_t* reg) {
+  guarded([&] {
+    const std::string parameter = settings_.prefix + "size_limit";
+    const std::string source = settings_.explicit_bytes ? "the pool's creator" : source_of(host_, parameter);
+    const std::string bytes = std::to_string(reg->length), limit = std::to_string(cache_->limits.bytes);
+    const pinrail_help_arg_t args[] = {{"bytes", bytes.c_str()},
+                                       {"limit", limit.c_str()},
+                                       {"parameter", parameter.c_str()},
+                                       {"source", source.c_str()}};
+    host_->help(host_, "never fits", args, 4);
+    return success();
+  });
+}
+
+}  // namespace pinrail::gpu_pool

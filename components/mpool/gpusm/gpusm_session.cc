@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A life: who the process is, its slots, and the ranges behind them.
+#include <new>
+
+#include "components/mpool/gpusm/gpusm.h"
+
+namespace pinrail::gpusm {
+
+Status Session::begin(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
+  pinrail_param_value_t most{}, free_way{}, timeout{};
+  Status status = host->param(host, "max_exports", &most);
+  if (status.ok()) status = host->param(host, "free", &free_way);
+  if (status.ok()) status = host->param(host, "free_timeout", &timeout);
+  if (!status.ok()) return status;
+  const auto slots = static_cast<uint32_t>(most.u);
+  std::unique_ptr<Session> session(new Session(host));
+  session->free_ = free_way.i == 1 ? Free::defer : Free::notify;
+  session->free_timeout_ms_ = timeout.u;
+  status = slots::this_process(&session->self_);
+  if (status.ok()) status = session->exports_.create(slots);
+  if (!status.ok()) return status;
+  const Status made_segment = session->exporter_.create(session->self_, slots);
+  if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
+  if (!made_segment.ok()) host->help(host, "no segment", nullptr, 0);
+  status = host->monitor_subscribe(host, PINRAIL_KIND_GPU, report_hook, session.get(), &session->subscription_);
+  if (status.ok()) *session_out = std::move(session);
+  return status;
+}
+
+// Hooks in flight are waited for: they look at the exports.
+Session::~Session() {
+  if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
+}
+
+void Session::end(const Session& next) {
+  host_->monitor_unsubscribe(host_, subscription_);
+  subscription_ = nullptr;
+  if (self_.is(next.self_)) return;
+  exporter_.disown();
+}
+
+void Session::introduce(gpu_pool::Peer* own) const {
+  const bool has_slots = exporter_.segment() != 0;
+  own->become(self_.pid, self_.start, exporter_.segment(), has_slots ? exporter_.word(0) : nullptr);
+  own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
+  own->deaths_seen = 0;
+}
+
+Status Session::sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu_block_t* block) {
+  block->pid = self_.pid;
+  block->user = self_.user;
+  block->start = self_.start;
+  block->machine = self_.machine;
+  block->segment = exporter_.segment();
+  block->slot_word = block->slot = 0;
+  if (exporter_.segment() != 0) {
+    uint32_t slot = 0;
+    uint64_t slot_word = 0;
+    const Status taken = exporter_.take(&slot, &slot_word);
+    if (!taken.ok()) {
+      const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+      host_->help(host_, is_full ? "no room for slots" : "too many exports", nullptr, 0);
+      return taken;
+    }
+    name->slot = exporter_.word(slot);
+    name->slot_word = slot_word;
+    block->slot = slot;
+    block->slot_word = slot_word;
+    exports_.put(slot, key.base, key.length);
+  }
+  seal_block(block);
+  return success();
+}
+
+// The slot is dead before another allocation may have it, also if it was evicted: then peers must ask for a new block.
+void Session::take_back(gpu_pool::Name* name) {
+  if (name->slot == nullptr) return;
+  const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
+  exports_.clear(slot);
+  exporter_.give_back(slot);
+  name->slot = nullptr;
+}
+
+}  // namespace pinrail::gpusm

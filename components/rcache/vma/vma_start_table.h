@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// vma_start_table.h - the table of starts, as the index keeps it; base/hit/start_table.h says how it is read.
+//
+// It grows in place, some buckets at each insert: address space for the largest table is reserved at first, memory is
+// used as the table grows. Each entry has two buckets to choose from, buckets of three, and makes room for another one
+// by moving from the one to the other; what finds no room is left out.
+//
+// Owns     its address space. Not the registrations.
+// Threads  all functions one at a time (the index lock), but for make_room(), which asks the kernel for memory and so
+//          is called without; readers at any time.
+//
+// start_table/S1, start_table/S2 and start_bucket/L1 hold here too, and
+// vma_start_table/S3  Each entry is in one of its two bucket buckets, or not at all; never twice but while it moves.
+// vma_start_table/S4  What the table knows of a registration's last use, the registration is told when its entry goes.
+#ifndef PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
+#define PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
+
+#include <algorithm>
+
+#include "base/hit/start_table.h"
+
+namespace pinrail::vma {
+
+class StartTable {
+ public:
+  // What a process lends: host services chunks and epoch (component.h).
+  StartTable(char* const* chunks, const uint64_t* epoch);
+  ~StartTable();
+  StartTable(const StartTable&) = delete;
+  StartTable& operator=(const StartTable&) = delete;
+
+  const pinrail_start_table_t& table() const { return table_; }
+
+  // It came into the index, or leaves it. thread: see the op insert of component.h.
+  void insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg);
+  void remove(const pinrail_registration_t* reg);
+  // In the index all the time: it was claimed, or is unclaimed; more than once does no harm.
+  void hide(const pinrail_registration_t* reg);
+  void show(const pinrail_registration_t* reg);
+
+  // Whether memory for the next buckets is there; if not: make_room(room()), and if that succeeds room_made() of it.
+  bool has_room() const { return grown(table_.more) + kAhead <= room_ || room_ == 0 || room_ == kMost; }
+  size_t room() const { return room_; }
+  bool make_room(size_t room) const;
+  void room_made(size_t room) { room_ = std::max(room_, doubled(room)); }
+
+  // Checks vma_start_table/S3 and that each entry tells what is true of a registration that is(reg) agrees to be in the
+  // index; a reason if broken, else NULL.
+  template <typename Is>
+  const char* check(Is&& is) const;
+
+ private:
+  using Bucket = start_table::Bucket;
+  using Entry = start_table::Entry;
+  static constexpr size_t kMost = size_t{1} << 20;  // buckets; 64 MiB, for 2.7 million registrations
+  static constexpr size_t kFirst = 512;             // buckets to begin with: 32 KiB
+  static constexpr size_t kAhead = 256;             // inserts that may be under way at the same time, and then some
+  static constexpr uint64_t kPlaces = uint64_t{1} << 32;
+
+  static uint64_t hash_of(const pinrail_registration_t* reg) { return start_table::hash_of(span_of(reg).base); }
+  static uint64_t hash_of(const Entry* entry) {
+    return start_table::hash_of(start_table::base_of(*entry, *start_bucket::extent_of(entry)));
+  }
+  static size_t doubled(size_t room) { return room == 0 ? 2 * kFirst : std::min(2 * room, kMost); }
+  static size_t grown(size_t buckets) { return buckets + buckets / 8; }
+  size_t first_home(uint64_t hash) const {
+    return start_table::size_of(table_).bucket_of(start_table::first_place(hash));
+  }
+  size_t second_home(uint64_t hash) const {
+    return start_table::size_of(table_).bucket_of(start_table::second_place(hash));
+  }
+  bool is_home(size_t bucket, uint64_t hash) const { return first_home(hash) == bucket || second_home(hash) == bucket; }
+  size_t other_home(size_t bucket, uint64_t hash) const {
+    return first_home(hash) == bucket ? second_home(hash) : first_home(hash);
+  }
+  Entry* add(const pinrail_registration_t* reg);
+  Entry* free_in(size_t bucket);
+  Entry* room_for(uint64_t hash);
+  Entry* make_free(size_t bucket, int moves);
+  void leave(Entry* entry);
+  bool is_crowded() const;
+  void grow();
+  void grow_line();
+
+  pinrail_start_table_t table_;
+  const uint64_t* epoch_;
+  size_t room_ = 0;     // buckets that have memory
+  size_t line_ = 0;     // while it grows: those from here on have grown
+  size_t wanted_ = 0;   // registrations in the index that could be in
+  size_t entries_ = 0;  // that are in
+  Bucket none_ = {};    // all there is if there is no address space to be had
+};
+
+template <typename Is>
+const char* StartTable::check(Is&& is) const {
+  size_t entries = 0;
+  for (size_t bucket = 0; bucket < std::max(room_, size_t{1}); ++bucket) {
+    if (start_bucket::is_changing(table_.buckets[bucket].version)) return "a bucket of starts is not whole";
+    for (const Entry& entry : table_.buckets[bucket].pages) {
+      const uint32_t extent = *start_bucket::extent_of(&entry);
+      if (extent == 0) continue;
+      ++entries;
+      const uint64_t incarnation = *start_bucket::incarnation_of(&entry);
+      const pinrail_registration_t* reg = arena::numbered(table_.chunks, start_table::number_of(incarnation));
+      if (!is(reg)) return "a start names a registration that is not in the index";
+      if (start_table::base_of(entry, extent) != span_of(reg).base ||
+          start_table::length_of(extent) >> start_table::kPageShift != reg->length >> start_table::kPageShift ||
+          (extent & start_table::kAccess) != start_table::access_of(reg->rights | reg->traits) ||
+          start_table::generation_of(incarnation) != generation_of(reg))
+        return "a start tells something that is not true";
+      if (!is_home(bucket, hash_of(&entry))) return "a start stands in a wrong bucket";
+    }
+  }
+  return entries == entries_ ? nullptr : "the count of starts is wrong";
+}
+
+}  // namespace pinrail::vma
+
+#endif
