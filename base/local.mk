@@ -73,7 +73,7 @@ noinst_LTLIBRARIES += base/libslots.la
 base_libslots_la_CXXFLAGS = $(room_cxxflags)
 base_libslots_la_SOURCES = \
 	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc base/slots/process_hook.cc \
-	base/slots/exporter.cc base/slots/exporter_hook.cc base/slots/importer.cc
+	base/slots/end_mark.h base/slots/end_mark.cc base/slots/exporter.cc base/slots/exporter_hook.cc base/slots/importer.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif

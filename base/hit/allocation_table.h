@@ -172,10 +172,13 @@ inline bool is_there_still(const Found& found) {
   return load(&found.entry->tag) == found.tag && load(&found.entry->incarnation) == found.incarnation;
 }
 
-// Whether the memory that the caller holds a registration of lives, as far as its slot knows: one load.
+// Whether the memory that the caller holds a registration of lives, as far as its slot and the mark of its exporter's
+// end know, which stands before the words: two loads.
+constexpr uint64_t kEnded = uint64_t{1} << 30;  // what the kernel sets: FUTEX_OWNER_DIED
 inline bool is_alive(const Found& found, uint64_t word) {
   const uint64_t* const words = __atomic_load_n(&found.owner->words, __ATOMIC_ACQUIRE);
-  return words == nullptr || (load(&words[slot_of(found.key)]) & ~kImporters) == word;
+  if (words == nullptr) return true;
+  return (((load(&words[slot_of(found.key)]) & ~kImporters) ^ word) | (load(words - 1) & kEnded)) == 0;
 }
 
 // What a release of it shall know (note/N1).

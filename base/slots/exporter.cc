@@ -71,6 +71,7 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   header_->pid = self.pid;
   header_->start = self.start;
   header_->segment = segment_;
+  end_mark_.start(end_of(header_));  // without a thread, an end is noticed when somebody asks the system
   return success();
 }
 
@@ -81,6 +82,7 @@ Exporter::~Exporter() {
     for (uint32_t i = 0; i < used_; ++i) {
       if (taken_[i] != 0) kill_hook(i);
     }
+    end_mark_.stop();
     munmap(header_, bytes_);
     if (file_ >= 0) close(file_);
   }
@@ -89,6 +91,7 @@ Exporter::~Exporter() {
 
 void Exporter::disown() {
   is_own_ = false;
+  end_mark_.stop();
   if (file_ < 0) return;
   close(file_);
   file_ = -1;

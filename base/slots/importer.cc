@@ -130,6 +130,9 @@ void Importer::leave_locked(uint32_t slot) {
   holders_[slot].of(seat_number_).fetch_and(~bit_of(seat_number_));
 }
 
+// acquire: as in is_alive().
+bool Importer::has_ended() const { return (end_of(header_)->load(std::memory_order_acquire) & EndMark::kEnded) != 0; }
+
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }
 
 bool enter(Word* word, uint64_t incarnation) {

@@ -14,7 +14,7 @@
 namespace pinrail::slots {
 
 constexpr uint32_t kMagic = 0x534c5250;
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr size_t kHeaderBytes = 4096;
 constexpr uint32_t kSeats = 256;
 constexpr int kClaimBatch = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -43,7 +43,12 @@ struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths on 
   alignas(64) std::atomic<uint64_t> deaths;
   alignas(64) Seat seats[kSeats];
 };
-static_assert(sizeof(Header) <= kHeaderBytes, "words begin at the next page");
+// Directly before the words of the slots, where hits find it: marked when the exporter has ended (end_mark.h).
+constexpr size_t kEndBytes = sizeof(Word);
+static_assert(sizeof(Header) <= kHeaderBytes - kEndBytes, "words begin at the next page");
+inline std::atomic<uint32_t>* end_of(Header* header) {
+  return reinterpret_cast<std::atomic<uint32_t>*>(reinterpret_cast<char*>(header) + kHeaderBytes - kEndBytes);
+}
 
 constexpr size_t bytes_for(uint32_t count) { return kHeaderBytes + size_t{count} * (sizeof(Word) + sizeof(Holders)); }
 inline Word* words_of(Header* header) {

@@ -18,7 +18,8 @@
 // slots/V2  The segment holds the exporter's pid, its start and a random number: no later process of that pid, and no
 //     later segment of this one, is taken for it.
 // slots/V3  A segment is alive as long as its exporter has the descriptor, which an exec closes. A crash leaves
-//     nothing behind.
+//     nothing behind. The kernel marks the segment when its exporter exits, crashes or calls execve, before any memory
+//     of the old program goes (end_mark.h), and hits look at that.
 // slots/V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that
 // crashed
 //     are cleared by the exporter when it waits for them; of what is counted only, a crash holds up whoever waits until
@@ -32,6 +33,7 @@
 #include <cstdint>
 #include <unordered_map>
 
+#include "base/slots/end_mark.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
 
@@ -90,6 +92,7 @@ class Exporter {
   uint32_t count_ = 0;
   bool is_own_ = true;
   int file_ = -1;
+  EndMark end_mark_;
   std::atomic<uint32_t> used_{0};  // slots from here on were never taken
   Mutex mutex_{LockRank::slots};
   uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // there is memory for those before it
@@ -130,6 +133,7 @@ class Importer {
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
   const std::atomic<uint64_t>* deaths() const;  // rises with each in the segment
+  bool has_ended() const;                       // the exporter
 
  private:
   Status map(int file);

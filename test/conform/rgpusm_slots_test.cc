@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mpool/rgpusm and validity slots: one load decides a hit, what died is closed within a bound, and crashes hold
+// mpool/rgpusm and validity slots: two loads decide a hit, what died is closed within a bound, and crashes hold
 // nothing.
+#include <sys/mman.h>
+
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -111,6 +113,25 @@ TEST_F(RgpusmSlots, what_an_exporter_left_that_became_another_program_is_closed)
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+}
+
+// slots/V3: the kernel sets the mark before the old program's memory goes, so no hit is served after that.
+TEST_F(RgpusmSlots, a_hit_on_memory_of_an_exporter_that_has_ended_is_refused_at_once) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_block_t block = with_slot(memory);
+  for (int i = 0; i < 3; ++i) pool.use(block);
+  EXPECT_EQ(pool.stats().misses, 1u);
+  const std::string path = "/proc/self/fd/" + std::to_string(slots::file_of(exporter_->segment()));
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  void* const header = mmap(nullptr, slots::kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ASSERT_NE(header, MAP_FAILED);
+  slots::end_of(static_cast<slots::Header*>(header))->fetch_or(slots::EndMark::kEnded);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+  munmap(header, slots::kHeaderBytes);
+  ::close(file);
 }
 
 TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_evicts_nothing) {

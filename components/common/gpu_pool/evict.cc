@@ -12,7 +12,7 @@ Span remote_span(const pinrail_registration_t* reg) { return Span::of(name_of(re
 
 constexpr size_t kSmall = 4;  // bytes: of whatever lies at that base
 
-bool is_stale(const pinrail_registration_t* reg) { return !is_current(name_of(reg).slot, name_of(reg).slot_word); }
+bool is_stale(const pinrail_registration_t* reg) { return !is_current(reg); }
 
 }  // namespace
 

@@ -60,6 +60,7 @@ struct Peer {
   bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
     return owner.pid == pid && owner.start == start && owner.segment == segment;
   }
+  bool has_ended() const { return slots != nullptr && slots->has_ended(); }
   // What tells whether it lives.
   slots::Source source() const {
     if (slots != nullptr) return slots->source();

@@ -11,6 +11,7 @@
 namespace pinrail::gpu_pool {
 
 static_assert(allocation_table::kImporters == slots::kImporters, "hits compare as much of a slot's word");
+static_assert(allocation_table::kEnded == slots::EndMark::kEnded, "and know the end of an exporter by it");
 static_assert(allocation_table::kWordShift == slots::kGenerationShift, "what an entry keeps of it is its generation");
 
 // A place in the table that is asked under the lock. Of a Key or a Name.
@@ -19,8 +20,10 @@ uint64_t hash_of(const Named& named) {
   return allocation_table::hash_of(((named.start ^ named.segment) + named.pid) ^ named.base).first;
 }
 
-inline bool is_current(const std::atomic<uint64_t>* slot, uint64_t slot_word) {
-  return slot == nullptr || slots::is_alive(slot, slot_word);
+// Its memory is there, as far as its slot and its exporter's end tell.
+inline bool is_current(const pinrail_registration_t* reg) {
+  const Name& name = name_of(reg);
+  return name.slot == nullptr || (slots::is_alive(name.slot, name.slot_word) && !area_of(reg).peer->has_ended());
 }
 
 inline bool is_same_range(const Name& name, const Key& key) {

@@ -33,7 +33,7 @@ pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_
   return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
     const Name& name = name_of(reg);
     if (!is_same_range(name, key)) return false;
-    if (is_same_memory(name, key) && is_current(name.slot, name.slot_word)) return true;
+    if (is_same_memory(name, key) && is_current(reg)) return true;
     *mismatch_out = reg;
     return false;
   });
@@ -53,7 +53,7 @@ Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration
   const allocation_table::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
   const auto is_same = [&](const allocation_table::Found&, const pinrail_registration_t* reg) {
     const Name& name = name_of(reg);
-    return is_same_memory(name, key) && is_current(name.slot, name.slot_word);
+    return is_same_memory(name, key) && is_current(reg);
   };
   pinrail_handle_t counted, handle;
   const auto taken = allocation_table::try_take<By::id, SlotChoice::any>({thread, config_.pool}, allocations_.table(),
@@ -81,7 +81,7 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
       if ((state::load(reg) & state::kIndexed) == 0) continue;  // of a pending one nobody knows yet where it will be
-      const bool answers = span_of(reg).contains(span) && is_current(name_of(reg).slot, name_of(reg).slot_word);
+      const bool answers = span_of(reg).contains(span) && is_current(reg);
       if (!answers || !take_locked(thread, reg, reg_out)) continue;
       hits_.add(thread);
       return success();
@@ -99,7 +99,8 @@ Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pendin
     pinrail_registration_t* reg = match_locked(request.key, &mismatch);
     if (reg != nullptr && take_locked(thread, reg, reg_out)) return Looked::hit;
     const Key& key = request.key;
-    if (key.slot != nullptr && !slots::is_alive(key.slot, key.slot_word)) return Looked::gone;
+    const bool is_dead = key.slot != nullptr && !slots::is_alive(key.slot, key.slot_word);
+    if (is_dead || key.peer->has_ended()) return Looked::gone;
     Pending* other = pending_;
     while (other != nullptr && !same_memory(other->key, key)) other = other->next;
     if (other == nullptr || thread->in_registrar != 0) {

@@ -296,10 +296,39 @@ TEST(SlotsSource, an_exporter_that_execs_is_gone_although_pid_and_start_stay) {
   Importer before, after;
   ASSERT_TRUE(exporter.open(&before).ok());
   EXPECT_TRUE(before.source().is_alive());
+  EXPECT_FALSE(before.has_ended());
   exporter.go_on();
   EXPECT_TRUE(soon([&] { return !before.source().is_alive(); }));
+  EXPECT_TRUE(before.has_ended()) << "the mark comes before the descriptors go";
   EXPECT_TRUE(exporter.is_process());
   EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
+}
+
+TEST(SlotsSource, a_crash_or_an_exit_marks_the_segment) {
+  for (void (*const end)() : {+[] { _exit(0); }, +[] { raise(SIGKILL); }}) {
+    const Other exporter(end);
+    Importer importer;
+    ASSERT_TRUE(exporter.open(&importer).ok());
+    EXPECT_FALSE(importer.has_ended());
+    exporter.go_on();
+    EXPECT_TRUE(soon([&] { return importer.has_ended(); }));
+  }
+}
+
+TEST(SlotsSource, an_exporter_that_ends_in_order_marks_nothing_and_a_forked_child_neither) {
+  Process self;
+  ASSERT_TRUE(this_process(&self).ok());
+  Importer importer;
+  {
+    Exporter exporter;
+    ASSERT_TRUE(exporter.create(self, 4).ok());
+    ASSERT_TRUE(importer.open(self.user, self.pid, self.start, exporter.segment()).ok());
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_FALSE(importer.has_ended());
+  }
+  EXPECT_FALSE(importer.has_ended());
 }
 
 TEST(SlotsSource, an_exporter_that_closed_its_descriptor_is_gone_whatever_has_the_number_now) {

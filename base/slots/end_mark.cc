@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/slots/end_mark.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <new>
+
+#include "base/sync/futex_lock.h"
+
+namespace pinrail::slots {
+namespace {
+
+constexpr size_t kStack = size_t{256} * 1024;
+
+void sleep_while(std::atomic<uint32_t>* word, uint32_t value) {
+  while (word->load() == value) futex_call(word, FUTEX_WAIT, value, nullptr);
+}
+
+// The kernel's word, which no program lays a function over.
+long this_process() { return syscall(SYS_getpid); }
+
+}  // namespace
+
+// The thread takes no signals: handlers of the program run on threads of the program.
+bool EndMark::start(std::atomic<uint32_t>* word) {
+  auto* const watch = new (std::nothrow) Watch{word};
+  pthread_attr_t attributes;
+  if (watch == nullptr || pthread_attr_init(&attributes) != 0) {
+    delete watch;
+    return false;
+  }
+  pthread_attr_setstacksize(&attributes, kStack);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const bool runs = pthread_create(&thread_, &attributes, run_entry, watch) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_attr_destroy(&attributes);
+  if (!runs) {
+    delete watch;
+    return false;
+  }
+  watch_ = watch;
+  process_ = this_process();
+  sleep_while(word, 0);
+  return true;
+}
+
+void EndMark::stop() {
+  if (watch_ == nullptr || process_ != this_process()) return;
+  watch_->stopped.store(1);
+  futex_call(&watch_->stopped, FUTEX_WAKE, 1, nullptr);
+  pthread_join(thread_, nullptr);
+  delete watch_;
+  watch_ = nullptr;
+}
+
+// The kernel marks a word on the list only if the number of the thread stands in it.
+void* EndMark::run_entry(void* pointer) {
+  auto* const watch = static_cast<Watch*>(pointer);
+  watch->entry.next = &watch->list.list;
+  watch->list.list.next = &watch->entry;
+  watch->list.futex_offset = reinterpret_cast<char*>(watch->word) - reinterpret_cast<char*>(&watch->entry);
+  watch->word->store(static_cast<uint32_t>(syscall(SYS_gettid)));
+  syscall(SYS_set_robust_list, &watch->list, sizeof(watch->list));
+  futex_call(watch->word, FUTEX_WAKE, 1, nullptr);
+  sleep_while(&watch->stopped, 0);
+  syscall(SYS_set_robust_list, nullptr, sizeof(watch->list));
+  return nullptr;
+}
+
+}  // namespace pinrail::slots
