@@ -624,7 +624,7 @@ EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
 check_PROGRAMS += test/stress/exit_stress
 TESTS += test/stress/exit_stress
-test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc
+test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_library.h
 test_stress_exit_stress_LDADD = libpinrail.la
 
 # What the part systems of contrib/run-tests compares with.
@@ -634,7 +634,7 @@ EXTRA_DIST += test/systems/README test/systems/compare test/systems/debian-12.js
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
 check_PROGRAMS += test/stress/signal_stress
 TESTS += test/stress/signal_stress
-test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc
+test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/table_library.h
 test_stress_signal_stress_LDADD = libpinrail.la
 
 # Embedders' functions that do not return.

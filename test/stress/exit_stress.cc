@@ -3,7 +3,7 @@
 // exits in the middle of it: by exit() or by a return from main, in turns. A child that ends by a signal or does not
 // end is a failure.
 //
-//   exit_stress [ROUNDS]    rounds for each of the six states; 20 without an argument
+//   exit_stress [ROUNDS [STATE]]    rounds for each of the six states, or for that one; 20 without an argument
 #include <pinrail/pinrail.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,6 +15,8 @@
 #include <ctime>
 #include <string>
 #include <thread>
+
+#include "test/support/table_library.h"
 
 namespace {
 
@@ -42,27 +44,14 @@ pinrail_status_t register_mem(void*, const pinrail_register_request_t*, pinrail_
   if (calls_until_exit.load() != 0 && calls_until_exit.fetch_sub(1) == 1) std::exit(0);
   return PINRAIL_SUCCESS;
 }
-pinrail_status_t deregister_mem(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
 
 bool open_library(State state) {
-  pinrail_setting_t settings[] = {{"monitor", "external"}, {"mpool_grdma_gc_limit", "64M"}};
-  if (state == State::gc) settings[1].value = "64K";
-  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-  options.settings = settings;
-  options.setting_count = 2;
-  if (pinrail_init(&options) != PINRAIL_SUCCESS) return false;
-  static pinrail_registrar_t table{};
-  table.size = sizeof(table);
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = 4096;
-  table.register_mem = register_mem;
-  table.deregister_mem = deregister_mem;
-  pinrail_registrar_choice_t choice{};
-  choice.table = &table;
   pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
-  wanted.leave_pinned = 1;
   if (state == State::misses) wanted.count_limit = kRegions / 8;
-  return pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool) == PINRAIL_SUCCESS;
+  const char* const gc_limit = state == State::gc ? "64K" : "64M";
+  pool = pinrail::test::open_library_with_table({{"monitor", "external"}, {"mpool_grdma_gc_limit", gc_limit}},
+                                                register_mem, wanted);
+  return pool != nullptr;
 }
 
 void* region(size_t n) { return memory + n % kRegions * kRegion; }
@@ -138,6 +127,7 @@ int main(int argc, char** argv) {
   unsigned failed = 0;
   for (const State state : kStates) {
     const char* const name = kNames[static_cast<size_t>(state)];
+    if (argc > 2 && std::string(argv[2]) != name) continue;
     unsigned of_state = 0;
     for (unsigned round = 0; round < rounds; ++round) {
       std::fflush(stdout);

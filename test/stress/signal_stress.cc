@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "test/support/table_library.h"
+
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -40,7 +42,6 @@ pinrail_status_t register_mem(void*, const pinrail_register_request_t*, pinrail_
   reg->lkey = taken_away.load();
   return PINRAIL_SUCCESS;
 }
-pinrail_status_t deregister_mem(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
 
 pinrail_status_t use(char* base, pinrail_handle_t* handle_out) {
   return pinrail_mpool_register(pool, base, kRegion, PINRAIL_ACCESS_LOCAL_WRITE, 0, handle_out);
@@ -108,23 +109,10 @@ void send(pthread_t to, int seconds, long hertz) {
 }
 
 bool open_library(const char* monitor) {
-  const pinrail_setting_t settings[] = {{"monitor", monitor}};
-  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-  options.settings = settings;
-  options.setting_count = 1;
-  if (pinrail_init(&options) != PINRAIL_SUCCESS) return false;
-  static pinrail_registrar_t table{};
-  table.size = sizeof(table);
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = kPage;
-  table.register_mem = register_mem;
-  table.deregister_mem = deregister_mem;
-  pinrail_registrar_choice_t choice{};
-  choice.table = &table;
   pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
-  wanted.leave_pinned = 1;
   wanted.count_limit = kRegions / 8;
-  return pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool) == PINRAIL_SUCCESS;
+  pool = pinrail::test::open_library_with_table({{"monitor", monitor}}, register_mem, wanted);
+  return pool != nullptr;
 }
 
 int run_case(const char* monitor, Act what, const char* name, int seconds, long hertz) {
