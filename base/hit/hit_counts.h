@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hit_counts.h - how often a pool answered from its cache, counted without a word that threads share.
+// hit_counts.h - counts a pool's hits without a word that threads share.
 //
-// Owns     a line for each thread, in pages that are used when the thread is there.
-// Threads  any.
+// Owns     a cache line for each thread, in pages that are populated on use.
+// Threads  all functions at any time.
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
 
@@ -19,7 +19,7 @@ namespace pinrail {
 
 class HitCounts {
  public:
-  // Threads with a line of their own; the others share the last one.
+  // Threads with a lower index have a line of their own; the others share the last one.
   static constexpr uint32_t kAlone = thread::kThreadsWithOwnCounters;
 
   // May throw bad_alloc.
@@ -37,7 +37,7 @@ class HitCounts {
     if (thread->index < kAlone) {
       stat_counter::increment(count);
     } else {
-      __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);  // relaxed: a figure
+      __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);  // relaxed: a statistic
     }
   }
 
@@ -47,7 +47,7 @@ class HitCounts {
     return hits;
   }
 
-  // As pinrail_shortcut_t wants it: of thread i, below kAlone: lines()[16 * i].
+  // The counter of thread i < kAlone is lines()[16 * i], as pinrail_shortcut_t says.
   uint64_t* lines() { return &counts_[0].hits; }
 
  private:

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// recent.h - what a thread asked for lately, and got: the first look of a register call. Buffers that are used over and
-// over are asked for in the same words each time; then all that was checked before need not be checked again.
+// recent.h - a per-thread table of recent requests and the registrations that answered them: the first lookup of a
+// register call. If a request repeats in all its arguments, only the registration's state word must be checked.
 //
-// Owns     nothing: an entry is a guess, and what it names may be gone. The state word tells.
+// Owns     nothing. The registration of an entry may be gone; its state word tells.
 // Threads  each table belongs to one thread.
 //
-// recent/Q1  An entry is used only if every argument is as it was, and the registration is indexed, unclaimed and of
-// the
-//     same state_word once the reference has been counted: then it still answers, for it has not changed meanwhile.
-// recent/Q2  Only registrations that are counted per thread are remembered, and only what was asked for three times
-//     while nothing else was that has the same entry: of a thousand buffers in random order hardly any.
+// recent/Q1  An entry answers only if every argument is equal and, after the reference was counted, the state word is
+//     unchanged in all bits of kTakeMask: indexed, not claimed, same generation.
+// recent/Q2  Only registrations that are counted per thread are stored, and only requests that were made three times in
+//     a row among those that map to the entry. So random requests over a thousand buffers rarely replace entries.
 #ifndef PINRAIL_BASE_HIT_RECENT_H
 #define PINRAIL_BASE_HIT_RECENT_H
 
@@ -28,15 +27,17 @@ inline Entry& entry_for(const pinrail_thread_t* thread, uintptr_t addr) {
   return static_cast<Entry*>(thread->recent)[at];
 }
 
-// Whether the entry was made by such a request.
+// Returns whether the entry stores a request with these arguments.
 inline bool matches(const Entry& entry, uintptr_t addr, size_t length, const void* pool, uint32_t access) {
   return entry.addr == addr && entry.length == length && entry.pool == pool && entry.access == access;
 }
 
-// Whether its registration, which the caller has just counted, answers still.
+// Returns whether the entry's registration still answers. The caller has counted a reference of it, and rolls that back
+// if not.
 inline bool is_alive(const Entry& entry) { return (state::load(entry.reg) & kTakeMask) == entry.state_word; }
 
-// What was asked for last is asked for again: whether that happened before.
+// For a request that equals the entry's candidate: returns whether it was repeated before, and notes that it is
+// repeated now.
 inline bool is_asked_again(Entry* entry, uintptr_t addr) {
   const auto page = static_cast<uint32_t>(addr >> 12);
   const bool again = entry->twice == page;
@@ -44,7 +45,8 @@ inline bool is_asked_again(Entry* entry, uintptr_t addr) {
   return again;
 }
 
-// A registration that the caller holds answered; hits: what to count on the next ones.
+// Stores a request and the registration that answered it, if that is indexed, not claimed and counted per thread. The
+// caller holds a reference of it. hits: the counter to increment at later hits.
 inline void remember(Entry* entry, uintptr_t addr, size_t length, const void* pool, uint32_t access,
                      pinrail_registration_t* reg, uint64_t* hits) {
   const uint64_t state_word = state::load(reg) & kTakeMask;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// start_bucket.h - one line of memory of a table of starts (start_table.h): three entries, each a page, an extent, an
-// incarnation and a date, and the version of all three. Entries are known by the address of their page.
+// start_bucket.h - a bucket of the start table (start_table.h): one cache line with three entries and a seqlock
+// version. An entry is a page number, an extent, an incarnation and a timestamp. Entries are passed as a pointer to
+// their page number.
 //
-// Threads  the index changes a line; readers look at any time, and write dates.
+// Threads  the index changes buckets under its lock; readers read at any time and store timestamps.
 //
-// start_bucket/L1  The version is odd while the line is changed; who reads one even version before and after the rest
-// has
-//     read what belongs together. It only rises, so one that is unchanged says that nothing has left the line since.
-// start_bucket/L2  Dates are no part of that: readers write them as they please, and only the order of eviction hangs
-// on
-//     them.
-// start_bucket/L3  An incarnation is there before the extent is, and stays when that goes: an extent that was read has
-// an incarnation.
+// start_bucket/L1  The version is odd while the bucket is changed. A reader that sees the same even version before and
+//     after its reads has read consistent fields. The version only rises, so an unchanged version proves that no entry
+//     has left the bucket.
+// start_bucket/L2  Timestamps are not covered by the version. Readers store them at any time; only the order of
+//     eviction depends on them.
+// start_bucket/L3  The incarnation is stored before the extent and stays when the extent is cleared, so an extent that
+//     was read has a valid incarnation.
 #ifndef PINRAIL_BASE_HIT_START_BUCKET_H
 #define PINRAIL_BASE_HIT_START_BUCKET_H
 
@@ -34,14 +34,14 @@ inline uint32_t load(const uint32_t* word) { return __atomic_load_n(word, __ATOM
 inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 constexpr bool is_changing(uint32_t version) { return (version & 1) != 0; }
 
-// Of an entry, or of its date.
+// Returns the bucket of an entry or of a timestamp.
 inline Bucket* bucket_of(const uint32_t* part) {
   const uintptr_t line = reinterpret_cast<uintptr_t>(part) & ~uintptr_t{sizeof(Bucket) - 1};
   return reinterpret_cast<Bucket*>(line);  // NOLINT(performance-no-int-to-ptr): the one that it is a part of
 }
 inline uint32_t version_of(const uint32_t* part) { return load(&bucket_of(part)->version); }
 
-// Pages, dates and extents are of one size and follow each other; lives are twice as large.
+// Pages, timestamps and extents have one size and follow each other; incarnations are twice as large.
 static_assert(offsetof(Bucket, pages) - offsetof(Bucket, dates) == kEntries * sizeof(Entry) &&
                   offsetof(Bucket, extents) - offsetof(Bucket, pages) == kEntries * sizeof(Entry),
               "one after the other");
@@ -53,7 +53,7 @@ inline uint64_t* incarnation_of(const Entry* entry) {
   return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(entry) + from_start + kAhead);  // NOLINT
 }
 
-// A use in that epoch. Written only when it changes, so that hits in one epoch share the line.
+// Records a use in that epoch; stored only if it changes, so that hits in one epoch share the line.
 inline void use(uint32_t* date, uint64_t epoch) {
   const uint32_t now = epoch::short_date(epoch);
   if (__atomic_load_n(date, __ATOMIC_RELAXED) != now) __atomic_store_n(date, now, __ATOMIC_RELAXED);

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// start_table.h - which registration starts at this address? The readers' side of a hash table that an index offers:
-// most hits ask for the very start of a buffer, and find all that they need in one bucket of memory (start_bucket.h),
-// the registration's own left alone. The two buckets where it may stand are fetched at the same time.
+// start_table.h - which registration starts at this address? The readers' side of a cuckoo hash table that an index
+// offers. Most hits ask for the very start of a buffer and find all they need in one bucket (start_bucket.h), without
+// reading the registration. Each key has two buckets, which are fetched at the same time.
 //
-// The table may say "not here" of anything; then the index is asked. So readers need no locks.
+// The table may always answer "not found"; then the caller asks the index. So readers need no lock.
 //
-// Owns     nothing. The index owns the table (pinrail_start_table_t in component.h) and changes it while others read.
-// Threads  all functions at any time.
+// Owns     nothing. The index owns the table (pinrail_start_table_t) and changes it while others read.
+// Threads  all functions at any time. None of them waits.
 //
-// start_table/S1  An entry names a registration only while that is in the index and not claimed. Who claims or kills
-// one
-//     changes its state word first, then has its entry taken out, and then sums, with a membarrier in between
-//     (references.h). So who counts what an entry names, and then sees the bucket's version where it was, has counted
-//     what each later sum sees; he need not consider at the registration itself.
-// start_table/S2  Only registrations that are counted per thread are in, so a count that met a later incarnation of one
-// does no
-//     harm.
+// start_table/S1  An entry names a registration only while that is indexed and not claimed. A thread that claims or
+//     kills one changes its state word first, then removes its entry, which changes the bucket's version, and then sums
+//     after a membarrier (references.h). So if a reader counts a reference of the registration of an entry, and
+//     afterwards sees the version unchanged, every later sum includes its reference; it need not read the registration.
+// start_table/S2  Only registrations that are counted per thread are in the table, so a count that meets a later
+//     incarnation of the memory is harmless.
 #ifndef PINRAIL_BASE_HIT_START_TABLE_H
 #define PINRAIL_BASE_HIT_START_TABLE_H
 
@@ -34,15 +32,15 @@ using start_bucket::Bucket;
 using start_bucket::Entry;
 using start_bucket::load;
 
-// A start: its page, the low half of whose number is an entry's page; the rest stands in the extent.
+// A start address is a page number. An entry's page is its low 32 bits; the extent holds the rest.
 constexpr unsigned kPageShift = 12;
 constexpr unsigned kHighPageShift = kPageShift + 32;
-// An extent: the rest of the start above, then the length, a bit that all have but those of free entries, the access
-// below.
+// An extent, from the upper to the lower bits: the rest of the page number, the length in pages, a bit that is set in
+// used entries, the access.
 constexpr unsigned kStartAt = 28;
 constexpr uintptr_t kMaxStart = (uintptr_t{1} << (kHighPageShift + 32 - kStartAt)) - 1;
-constexpr unsigned kLengthAt = 7;  // in pages. A part of a page more is left to the index
-constexpr uint64_t kMaxLength = uint64_t{1} << (kStartAt - kLengthAt + kPageShift);  // less than that
+constexpr unsigned kLengthAt = 7;  // length in whole pages; a request in the last, partial page is left to the index
+constexpr uint64_t kMaxLength = uint64_t{1} << (kStartAt - kLengthAt + kPageShift);  // lengths are below this
 constexpr uint32_t kBelowStart = (uint32_t{1} << kStartAt) - 1;
 constexpr uint32_t kUsed = 1 << (kLengthAt - 1);
 constexpr uint32_t kAccess = kUsed - 1;
@@ -61,30 +59,30 @@ constexpr uint64_t length_of(uint32_t extent) {
   return uint64_t{extent << (32 - kStartAt) >> (32 - kStartAt + kLengthAt)} << kPageShift;
 }
 
-// Two rounds: after one, buffers in equal distances still meet in some buckets and leave others empty.
+// Two rounds: after one round, buffers at equal distances would fill some buckets and leave others empty.
 inline uint64_t hash_of(uintptr_t base) {
   uint64_t hash = base * 0x9E3779B97F4A7C15u;
   hash = (hash ^ hash >> 32) * 0xD6E8FEB86659FD93u;
   return hash;
 }
-// Two places between 0 and 2^32 for two buckets.
+// The two hash values, between 0 and 2^32, that select a key's two buckets.
 constexpr uint64_t first_place(uint64_t hash) { return hash >> 32; }
 constexpr uint64_t second_place(uint64_t hash) { return hash & 0xffffffff; }
 
-// Lines are numbered in the order of places, so that a table grows from its end, bucket by bucket: places from `grown`
-// on have a bucket among `more` buckets, the others among `few`.
+// Linear hashing: the table grows from its end, bucket by bucket. Hash values from `grown` on are mapped to `more`
+// buckets already, the others still to `few`.
 struct Size {
   uint64_t few, more, grown;
   size_t bucket_of(uint64_t place) const { return place * (place >= grown ? more : few) >> 32; }
 };
-// relaxed: whatever a reader makes of them, it stays within the memory that is there, and overlooks at worst.
+// relaxed: a reader with a torn size reads within the allocated memory and, at worst, misses an entry.
 inline Size size_of(const pinrail_start_table_t& table) {
   return {__atomic_load_n(&table.count, __ATOMIC_RELAXED), __atomic_load_n(&table.more, __ATOMIC_RELAXED),
           __atomic_load_n(&table.grown, __ATOMIC_RELAXED)};
 }
 
-// The entry of two buckets that is of the page; if none is, any. Which one it is cannot be predicted, and a wrong guess
-// would cost as much as all the rest: so both buckets are fetched, at the same time, and nothing branches.
+// Returns the entry with this page in the two buckets, or any other entry if there is none. Branchless: the result
+// cannot be predicted, and a misprediction would cost as much as the rest of a hit.
 __attribute__((always_inline)) inline const Entry* entry_in(const Bucket* first, const Bucket* second, Entry page) {
   const Entry* entry = &first->pages[0];
   const auto consider = [&](const Entry* other) { entry = select_if_equal(entry, other, other, page); };
@@ -96,7 +94,8 @@ __attribute__((always_inline)) inline const Entry* entry_in(const Bucket* first,
   return entry;
 }
 
-// The entry of what starts at base, if the table has one; else any.
+// Returns the entry of the registration that starts at base, or any other entry if the table has none; the caller
+// compares.
 __attribute__((always_inline)) inline const Entry* find(const pinrail_start_table_t& table, uintptr_t base) {
   const uint64_t hash = hash_of(base);
   const uint64_t count = __atomic_load_n(&table.count, __ATOMIC_RELAXED);  // relaxed: see size_of()
@@ -110,15 +109,15 @@ __attribute__((always_inline)) inline const Entry* find(const pinrail_start_tabl
   return entry_in(buckets + first, buckets + second, page_of(base));
 }
 
-// Whether it is the upper part of that start, has all rights that are asked for, and of the traits these and no others.
-// Nothing else may be asked for. Of free entries false.
+// Returns whether the extent matches the upper bits of base, has all rights of access, and exactly its traits. False
+// for a free entry.
 inline bool answers(uint32_t extent, uintptr_t base, uint32_t access) {
-  constexpr uint64_t kAll = ~uint64_t{kBelowStart} | kTraits;  // what must be equal
+  constexpr uint64_t kAll = ~uint64_t{kBelowStart} | kTraits;  // the bits that must be equal
   const uint64_t asked = access_of(access) | kUsed;
   return ((extent ^ (asked | base >> kHighPageShift << kStartAt)) & (asked | kAll)) == 0;
 }
 
-// What an entry said when it was read.
+// An entry's fields as a lookup read them.
 struct Found {
   const Entry* entry;
   pinrail_registration_t* reg;
@@ -126,8 +125,8 @@ struct Found {
   uint32_t version;
 };
 
-// Reads the entry of what starts at base, a multiple of a page, is `offset` longer than length or more, and has the
-// access; false if the table knows of none, or just changes.
+// Looks up a registration that starts at base (page-aligned), covers base + offset + length, and has the access.
+// Returns false if the table has none or the bucket is being changed. Takes no reference.
 __attribute__((always_inline)) inline bool look_up(const pinrail_start_table_t& table, uintptr_t base, size_t offset,
                                                    size_t length, uint32_t access, Found* found_out) {
   const Entry* entry = find(table, base);
@@ -136,13 +135,14 @@ __attribute__((always_inline)) inline bool look_up(const pinrail_start_table_t& 
   const uint32_t extent = load(start_bucket::extent_of(entry));
   const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
   if (page != page_of(base) || !answers(extent, base, access) || start_bucket::is_changing(version)) return false;
-  // What is there is longer than the offset. So neither a length of 0 nor one that wraps is below it.
+  // length_of() exceeds offset, and a length of 0 wraps to the largest value: one comparison refuses both.
   if (length - 1 >= length_of(extent) - offset) return false;
   *found_out = {entry, arena::numbered(table.chunks, number_of(incarnation)), generation_of(incarnation), version};
   return true;
 }
 
-// Whether what the caller has counted is what the entry named; if so, it is used now (start_table/S1).
+// The caller has counted a reference of found.reg. Returns true, and records the use, if the entry is unchanged
+// (start_table/S1); otherwise rolls the count back.
 __attribute__((always_inline)) inline bool is_taken(const pinrail_thread_t* thread, const Found& found) {
   if (start_bucket::version_of(found.entry) != found.version) {
     references::roll_back(thread, found.reg);
@@ -156,8 +156,8 @@ inline note::Note note_of(const Found& found, const void* pool) {
   return {start_bucket::date_of(found.entry), found.version, found.generation, pool};
 }
 
-// A handle of what look_up() finds for these arguments, with a reference. pool: of the C face, for the release; NULL
-// if it shall ask the pool's component then.
+// Looks up and takes a reference. Returns false, with nothing counted, if the table has no answer. pool: stored in the
+// note for the release; NULL: store no note.
 inline bool take(const pinrail_thread_t* thread, const pinrail_start_table_t& table, uintptr_t base, size_t offset,
                  size_t length, uint32_t access, const void* pool, pinrail_handle_t* handle_out) {
   Found found;
@@ -168,7 +168,8 @@ inline bool take(const pinrail_thread_t* thread, const pinrail_start_table_t& ta
   return true;
 }
 
-// Of what was found, the same in few steps: false, too, if the thread's near reference slot counts anything.
+// As take(), for a lookup that was already made, with the fast path count_first(); returns false also if the thread's
+// near slot is in use.
 __attribute__((always_inline)) inline bool take_first(const pinrail_thread_t* thread, const Found& found,
                                                       const void* pool, pinrail_handle_t* handle_out) {
   uint64_t* near = references::near_ref_slot(thread, found.reg);
@@ -178,7 +179,7 @@ __attribute__((always_inline)) inline bool take_first(const pinrail_thread_t* th
   return true;
 }
 
-// The registration's own entry; NULL if it has none.
+// Returns the registration's entry; NULL if it has none. Index lock held, or the caller tolerates a stale answer.
 inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registration_t* reg) {
   const uint64_t hash = hash_of(span_of(reg).base);
   const uint64_t number = arena::number_of(reg);
@@ -191,15 +192,16 @@ inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registr
   return nullptr;
 }
 
-// As note_again(), of the entry that was just made for what the thread holds; nobody else changes the table meanwhile.
+// Writes a note for an entry that was just inserted for a registration that the thread holds. The caller holds the
+// index lock, so the bucket does not change.
 inline void note_entry(const pinrail_thread_t* thread, const Entry* entry, const pinrail_registration_t* reg) {
   note::write_if_near(
       thread, reg,
       {start_bucket::date_of(entry), start_bucket::version_of(entry), pinrail::generation_of(reg), reg->pool});
 }
 
-// For the next references that the thread takes in the same near reference slot: what it holds there is noted as its
-// entry stands now, if it has one.
+// Renews the note behind the thread's near slot from the entry as it is now, if there is one, so that the next release
+// of this registration needs no lookup. The thread holds a reference of it.
 inline void note_again(const pinrail_thread_t* thread, const pinrail_start_table_t& table, pinrail_handle_t handle,
                        const void* pool) {
   if (!references::has_some(references::load_slot(references::near_ref_slot(thread, handle.reg)), handle.reg)) return;
@@ -213,8 +215,8 @@ inline void note_again(const pinrail_thread_t* thread, const pinrail_start_table
   note::write_if_near(thread, handle.reg, {start_bucket::date_of(entry), version, handle.generation, pool});
 }
 
-// When it was used last, as the registration and its entry know it, if it has one. An entry that moves meanwhile may be
-// overlooked.
+// Returns the epoch of the last use: the later one of the registration's and its entry's. May miss an entry that is
+// being moved.
 inline uint64_t last_use(const pinrail_start_table_t* table, const pinrail_registration_t* reg, uint64_t now) {
   const Entry* entry = table == nullptr ? nullptr : entry_of(*table, reg);
   const uint64_t known = pinrail::last_use(reg);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// incarnation.h - one life of a registration in a word, as tables that hits read keep it: its number
-// (registration_arena.h) above, its generation below. No two lives are equal.
+// incarnation.h - one use of a registration's memory, from allocation to deregistration, as one 64-bit word: the
+// registration's number (registration_arena.h) in the upper bits, its generation in the lower 36. No two incarnations
+// are equal. Tables that hits read store this word.
 //
 // Threads  all functions at any time.
 #ifndef PINRAIL_BASE_REGISTRATION_INCARNATION_H
@@ -14,7 +15,7 @@ namespace pinrail::incarnation {
 constexpr unsigned kNumberAt = 36;
 static_assert(state::kGenerations >> kNumberAt == 0 && arena::kMaxNumber >> (64 - kNumberAt) == 0, "they share a word");
 
-// generation: as a handle has it.
+// generation: as in a handle, that is shifted by state::kGenerationShift.
 constexpr uint64_t of(uint64_t number, uint64_t generation) {
   return number << kNumberAt | generation >> state::kGenerationShift;
 }

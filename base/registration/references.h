@@ -1,48 +1,46 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// references.h - who holds a registration? Counted in its state word, or per thread.
+// references.h - how the references of a registration are counted and summed.
 //
-// SHARED: one atomic count in the state word. The last drop is seen by who makes it.
-// THREADS: each thread has a small table of reference slots, (registration, signed count), that it alone writes, with
-// plain stores. The references of a registration are its own count (registration_arena.h), an atomic word, plus all
-// reference slots that name it; each of them may be negative, for a reference may be dropped on another thread than
-// took it. Nobody knows the sum until somebody must: to evict, to give back what is dead, to destroy. Each thread has
-// two reference slots for a registration: the near one, of a few that many share and that lie close together; and the
-// far one for when that counts another registration. Where both count others, the own count counts.
+// Two ways of counting exist. A registration keeps the way that it was allocated with.
+//  SHARED     One atomic count in the state word (registration.h). The thread that drops the last reference sees that.
+//  THREADS    Each thread has a table of reference slots. A slot holds a registration and a signed count; only its own
+//             thread writes it, with plain stores. The references of a registration are the sum of its own count (one
+//             atomic word, registration_arena.h) and of all slots that name it.
 //
-// How the sum is learned: make the registration untakeable first (claimed or dead), then one membarrier, then add up.
-//   taking    reference slot + 1, then look at the state: claimed or dead -> reference slot - 1 and go the slow way.
-//   dropping  reference slot - 1, then look at the state: dead -> tell the gc.
-//   summing   set the state, membarrier (every thread is now either seen by the sum, or will see the state), add up.
-// The compiler barrier between reference slot and state pairs with that membarrier; where the kernel refuses it from
-// the beginning, threads have no reference slots, that is all have the same full ones of nobody, and the own counts
-// count everything. Where it fails later, nothing is concluded: what cannot be summed is held (kUnknown), and the pools
-// make no more registrations that are counted per thread.
+// A slot's count may be negative, because a reference may be dropped on another thread than the one that took it. The
+// sum is computed only when it is needed: to evict, to deregister a dead registration, to destroy a pool. Each thread
+// has two slots for a registration: the near slot, in a table small enough for the first-level cache and shared by
+// several registrations, and the far slot, which is used while the near slot counts another registration. If both slots
+// count other registrations, the own count is used.
 //
-// No count wraps. A reference slot that has counted kMaxCount is folded: added to the own count, and 0 then. The own
-// count has 64 bits, and each reference that is taken or dropped moves it by 1 at most, be it late: to wrap it takes
-// 2^63 of them.
+// Protocol of a sum. First the registration is made untakeable: it is claimed by an evictor, or dead.
+//  take   slot + 1; then load the state. If it is claimed or dead: slot - 1, and take the slow path.
+//  drop   slot - 1; then load the state. If it is dead: notify the gc.
+//  sum    set the state; membarrier; add up. After the barrier each thread's count is either visible to the sum, or
+//         that thread sees the new state.
+// The compiler barrier between the slot and the state pairs with this membarrier. If the kernel refuses membarrier at
+// start-up, threads get no slots: they share one read-only table whose slots are all in use, so that the own counts are
+// used. If membarrier fails later, nothing is concluded: each registration that is counted per thread counts as held
+// (kUnknown), and pools allocate SHARED registrations from then on.
 //
-// references/C1  Once a registration is untakeable its counts only fall, but for takings that fail and are rolled back
-// in
-//     their own reference slot, so a sum of 0 is true and stays true. A sum above 0 may be of one that will be rolled
-//     back: rollbacks rises then.
-// references/C2  A reference slot that counts something keeps its registration; only a reference slot of 0 is given to
-// another. Memory of a
-//     registration that was counted per thread serves only such registrations again, for its reference slots may cancel
-//     out without being 0 each.
-// references/C3  Reference slots are folded under the lock that sums: that of a thread that ends, that of one that has
-// counted
-//     kMaxCount.
-// references/C4  The five words behind a near reference slot belong to base/hit/note.h. Counting in the slot clears the
-//     first of them.
-// references/C5  What is dead, was summed after a membarrier, and is held, may be marked as summed: then the reference
-// slots'
-//     part of the
-// sum
-//     is kept in the first word of the pool's area, and from then on references are dropped in the own count, under the
-//     lock that sums, so that the last one is known without a sum. A reference slot that a drop or an undo touched, for
-//     it did not see the mark in time, is found by adding up again: by the drop itself; for an undo, by who sees that
-//     `rollbacks` has risen. Until then the kept part is too high, never too low.
+// Counts do not wrap. A slot that reaches kMaxCount is folded: its count moves into the own count. The own count has 64
+// bits, and each take or drop changes it by 1 at most.
+//
+// references/C1  After a registration became untakeable its count only falls, except for speculative takes, which are
+//     rolled back in the same slot. So a sum of 0 is final. A sum above 0 may include speculative takes; `rollbacks`
+//     rises when these are rolled back.
+// references/C2  A slot with a count other than 0 keeps its registration; only a slot with count 0 is reused for
+//     another one. Memory that served a THREADS registration serves only such registrations, because its slots may
+//     cancel out without each being 0.
+// references/C3  Slots are folded only under the lock that sums (LockRank::threads): the slots of an ending thread, and
+//     a slot that reached kMaxCount.
+// references/C4  The five words behind a near slot belong to base/hit/note.h. Counting in the slot clears the first of
+//     them.
+// references/C5  A dead registration that was summed after a membarrier and is still held may be marked as summed. From
+//     then on the slots' part of its sum is kept in the first word of the pool's area, and drops go to the own count
+//     under the lock that sums, so that the last drop is known without another sum. A drop or a rollback that did not
+//     see the mark in time still changed a slot. It is found by summing again: the drop does so itself; for a rollback,
+//     the caller that sees a higher `rollbacks` does. Until then the kept part is too high, never too low.
 #ifndef PINRAIL_BASE_REGISTRATION_REFERENCES_H
 #define PINRAIL_BASE_REGISTRATION_REFERENCES_H
 
@@ -59,27 +57,27 @@ namespace pinrail::references {
 
 constexpr unsigned kNearBits = 6;
 constexpr size_t kNearSlots =
-    size_t{1} << kNearBits;  // reference slots at hand; so few that hits find them in the cache
+    size_t{1} << kNearBits;  // slots in the near table; small enough for the first-level cache
 constexpr unsigned kFarBits = 10;
-constexpr size_t kFarSlots = size_t{1} << kFarBits;  // reference slots of what finds its near one taken
-constexpr size_t kNearWords = 8;  // a line: a near reference slot, and behind it what its thread alone reads: note/N1
+constexpr size_t kFarSlots = size_t{1} << kFarBits;             // slots in the far table
+constexpr size_t kNearWords = 8;                                // one cache line: a near slot and its note (note/N1)
 constexpr size_t kWords = kNearWords * kNearSlots + kFarSlots;  // 12 KiB per thread
-constexpr int kMaxCount = 30000;  // of one reference slot, above or below 0; then it is folded
+constexpr int kMaxCount = 30000;                                // largest absolute count of a slot; then it is folded
 constexpr uint64_t kUnusableRefSlot =
-    ~uint64_t{0xffff} + 1;  // a reference slot that counts one reference to no registration
+    ~uint64_t{0xffff} + 1;  // a slot that is in use for no registration, so it never counts one
 
-// A reference slot: the registration's address above, the count in the low 16 bits.
+// A reference slot: the registration's address in the upper 48 bits, the signed count in the low 16.
 inline uint64_t tag_of(const pinrail_registration_t* reg) { return reinterpret_cast<uintptr_t>(reg) << 16; }
 constexpr int16_t count_of(uint64_t ref_slot) { return static_cast<int16_t>(ref_slot & 0xffff); }
 inline bool names(uint64_t ref_slot, const pinrail_registration_t* reg) {
   return ((ref_slot ^ tag_of(reg)) >> 16) == 0;
 }
 
-// Neighbours in a slab, which lie one or some more lines apart, have reference slots of their own: as many in a row as
-// there are reference slots share none. (From x and x/2 together all bits of x can be told.)
+// Registrations that lie next to each other in a slab use different slots: as many in a row as there are slots. x ^ x
+// >> 1 is a bijection, so no two line addresses are merged by it.
 constexpr uintptr_t spread(uintptr_t address) { return address ^ address >> 1; }
-// The words at which its reference slots stand. A line of near reference slots for a line of registrations: so hits
-// need but mask the bits.
+// Index of the near and of the far slot in pinrail_thread_t::ref_slots, in words. One line of near slots stands for one
+// line of registrations, so that the hit path only masks address bits.
 constexpr size_t kLine = kNearWords * sizeof(uint64_t);
 inline size_t near_of(const pinrail_registration_t* reg) {
   static_assert(kLine == sizeof(pinrail_registration_t), "they are counted alike");
@@ -88,7 +86,7 @@ inline size_t near_of(const pinrail_registration_t* reg) {
 inline size_t far_of(const pinrail_registration_t* reg) {
   return kNearWords * kNearSlots + (spread(reinterpret_cast<uintptr_t>(reg)) / kLine & (kFarSlots - 1));
 }
-// From a reference slot to the next one.
+// Distance from the slot at this index to the next one, in words.
 constexpr size_t words_of_ref_slot(size_t place) { return place < kNearWords * kNearSlots ? kNearWords : 1; }
 
 inline uint64_t* near_ref_slot(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
@@ -98,20 +96,23 @@ inline uint64_t* far_ref_slot(const pinrail_thread_t* thread, const pinrail_regi
   return &thread->ref_slots[far_of(reg)];
 }
 inline uint64_t load_slot(const uint64_t* ref_slot) {
-  return __atomic_load_n(ref_slot, __ATOMIC_RELAXED);  // relaxed: this thread alone writes it
+  return __atomic_load_n(ref_slot, __ATOMIC_RELAXED);  // relaxed: only the calling thread writes it
 }
 
 inline void store_slot(uint64_t* ref_slot, uint64_t word) {
-  // release: what the holder did is seen by who finds the sum 0; pairs with the acquire load in sum().
+  // release: the holder's accesses happen before a sum that finds 0; pairs with the acquire load in thread.cc,
+  // count_of().
   __atomic_store_n(ref_slot, word, __ATOMIC_RELEASE);
-  // Compiler barrier: the state is looked at after this. Pairs with the membarrier of sum().
+  // Compiler barrier: the caller loads the state after this store. Pairs with the membarrier of sum().
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// relaxed: only the owning thread writes anything else there.
+// Invalidates the note behind a near slot (base/hit/note.h). relaxed: only the owning thread writes anything else
+// there.
 inline void clear_note(uint64_t* near) { __atomic_store_n(&near[1], 0, __ATOMIC_RELAXED); }
 
-// Counts in that reference slot, unless it counts another one or too many.
+// Adds step to the slot's count. Returns false, and changes nothing, if the slot counts another registration or would
+// exceed kMaxCount. Calling thread's slots only; so are all functions below that take a thread or a slot.
 inline bool count_in(uint64_t* ref_slot, const pinrail_registration_t* reg, int step) {
   const uint64_t word = load_slot(ref_slot);
   const int now = count_of(word);
@@ -122,16 +123,16 @@ inline bool count_in(uint64_t* ref_slot, const pinrail_registration_t* reg, int 
   return true;
 }
 
-// The part of the sum that no reference slot counts.
+// The own count: the part of the sum that is in no slot. Any thread.
 inline int64_t add_own(const pinrail_registration_t* reg, int64_t more) {
-  // seq_cst: a taking looks at the state after this; a drop publishes what its holder did, as store_slot() does.
+  // seq_cst: a take loads the state after this; a drop publishes its holder's accesses, as store_slot() does.
   return __atomic_add_fetch(arena::own_count(reg), more, __ATOMIC_SEQ_CST);
 }
 inline int64_t own_count(const pinrail_registration_t* reg) {
   return __atomic_load_n(arena::own_count(reg), __ATOMIC_SEQ_CST);
 }
 
-// As count(), where the first try failed: a reference slot that is full is folded first.
+// Slow path of count(): folds a full slot of this registration and tries again. Takes the lock that sums.
 __attribute__((noinline, cold)) inline bool count_after_fold(const pinrail_thread_t* thread,
                                                              const pinrail_registration_t* reg, int step) {
   const auto is_full = [&](const uint64_t* ref_slot) {
@@ -142,9 +143,9 @@ __attribute__((noinline, cold)) inline bool count_after_fold(const pinrail_threa
   return count_in(near_ref_slot(thread, reg), reg, step) || count_in(far_ref_slot(thread, reg), reg, step);
 }
 
-// Counts in a reference slot of the calling thread, and what was noted there is forgotten. False if it has none for
-// this registration now: then nothing happened. What was just counted is taken back in the same reference slot
-// (references/C1).
+// Adds step (+1 or -1) in the near or the far slot and invalidates the note. Returns false if neither slot can count
+// this registration now; then nothing changed. A count of +1 is undone in the same slot (references/C1). Lock-free, but
+// for a full slot, which is folded under the lock that sums.
 inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
   uint64_t* near = near_ref_slot(thread, reg);
   if (!count_in(near, reg, step)) {
@@ -154,20 +155,21 @@ inline bool count(const pinrail_thread_t* thread, const pinrail_registration_t* 
   return true;
 }
 
-// Counts in a reference slot, or else in the own count.
+// Adds step in a slot, or else in the own count. Never fails.
 inline void count_surely(const pinrail_thread_t* thread, const pinrail_registration_t* reg, int step) {
   if (!count(thread, reg, step)) add_own(reg, step);
 }
 
-// The same for the first one, in few steps: false if the near reference slot counts anything. What is noted there is of
-// another one still.
+// Fast path for the first reference: counts +1 in the near slot if that slot is empty, else returns false and changes
+// nothing. Leaves the old note in place; the caller overwrites it.
 inline bool count_first(uint64_t* near, const pinrail_registration_t* reg) {
   if (count_of(load_slot(near)) != 0) return false;
   store_slot(near, tag_of(reg) + 1);
   return true;
 }
 
-// The same for one more, if the near reference slot names it already, and what is noted stays; else nothing happens.
+// Fast path for a further reference: counts +1 if the near slot already counts this registration; the note stays valid.
+// Returns false, and changes nothing, otherwise.
 inline bool count_again(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   uint64_t* near = near_ref_slot(thread, reg);
   const uint64_t word = load_slot(near);
@@ -176,12 +178,13 @@ inline bool count_again(const pinrail_thread_t* thread, const pinrail_registrati
   return true;
 }
 
-// Whether the reference slot has references of the registration that its own thread can drop.
+// Returns whether this slot value has a positive count of the registration, that is a reference that the slot's own
+// thread may drop in it.
 inline bool has_some(uint64_t ref_slot, const pinrail_registration_t* reg) {
-  return (ref_slot ^ tag_of(reg)) - 1 < kMaxCount;  // else it names another, or counts less than 1
+  return (ref_slot ^ tag_of(reg)) - 1 < kMaxCount;  // otherwise it names another registration, or its count is below 1
 }
 
-// Drops a reference that the reference slot has of the registration. False if there is none.
+// Drops a reference in this slot. Returns false, and changes nothing, if the slot has none of the registration.
 inline bool drop_in(uint64_t* ref_slot, const pinrail_registration_t* reg) {
   const uint64_t word = load_slot(ref_slot);
   if (!has_some(word, reg)) return false;
@@ -189,31 +192,32 @@ inline bool drop_in(uint64_t* ref_slot, const pinrail_registration_t* reg) {
   return true;
 }
 
-// Drops a reference that the calling thread itself took and has in a reference slot. False if there is none.
+// Drops a reference that the calling thread took and counts in a slot. Returns false, and changes nothing, if it has
+// none. The caller must load the state afterwards (drop, above).
 inline bool drop_own(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   return drop_in(near_ref_slot(thread, reg), reg) || drop_in(far_ref_slot(thread, reg), reg);
 }
 
-// As drop_own(), and the registration's last use is the epoch's; the date comes first, for after the drop it may be
-// gone.
+// As drop_own(), and records the use. The timestamp is written first, because after the drop the registration may be
+// reused.
 inline bool drop_dated(const pinrail_thread_t* thread, pinrail_registration_t* reg, const uint64_t* epoch) {
   touch(reg, epoch::load(epoch));
   return drop_own(thread, reg);
 }
 
-// Whether the calling thread has counted the registration, be it above or below 0.
+// Returns whether a slot of the calling thread has a count other than 0 of the registration.
 inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   const auto counts = [&](uint64_t word) { return names(word, reg) && count_of(word) != 0; };
   return counts(load_slot(near_ref_slot(thread, reg))) || counts(load_slot(far_ref_slot(thread, reg)));
 }
 
-// Takes back what was counted in vain, in the reference slot or in the own count. Who summed meanwhile believed in it,
-// and asks again when rollbacks has risen.
+// Rolls back a speculative count of +1: in a slot, or in the own count. A concurrent sum may have included it; its
+// caller sums again when `rollbacks` has risen.
 __attribute__((noinline, cold)) inline void roll_back(const pinrail_thread_t* thread,
                                                       const pinrail_registration_t* reg) {
   count(thread, reg, -1);
   __atomic_fetch_add(thread->rollbacks, 1,
-                     __ATOMIC_SEQ_CST);  // after the reference slot; pairs with the look before a sum
+                     __ATOMIC_SEQ_CST);  // after the slot; pairs with the load before a sum
 }
 __attribute__((noinline, cold)) inline void roll_back_own(const pinrail_thread_t* thread,
                                                           const pinrail_registration_t* reg) {
@@ -221,11 +225,11 @@ __attribute__((noinline, cold)) inline void roll_back_own(const pinrail_thread_t
   __atomic_fetch_add(thread->rollbacks, 1, __ATOMIC_SEQ_CST);  // as above
 }
 
-// What must be as it was before a reference was counted, for that to have been in time.
+// The bits of the state word that must be unchanged after the count for a take to succeed.
 constexpr uint64_t kTakeMask = state::kIndexed | state::kEvictClaim | state::kGenerationMask;
 
-// Takes a reference in the own count. False if the registration is not what word was read of, or not indexed; a claimed
-// one is unclaimed.
+// Takes a reference in the own count. Returns false, with the count rolled back, if the registration has left the index
+// or has another generation than word. Revokes an evictor's claim. Lock-free.
 __attribute__((noinline, cold)) inline bool take_own(const pinrail_thread_t* thread, pinrail_registration_t* reg,
                                                      uint64_t word) {
   const uint64_t generation = state::generation(word);
@@ -238,7 +242,8 @@ __attribute__((noinline, cold)) inline bool take_own(const pinrail_thread_t* thr
   return false;
 }
 
-// Takes a reference to the registration that word was read of, while it was in the index.
+// Takes a reference of the registration whose state was word when the caller found it. Returns false, with nothing
+// counted, if word or the current state is claimed, not indexed, or of another generation. Lock-free.
 inline bool take(const pinrail_thread_t* thread, pinrail_registration_t* reg, uint64_t word) {
   constexpr uint64_t kUsual = state::kIndexed | state::kPerThread;
   if ((word & (state::kIndexed | state::kEvictClaim)) != state::kIndexed) return false;
@@ -249,14 +254,15 @@ inline bool take(const pinrail_thread_t* thread, pinrail_registration_t* reg, ui
   return false;
 }
 
-// The same, of a claimed one, too: that is unclaimed.
+// As take(), but revokes an evictor's claim instead of failing on it. The caller holds the index lock and, if this
+// revoked a claim, makes the entry visible to lock-free readers again.
 inline bool take_revoking_claim(const pinrail_thread_t* thread, pinrail_registration_t* reg, uint64_t word) {
   return (word & state::kPerThread) != 0 ? take_own(thread, reg, word) : try_acquire(reg, word);
 }
 
-// Counts a registration that may have become another one meanwhile, but is counted per thread for ever
-// (registration_arena/A3), and looks: true if it is indexed and was not claimed; then it stays what it is. False, too,
-// where that has no reference slot now.
+// Takes a reference of whatever registration this memory holds now. The memory is counted per thread for ever
+// (registration_arena/A3), so counting is harmless. Returns true if it is indexed and not claimed; from then on it
+// cannot be reused. Returns false, with nothing counted, otherwise, or if the thread has no free slot. Lock-free.
 inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (!count(thread, reg, 1)) return false;
   if ((state::load(reg) & (state::kIndexed | state::kEvictClaim)) == state::kIndexed) return true;
@@ -264,24 +270,26 @@ inline bool hold(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   return false;
 }
 
-// Drops a reference of a registration that is counted per thread; the state afterwards.
+// Drops a reference of a THREADS registration, wherever it was taken, and returns the state loaded afterwards. The
+// caller must act on a dead state.
 inline uint64_t drop_counted(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   count_surely(thread, reg, -1);
   return state::load_after_count(reg);
 }
 
-// A sum that is final came out below 0: somebody dropped more than he had. The next registration must not pay for it.
+// A final sum below 0 means that a caller dropped more references than it took. Raises the own count to 0, so that the
+// next registration in this memory starts at 0. The caller knows that the sum is final (references/C1).
 inline void discard_excess_drops(pinrail_registration_t* reg, int64_t sum) {
   if (sum < 0) add_own(reg, -sum);
 }
 
-// Of a registration that is being given back: what the calling thread's reference slots count goes into the own count,
-// so that the next one in that memory begins without it.
+// Before a registration's memory is freed: moves what the calling thread's slots count into the own count. Takes the
+// lock that sums.
 inline void fold_own(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (has_count(thread, reg)) thread->fold(thread, reg);
 }
 
-// False if the claim was broken already.
+// Revokes an evictor's claim. Returns false if there was none.
 inline bool revoke_claim(pinrail_registration_t* reg) {
   uint64_t word = state::load(reg);
   while ((word & state::kEvictClaim) != 0) {
@@ -290,26 +298,26 @@ inline bool revoke_claim(pinrail_registration_t* reg) {
   return false;
 }
 
-// As discard_excess_drops(), but only if the claim holds: a sum that a hit overtook may have seen a drop without its
-// taking. False if the claim was broken.
+// As discard_excess_drops(), if the claim still holds; returns whether it does. Without the claim the sum is not final:
+// it may have seen a drop without the take that came before it.
 inline bool discard_excess_drops_if_claimed(pinrail_registration_t* reg, int64_t sum) {
   if ((state::load(reg) & state::kEvictClaim) == 0) return false;
   discard_excess_drops(reg, sum);
   return true;
 }
 
-// Host service forget_notes; see component.h.
+// Host service forget_notes; see component_rcache.h. Takes the lock that sums.
 void forget_notes(const pinrail_start_table_t& table);
 
-// references/C5. Under the lock that sums.
+// references/C5. The caller holds the lock that sums.
 inline bool is_summed(uint64_t word) { return (word & (state::kSummed | state::kReleaseClaim)) == state::kSummed; }
 inline int64_t& kept_part(const pinrail_registration_t* reg) { return *static_cast<int64_t*>(arena::area_of(reg)); }
 
-// A sum that could not be made.
+// The result of a sum whose barrier failed: the registration counts as held.
 constexpr int64_t kUnknown = PINRAIL_REFERENCES_UNKNOWN;
 
-// Host services count_references, settle_dead and counts_per_thread; see component.h. sum(): false if the barrier
-// failed.
+// Host services count_references, settle_dead and counts_per_thread; see component_mpool.h. All three take the lock
+// that sums, except can_sum(). sum() returns false if the barrier failed.
 bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode, int64_t* references_out);
 int settle_dead(pinrail_handle_t handle, pinrail_dead_t what);
 bool can_sum();

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registration.h - the state word of a registration: who may use it, and who must give it back.
+// registration.h - the state word of a registration.
 //
-// One 64-bit word holds references, phase and generation, so that one compare-and-swap decides every race.
+// One 64-bit word holds flags, generation and references, so that one compare-and-swap decides every race.
 //
-//   bit  0      indexed    in the index: a find may take a reference
-//   bit  1      dead       left the index (or was never in it): nobody new may take a reference
-//   bit  2      per thread references are counted per thread (references.h); else here, and the last drop acts
-//   bit  3      claimed     indexed, but an evictor wants to know whether it is idle: the next hit must break the
-//   claim;
-//                          with "dead": nobody did, and it was evicted
-//   bit  4      orphan     its pool is gone, its device registration too: drops only count down
-//   bit  5      claimed    dead, and one party is giving it back: for pools in which several may find that out
-//   bit  6      summed     dead, counted per thread, and held when it was summed: references/C5
-//   bits 8-43   generation rises each time the memory serves a new registration, and when it is freed
-//   bits 44-63  references of a registration that is not counted per thread; at most half of what there is room for
+//  bit  0      indexed        in the index; a find may take a reference
+//  bit  1      dead           left the index, or never was in it; no new reference may be taken
+//  bit  2      per thread     references are counted per thread (references.h); otherwise in this word, and the thread
+//                             that drops the last reference sees it
+//  bit  3      evict claim    indexed, and an evictor is summing its references; the next hit must revoke the claim.
+//                             Together with "dead": it was evicted, and no hit revoked the claim
+//  bit  4      orphan         its pool was destroyed and the device registration with it; drops only count down
+//  bit  5      release claim  dead, and one thread is deregistering it; for pools in which several threads may see the
+//                             last drop
+//  bit  6      summed         dead, counted per thread, and held when it was summed (references/C5)
+//  bits 8-43   generation     rises when the memory is allocated and when it is freed
+//  bits 44-63  references     of a registration that is not counted per thread; at most half of the range is used
 //
-// registration/S1  References are taken only while indexed and not claimed, or by breaking the claim in one exchange.
-// registration/S2  Exactly one party sees "dead and unreferenced" come true: that one gives the registration back to
-//     the device.
-// registration/S3  Registration memory is type-stable, so a stale pointer may be looked at; the generation tells that
-//     it is stale.
-// registration/S4  Every change of the word is an exchange, or sets bits: the references survive it.
+// registration/S1  A reference is taken only while the registration is indexed and not claimed by an evictor, or by
+//     revoking that claim in the same exchange.
+// registration/S2  Exactly one thread sees the transition to "dead and unreferenced"; that thread deregisters.
+// registration/S3  Registration memory is type-stable, so the state may be read through a stale pointer; the generation
+//     shows that the pointer is stale.
+// registration/S4  Every change of the word is a compare-and-swap or sets bits, so that references survive it.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_H
 
@@ -48,30 +49,32 @@ constexpr uint64_t kReferences = ~(kOne - 1);
 constexpr uint64_t kMaxReferences = (kReferences >> kReferenceShift) / 2;
 
 constexpr uint64_t references(uint64_t word) { return word >> kReferenceShift; }
-// As handles have it: where it stands in the word, so that comparing takes one mask.
+// The generation in place, as handles store it, so that a comparison takes one mask.
 constexpr uint64_t generation(uint64_t word) { return word & kGenerationMask; }
 constexpr uint64_t next_generation(uint64_t word) {
   return (word + (uint64_t{1} << kGenerationShift)) & kGenerationMask;
 }
 
 inline uint64_t load(const pinrail_registration_t* reg) {
-  // acquire: what was written before the word was published is seen; pairs with publish() and every exchange below.
+  // acquire: pairs with the exchange that published the registration, and with every exchange below.
   return __atomic_load_n(&reg->state, __ATOMIC_ACQUIRE);
 }
 
-// The same, after a reference was counted in the own count (references.h). seq_cst, as that is: pairs with exchange(),
-// by which a registration is claimed or killed before its own count is looked at.
+// As load(), after a reference was counted in the own count (references.h). seq_cst, as that count is: pairs with
+// exchange(), by which a registration is claimed or killed before its own count is read.
 inline uint64_t load_after_count(const pinrail_registration_t* reg) {
   return __atomic_load_n(&reg->state, __ATOMIC_SEQ_CST);
 }
 
-// Replaces expected by desired; on failure expected becomes what is there.
+// Replaces *expected by desired. Returns false, with the current word in *expected, if the word has changed.
 inline bool exchange(pinrail_registration_t* reg, uint64_t* expected, uint64_t desired) {
-  // seq_cst: a drop publishes what its holder did, and whoever acts on the last one sees it; and load_after_count().
+  // seq_cst: a drop publishes its holder's accesses to the thread that acts on the last drop; pairs with
+  // load_after_count() as well.
   return __atomic_compare_exchange_n(&reg->state, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
 }
 
-// Replaces the flags and adds references; the rest stays. Release: the fields are filled before others see the phase.
+// Replaces the flags, adds references, and keeps the rest; returns the new word. release: the fields are filled before
+// another thread sees the new phase.
 inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_more = 0) {
   uint64_t word = load(reg);
   uint64_t next;
@@ -81,8 +84,7 @@ inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_
   return next;
 }
 
-// The next generation, without flags: handles are stale from this moment. How references are counted stays (C2 of
-// references.h).
+// Starts the next generation without flags, which makes all handles stale. kPerThread stays (references/C2).
 inline void renew(pinrail_registration_t* reg) {
   uint64_t word = load(reg);
   while (!exchange(reg, &word, (word & kPerThread) | next_generation(word))) {
@@ -93,8 +95,8 @@ inline void renew(pinrail_registration_t* reg) {
 inline Span span_of(const pinrail_registration_t* reg) { return Span::of(reg->base, reg->length); }
 inline uint64_t generation_of(const pinrail_registration_t* reg) { return state::generation(state::load(reg)); }
 
-// Takes a reference in the word of one that is counted there, if it is indexed and still the one that word was read of.
-// Breaks a claim.
+// Takes a reference of a SHARED registration: in its state word. Returns false if it is not indexed, has another
+// generation than word, or is full. Revokes an evictor's claim. Lock-free.
 inline bool try_acquire(pinrail_registration_t* reg, uint64_t word) {
   const uint64_t generation = state::generation(word);
   while ((word & state::kIndexed) != 0 && state::generation(word) == generation) {
@@ -104,15 +106,16 @@ inline bool try_acquire(pinrail_registration_t* reg, uint64_t word) {
   return false;
 }
 
-// What dropping a reference that is counted in the word came to.
+// The result of dropping a reference that is counted in the state word.
 enum class Drop : uint8_t {
-  stale,    // another generation, or no reference was left: nothing was dropped
-  done,     // dropped; others are left
-  was_last  // dropped, and it was the last one
+  stale,    // other generation, or no reference was left: nothing was dropped
+  done,     // dropped; other references are left
+  was_last  // dropped the last reference
 };
 
-// word_out: the state as the drop left it. An exchange, not an add that is repaired: two threads that spend one handle
-// at the same time would show a count that is too low meanwhile, and a hit of a third one would be taken for idle.
+// Drops a reference of a SHARED registration; word_out: the state after the drop. A compare-and-swap rather than a
+// subtraction that is repaired: when two threads spend one handle at the same time, a subtraction would show a count
+// that is too low for a moment, and a reference of a third thread would be taken for none.
 inline Drop drop_shared(pinrail_handle_t handle, uint64_t* word_out) {
   const auto is_held = [&](uint64_t word) {
     return state::generation(word) == handle.generation && state::references(word) != 0;
@@ -125,12 +128,13 @@ inline Drop drop_shared(pinrail_handle_t handle, uint64_t* word_out) {
   return state::references(*word_out) == 0 ? Drop::was_last : Drop::done;
 }
 
-// Turns an indexed registration dead if its word is still this one: for who knows that word to mean "idle".
+// Marks an indexed registration dead if its state is still word, of which the caller knows that it means idle. Returns
+// whether it did.
 inline bool claim(pinrail_registration_t* reg, uint64_t word) {
   return state::exchange(reg, &word, (word & ~(state::kIndexed | state::kEvictClaim)) | state::kDead);
 }
 
-// Turns an indexed registration dead, referenced or not. True if this call did it; word_out: the state before.
+// Marks an indexed registration dead, referenced or not. Returns whether this call did it; word_out: the state before.
 inline bool kill(pinrail_registration_t* reg, uint64_t* word_out) {
   uint64_t word = state::load(reg);
   do {
@@ -140,9 +144,9 @@ inline bool kill(pinrail_registration_t* reg, uint64_t* word_out) {
   return true;
 }
 
-// The epoch of the last use; written only when it changes, so that hits in one epoch share the line.
+// Records the epoch of the last use; stored only if it changes, so that hits in one epoch share the line.
 inline void touch(pinrail_registration_t* reg, uint64_t epoch) {
-  // relaxed: only the order of eviction hangs on it.
+  // relaxed: only the order of eviction depends on it.
   if (__atomic_load_n(&reg->last_use, __ATOMIC_RELAXED) < epoch) {
     __atomic_store_n(&reg->last_use, epoch, __ATOMIC_RELAXED);
   }

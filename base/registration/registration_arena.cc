@@ -16,11 +16,11 @@ namespace {
 static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its own, and the tail on the next");
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
-constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // address space; pages are used as they are needed
-constexpr size_t kMany = 16 * kSlab;               // from here on slabs are huge pages: hits look all over them
+constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // of address space; pages are populated on use
+constexpr size_t kMany = 16 * kSlab;  // from this size on slabs ask for huge pages, because hits read all over them
 
-// Registrations of one size of tail. Free ones are linked through `base`. Of the chunks from `chunk` on nothing was
-// used yet, but for the first `used` registrations of the first one.
+// Registrations of one size of tail. Free ones are linked through `base`. Chunks before `chunk` are in use; of `chunk`
+// itself the first `used` registrations are.
 struct SizeClass {
   Mutex mutex{LockRank::arena};
   pinrail_registration_t* free_list GUARDED_BY(mutex) = nullptr;
@@ -30,14 +30,14 @@ struct SizeClass {
   size_t mapped GUARDED_BY(mutex) = 0;  // bytes
 };
 
-// Constant-initialised and never destroyed: usable before main and in the last destructor.
+// Constant-initialised and never destroyed, so usable before main and in the last destructor.
 SizeClass classes[2][kClasses];  // by pinrail_counting_t
 SizeClass untouched;
 
-char* numbered_chunks[kMaxChunks];  // 2 MiB of zeros, of which pages are used as numbers are
+char* numbered_chunks[kMaxChunks];  // 2 MiB of zeros; pages are populated with the numbers used
 uint32_t last_number = 0;           // atomic
 
-// Of a chunk that is being made; 0 if there are too many.
+// Returns a number for a new chunk; 0 if there are none left.
 uint32_t number(char* chunk) {
   const uint32_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
   if (number >= kMaxChunks) {
@@ -50,7 +50,7 @@ uint32_t number(char* chunk) {
 
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
 
-// What a registration takes in a chunk: one object (itself and its tail), and an area.
+// Bytes that a registration takes in a chunk: one object (itself and its tail) and one area.
 struct Needs {
   size_t object;
   size_t area;
@@ -60,7 +60,7 @@ Needs needs_of(pinrail_counting_t counting, size_t size_class) {
   return {sizeof(pinrail_registration_t) + size_class * kTailAlignment, kOwnCount + area_bytes(counting)};
 }
 
-// Straight from the kernel: it must outlive every allocator's whim. It begins where a huge page can.
+// Mapped directly, because it must outlive any allocator. Aligned so that huge pages are possible.
 char* map_slab(size_t bytes, bool huge) {
   void* memory = mmap(nullptr, bytes + kSlab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -68,11 +68,11 @@ char* map_slab(size_t bytes, bool huge) {
   const size_t before = -reinterpret_cast<uintptr_t>(first) & (kSlab - 1);
   if (before != 0) munmap(first, before);
   munmap(first + before + bytes, kSlab - before);
-  madvise(first + before, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // a wish
+  madvise(first + before, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // best effort
   return first + before;
 }
 
-// How many registrations go into a chunk. One that is larger than a chunk has as many chunks to itself as it needs.
+// Registrations per chunk. A registration that is larger than a chunk gets as many chunks as it needs.
 uint32_t chunk_count(const Needs& needs) {
   const size_t fit = (kChunk - sizeof(Chunk) - kTailAlignment) / needs.bytes();
   return fit == 0 ? 1 : static_cast<uint32_t>(fit);
@@ -95,7 +95,7 @@ bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.m
     size_class.chunk = slab;
     size_class.slab_end = slab + kSlab;
   }
-  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // there is one: no chunk has 0 bytes
+  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // not null: no chunk has 0 bytes
   const size_t lines = needs.object / kTailAlignment;
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
   head->objects_per_line = ((uint64_t{1} << 32) + lines - 1) / lines;
@@ -143,10 +143,10 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   pinrail_registration_t* reg = take_spare(counting, index);
   if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  // The state word may be looked at by a find with a stale pointer, and the own count balances what reference slots
-  // still have of the memory (references/C2); everything else is cleared.
+  // The state word is kept, because a find may read it through a stale pointer; the own count is kept, because it
+  // balances what slots still count of this memory (references/C2). Everything else is cleared.
   const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
-  if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was not used yet
+  if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was never used
   reg->base = nullptr;
   reg->length = 0;
   reg->rights = reg->traits = reg->lkey = reg->rkey = reg->flags = 0;
@@ -159,7 +159,7 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   return success();
 }
 
-// The calling thread keeps one, so that evicting and registering in turn takes no lock here.
+// The calling thread keeps one free registration, so that evicting and registering in turn takes no lock here.
 void free(pinrail_registration_t* reg) {
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
   state::renew(reg);
@@ -179,7 +179,7 @@ void take_back_spare(pinrail_thread_t* thread) {
 
 char* const* chunks() { return numbered_chunks; }
 
-// Most classes were never used: their pages stay as they are.
+// Most classes were never used; their pages are left untouched.
 void fork_reinit() {
   for (auto& of_counting : classes) {
     for (SizeClass& each : of_counting) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registration_arena.h - memory of registrations: type-stable until the process ends.
+// registration_arena.h - memory of registrations, type-stable until the process ends.
 //
-// Owns     slabs of registrations, by size of tail. They are never unmapped and never serve anything else.
-// Threads  all functions may run together. Not in hook context.
+// Owns     slabs of registrations, one set for each size of tail. Slabs are never unmapped or used for anything else.
+// Threads  all functions may run together. API context, unless a function says otherwise.
 //
-// registration_arena/A1  The state word of a registration keeps its generation for ever rising, also while it is free.
-// registration_arena/A2  A free registration has no flags but "per thread", which stays with its memory, and its
-//     references sum up to 0 (references.h).
+// registration_arena/A1  The generation in a state word only rises, also while the memory is free.
+// registration_arena/A2  A free registration has no flags except kPerThread, which stays with its memory, and its
+//     references sum to 0 (references.h).
 // registration_arena/A3  Memory that was counted per thread serves only registrations that are (references/C2).
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
@@ -20,35 +20,35 @@ namespace pinrail::arena {
 constexpr size_t kTailAlignment = 64;
 constexpr size_t kMaxTail = size_t{64} * 1024;
 
-// Registrations live in chunks: a head, the areas of the pools, the registrations with their tails. What hits look at
-// so lies line by line: with the areas in between, every other line, it would use but half of a processor's cache.
+// A chunk is a header, then the areas of the pools, then the registrations with their tails. Hits read registrations
+// only, so these lie line after line; with the areas in between, hits would use half of a processor's cache sets.
 constexpr size_t kChunk = size_t{64} * 1024;  // size and alignment
 struct alignas(64) Chunk {
   uint32_t area_bytes;
   uint32_t count;
-  uint32_t number;            // 0: there are too many
-  uint64_t objects_per_line;  // as a fraction of 2^32, rounded up: nobody divides
+  uint32_t number;            // 0: there are more chunks than numbers
+  uint64_t objects_per_line;  // 2^32 divided by the lines of an object, rounded up: replaces a division
 };
 static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint64_t{1} << 32, "and it divides exactly");
 
-// An area: the count of references.h, then what the pool's component keeps. Of registrations that are counted per
-// thread there are many.
+// An area is the own count (references.h), then the memory that the pool's component uses. It is smaller for
+// registrations that are counted per thread, because there are many of these.
 constexpr size_t kOwnCount = sizeof(int64_t);
 constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
-// The reference slots begin on a line.
+// Registrations begin on a cache line.
 inline char* first_object(Chunk* chunk) {
   const size_t areas =
       (size_t{chunk->count} * chunk->area_bytes + kTailAlignment - 1) / kTailAlignment * kTailAlignment;
   return reinterpret_cast<char*>(chunk + 1) + areas;
 }
 
-// A registration's number takes less room than its address: that of its chunk, and its line there. There are enough for
-// 16 GiB of registrations; chunks are never unmapped, so a number is good for ever.
+// A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers
+// for 16 GiB of registrations. Chunks are never unmapped, so a number stays valid.
 constexpr unsigned kLineBits = 10;
 constexpr size_t kMaxChunks = size_t{1} << 18;
 constexpr uint64_t kMaxNumber = (uint64_t{kMaxChunks} << kLineBits) - 1;
 
-// is_number() of it is false if there were too many.
+// Returns the registration's number; is_number() is false of it if the process has run out of chunk numbers.
 inline uint64_t number_of(const pinrail_registration_t* reg) {
   const auto address = reinterpret_cast<uintptr_t>(reg);
   const auto* chunk = reinterpret_cast<const Chunk*>(reinterpret_cast<const char*>(reg) - (address & (kChunk - 1)));
@@ -56,19 +56,20 @@ inline uint64_t number_of(const pinrail_registration_t* reg) {
 }
 constexpr bool is_number(uint64_t number) { return number >> kLineBits != 0; }
 
-// Of a number that somebody had, be it of what is no more; chunks as chunks() gives them.
+// Returns the registration of a number that number_of() returned once, even if that registration is gone. chunks: as
+// chunks() returns it.
 inline pinrail_registration_t* numbered(char* const* chunks, uint64_t number) {
   constexpr uint64_t kLines = (uint64_t{1} << kLineBits) - 1;
   static_assert(kChunk >> kLineBits == sizeof(pinrail_registration_t), "a registration takes a line or more");
-  // relaxed: it was written before anybody could have the number.
+  // relaxed: the entry was written before the number was published.
   char* const chunk = __atomic_load_n(&chunks[number >> kLineBits], __ATOMIC_RELAXED);
   return reinterpret_cast<pinrail_registration_t*>(chunk + (number & kLines) * sizeof(pinrail_registration_t));
 }
 
-// Where the chunks lie, by number: kMaxChunks of them.
+// Addresses of the chunks by number; kMaxChunks of them.
 char* const* chunks();
 
-// The registration's own count, references.h: kept while the memory is free, and when it is used again. In any context.
+// Returns the registration's own count (references.h). Its value survives free() and allocate(). Any context.
 inline int64_t* own_count(const pinrail_registration_t* reg) {
   char* const address = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg));
   auto* chunk = reinterpret_cast<Chunk*>(address - (reinterpret_cast<uintptr_t>(address) & (kChunk - 1)));
@@ -77,20 +78,21 @@ inline int64_t* own_count(const pinrail_registration_t* reg) {
   return reinterpret_cast<int64_t*>(area);
 }
 
-// What the pool's component keeps of a registration: area_bytes(), zeroed by allocate(). In any context.
+// Returns the component's memory for this registration: area_bytes() bytes, zeroed by allocate(). Any context.
 inline void* area_of(const pinrail_registration_t* reg) { return own_count(reg) + 1; }
 static_assert(kOwnCount == sizeof(int64_t), "what is kept begins behind it");
 
-// Zeroed but for state and tail_size, with the generation raised and, if it is counted so, "per thread" in state.
-// OUT_OF_RESOURCE; BAD_PARAM for a tail over kMaxTail.
+// Returns a registration that is zeroed except for tail_size and the state word, which has a new generation and, for
+// PINRAIL_COUNTING_THREADS, kPerThread. tail_size: bytes, up to kMaxTail. Errors: OUT_OF_RESOURCE; BAD_PARAM for a
+// longer tail.
 Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out);
 
 void free(pinrail_registration_t* reg);
 
-// In a forked child, before anything else there: free memory of the parent's life is not used again. fork_reinit.h
+// In a forked child, before any other call: the parent's free lists are not used again (base/sync/fork_reinit.h).
 void fork_reinit();
 
-// Of an ending thread: what it kept for its next one.
+// For an ending thread: frees the registration that it kept for its next allocate().
 void take_back_spare(pinrail_thread_t* thread);
 
 void* tail_of(const pinrail_registration_t* reg);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Threads come and go, and what they hold is summed.
+// Thread records, and sums of references over all threads.
 #include "base/registration/thread.h"
 
 #include <linux/membarrier.h>
@@ -25,40 +25,41 @@ __thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec
 
 namespace {
 
-// Records of ended threads keep their index and wait for the next thread; there are never more than threads at once.
+// One record per thread. A record of an ended thread keeps its index and is reused by the next new thread, so there are
+// never more records than threads that ran at the same time.
 struct Record {
   pinrail_thread_t thread;
-  Record* next;        // all records ever made
-  Record* next_free;   // those of ended threads
-  Record* next_alive;  // those with reference slots
+  Record* next;        // all records
+  Record* next_free;   // records of ended threads
+  Record* next_alive;  // records of threads with slots
   Record* previous_alive;
   void* inherited;  // in a forked child: the reference slots of the parent's thread
 };
 
-// Held while summing, so that no reference slot moves into an own count meanwhile. Not across a malloc or a free: it is
-// taken under locks that hooks take.
+// Held during a sum, so that no count moves from a slot into an own count meanwhile. It is taken under locks that hooks
+// take, so it is never held across malloc or free.
 Mutex mutex{LockRank::threads};
 Record* all_records GUARDED_BY(mutex) = nullptr;
-Record* alive GUARDED_BY(mutex) = nullptr;  // so that a sum costs what the threads cost that are there now
-// Of threads that can count their hits alone, and of the others: who comes first shall be one of the former.
+Record* alive GUARDED_BY(mutex) = nullptr;  // a sum's cost follows the number of living threads with slots
+// Free records by whether their threads have statistics counters of their own; a new thread prefers one of these.
 Record* free_records[2] GUARDED_BY(mutex) = {};
 uint32_t record_count GUARDED_BY(mutex) = 0;
 
 alignas(128) uint64_t rollbacks = 0;  // references.h; atomic
-// epoch.h; what hits read, so it shares its line with nothing.
+// epoch.h. Hits read it, so it has cache lines of its own.
 struct alignas(128) Epoch {
   uint64_t now = epoch::kFirst;
 } epoch;
 
-// timestamps.h; what every release of GPU memory reads.
+// timestamps.h. Every release of GPU memory reads it.
 struct alignas(128) Dates {
   uint64_t now = 0;
 } dates;
 
-// allocation_table.h; what notes of GPU memory hang on.
+// allocation_table.h. Notes of GPU memory refer to its version.
 pinrail_start_bucket_t gpu_bucket{};
 
-// Of threads without reference slots; never written.
+// Shared by all threads without slots of their own; never written.
 RecentRequest no_recent[RecentRequest::kCount];
 struct NoRefSlots {
   constexpr NoRefSlots() {
@@ -68,7 +69,7 @@ struct NoRefSlots {
 };
 alignas(64) NoRefSlots no_ref_slots;
 
-// What a thread has to itself. 16 KiB.
+// Memory of one thread: 16 KiB.
 struct alignas(64) Own {
   uint64_t ref_slots[references::kWords] = {};
   RecentRequest recent[RecentRequest::kCount];
@@ -78,11 +79,12 @@ pthread_key_t exit_key;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 bool has_exit_key = false;
 bool has_membarrier = false;
-bool lost_membarrier = false;  // it worked, and failed later; atomic
+bool lost_membarrier = false;  // membarrier worked at first and failed later; atomic
 
 int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0u, 0)); }
 
-// references/C3. C5: of one that is summed, the part that is kept of the reference slots falls by what leaves them.
+// Moves a slot's count into the own count (references/C3). If the registration is marked as summed, the kept part falls
+// by this count (references/C5).
 void fold(uint64_t* ref_slot) REQUIRES(mutex) {
   const uint64_t word = *ref_slot;
   const int64_t count = references::count_of(word);
@@ -110,7 +112,7 @@ Record*& free_records_like(const Record* record) REQUIRES(mutex) {
   return free_records[record->thread.index < kThreadsWithOwnCounters ? 0 : 1];
 }
 
-// What the thread had to itself: to be freed.
+// Folds the slots of an ending thread and returns its memory for the caller to free; nullptr if it has none.
 uint64_t* take_ref_slots(Record* record) REQUIRES(mutex) {
   pinrail_thread_t* thread = &record->thread;
   if (!has_ref_slots(thread)) return nullptr;
@@ -133,7 +135,8 @@ void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* re
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
   current_thread = nullptr;
-  if (gate::is_child() || is_left_behind(&record->thread)) return;  // the locks below may be held for ever
+  if (gate::is_child() || is_left_behind(&record->thread))
+    return;  // in a child the locks below may be held by a thread of the parent
   arena::take_back_spare(&record->thread);
   void* own;
   {
@@ -183,7 +186,8 @@ Record* take_record() {
   Guard guard(mutex);
   record->thread.index = record_count++;
   record->next = all_records;
-  __atomic_store_n(&all_records, record, __ATOMIC_RELEASE);  // linked when it is whole: a forked child walks the list
+  __atomic_store_n(&all_records, record,
+                   __ATOMIC_RELEASE);  // release: linked when complete, because a forked child walks the list
   return record;
 }
 
@@ -199,7 +203,7 @@ pinrail_thread_t* current_slow() {
   Record* record = take_record();
   if (record == nullptr) return nullptr;
   record->thread.in_registrar = 0;
-  // Reference slots only for a thread whose end we see (there are 1,024 keys in a process), and where sums can be made.
+  // A thread gets slots only if its end is observed (a process has 1,024 keys) and if sums can be made.
   if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0 && references::can_sum()) {
     void* memory = std::aligned_alloc(alignof(Own), sizeof(Own));
     if (memory != nullptr) {
@@ -214,8 +218,8 @@ pinrail_thread_t* current_slow() {
   return current_thread;
 }
 
-// Records are not given back: who forked may be using his own still, in a hit. May be done again, for a child of the
-// child may find it half done.
+// Records are not freed: the forking thread may be in a hit that uses its own. This may run twice, because a child of
+// the child may find it half done.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::threads);
   for (Record* record = all_records; record != nullptr; record = record->next) {
@@ -233,7 +237,7 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
 
 namespace {
 
-// What the thread's reference slots count of the registration. acquire: pairs with the release store in
+// Returns what the thread's two slots count of the registration. acquire: pairs with the release store in
 // references::store_slot().
 int64_t count_of(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
   const uint64_t* const ref_slots = record->thread.ref_slots;
@@ -251,12 +255,12 @@ int64_t count_in_ref_slots(const pinrail_registration_t* reg) REQUIRES(mutex) {
   return count;
 }
 
-// Every thread passes a full barrier between what it did to its reference slots and what it sees of the states from now
-// on. False if it cannot be made to: then what stands in the reference slots says nothing. Own counts need none:
-// load_after_count().
+// Makes every thread pass a full barrier between its last store to a slot and its next load of a state word. Returns
+// false if the kernel refuses; then the values of the slots prove nothing. Own counts need no barrier: see
+// state::load_after_count().
 bool pass_barrier() {
   if (!has_membarrier || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return true;
-  __atomic_store_n(&lost_membarrier, true, __ATOMIC_RELAXED);  // relaxed: it only says that sums fail from now on
+  __atomic_store_n(&lost_membarrier, true, __ATOMIC_RELAXED);  // relaxed: no other data depends on it
   return false;
 }
 
@@ -267,18 +271,17 @@ namespace pinrail::references {
 
 bool can_sum() { return !__atomic_load_n(&thread::lost_membarrier, __ATOMIC_RELAXED); }
 
-// What no thread's reference slot counts: of a registration that is counted in its state word, all.
+// Returns the references that are in no slot; of a SHARED registration these are all.
 int64_t part_outside_ref_slots(const pinrail_registration_t* reg) {
   const uint64_t word = state::load(reg);
   return (word & state::kPerThread) != 0 ? own_count(reg) : static_cast<int64_t>(state::references(word));
 }
 
-// Thread by thread, for a thread's reference slots lie close together. No reference slot names a registration that is
-// counted in its word.
+// Walks thread by thread, because the slots of one thread lie close together. No slot names a SHARED registration.
 bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode, int64_t* references_out) {
   using thread::mutex;
   pthread_once(&thread::once,
-               thread::prepare);  // so that no thread gets reference slots that this sum does not know of
+               thread::prepare);  // otherwise a thread could get slots that this sum does not see
   const bool in_ref_slots = std::any_of(regs, regs + count, [](const pinrail_registration_t* reg) {
     return (state::load(reg) & state::kPerThread) != 0;
   });
@@ -294,7 +297,7 @@ bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode, 
   return true;
 }
 
-// C5. All that is done to what is summed is done under the lock, so nobody frees it meanwhile.
+// references/C5. Every change of a summed registration happens under this lock, so nothing frees it meanwhile.
 int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
   pinrail_registration_t* const reg = handle.reg;
   Guard guard(thread::mutex);
@@ -317,7 +320,8 @@ int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
   return left > 0 ? 0 : 1;
 }
 
-// Who notes what lies in the table meanwhile, or drops it, is in a call on a pool that is being destroyed.
+// A thread that writes or uses a note of this table is in a call on a pool that is being destroyed, which the contract
+// excludes.
 void forget_notes(const pinrail_start_table_t& table) {
   const auto begin = reinterpret_cast<uintptr_t>(table.buckets);
   const auto end = reinterpret_cast<uintptr_t>(table.buckets + table.more);

@@ -26,7 +26,7 @@ namespace pinrail::gpu_pool {
 
 // What an entry is found by, and has to agree with.
 struct Called {
-  uint64_t key;    // disguised
+  uint64_t key;    // salted_key
   uint64_t owner;  // his number
   uint32_t sum;
 };
@@ -62,7 +62,7 @@ class alignas(64) Allocations {
   // An owner of whom no entry is in, or who is as he was. number: his; 0: he has none yet, or if there are too many of
   // them. May throw bad_alloc; then nothing changed.
   void introduce(const pinrail_owner_t& owner, uint64_t* number) {
-    if (*number == allocation_table::kNobody) {
+    if (*number == allocation_table::kNoOwner) {
       if (known_owners_ > allocation_table::kMaxOwners) return;
       if (known_owners_ == room_) {
         Owners more = make_owners(2 * room_);
@@ -77,14 +77,14 @@ class alignas(64) Allocations {
     store(&known.start, owner.start);
     store(&known.segment, owner.segment);
     __atomic_store_n(&known.words, owner.words, __ATOMIC_RELEASE);
-    const size_t hint = allocation_table::hint_of(allocation_table::disguise(owner.pid, owner.start, owner.segment));
+    const size_t hint = allocation_table::hint_of(allocation_table::owner_salt(owner.pid, owner.start, owner.segment));
     __atomic_store_n(&hints_[hint], reinterpret_cast<uintptr_t>(owner.words), __ATOMIC_RELAXED);
   }
 
   // A registration that nobody asks for yet. Left out where an entry cannot say it.
   void insert(pinrail_registration_t* reg, const Called& called) {
     const uint64_t number = arena::number_of(reg);
-    if (called.owner == allocation_table::kNobody || !arena::is_number(number)) return;
+    if (called.owner == allocation_table::kNoOwner || !arena::is_number(number)) return;
     put({called, incarnation::of(number, generation_of(reg)), last_use(reg)});
   }
 
@@ -142,10 +142,10 @@ class alignas(64) Allocations {
   }
 
   Owners make_owners(uint64_t room) {
-    constexpr pinrail_owner_t kNobody = {~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, nullptr};
+    constexpr pinrail_owner_t kNoOwner = {~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}, nullptr};
     owners_.reserve(owners_.size() + 1);
     Owners made(new pinrail_owner_t[room]);
-    std::fill_n(made.get(), room, kNobody);
+    std::fill_n(made.get(), room, kNoOwner);
     return made;
   }
   void publish_owners(Owners owners) {
@@ -156,7 +156,7 @@ class alignas(64) Allocations {
 
   size_t lines() const { return table_.mask / kLine + 1; }
   static bool is_free(const Entry* entry) {
-    return allocation_table::owner_of(entry->tag) == allocation_table::kNobody;
+    return allocation_table::owner_of(entry->tag) == allocation_table::kNoOwner;
   }
   static uint64_t date_of(const Entry* entry) {
     return __atomic_load_n(&entry->last_use, __ATOMIC_RELAXED);  // only an order hangs on it

@@ -39,7 +39,7 @@ struct Asked {
 Called called(const Asked& asked, uint64_t owner) {
   const uint64_t key =
       asked.segment != 0 ? allocation_table::key_of_slot(asked.slot, asked.slot_word) : asked.buffer_id;
-  return {key ^ allocation_table::disguise(asked.pid, asked.start.value, asked.segment), owner,
+  return {key ^ allocation_table::owner_salt(asked.pid, asked.start.value, asked.segment), owner,
           allocation_table::sum_over(asked.base, asked.length, asked.buffer_id)};
 }
 
@@ -162,7 +162,7 @@ TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
     uint64_t number = 0;
     table_.reserve(i + 2);
     table_.introduce({asked[i].pid, 5, 0, nullptr}, &number);
-    EXPECT_NE(number, allocation_table::kNobody);
+    EXPECT_NE(number, allocation_table::kNoOwner);
     number_ = number;
     regs.push_back(make(asked[i]));
   }
