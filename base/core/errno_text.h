@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// errno_text.h - a system's error as text for a message: "12, ENOMEM".
+// errno_text.h - an errno value as text for a message: "12, ENOMEM".
 //
-// Threads  all functions may run together. Not in hook context.
+// Threads  All functions may run together.
+// Context  start-up or API.
 #ifndef PINRAIL_BASE_CORE_ERRNO_TEXT_H
 #define PINRAIL_BASE_CORE_ERRNO_TEXT_H
 
@@ -10,7 +11,7 @@
 
 namespace pinrail {
 
-// NULL where this C library has no names: musl, and glibc before 2.32.
+// Returns NULL if the C library has no names of errors: musl, and glibc before 2.32.
 inline const char* name_of_errno(int error) {
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
   return strerrorname_np(error);
@@ -32,7 +33,7 @@ class ErrnoText {
   char text_[40];
 };
 
-// A number for a help text.
+// A number as text, for a help message.
 class NumberText {
  public:
   explicit NumberText(size_t number) { std::snprintf(text_, sizeof(text_), "%zu", number); }

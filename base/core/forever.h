@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // forever.h - an object with static storage duration that is made on first use and never destroyed.
 //
-// exit() destroys objects with static storage duration while other threads still use them. So none of ours has a
-// destructor (R10): what owns memory stands in a Forever, which is one pointer, initialised at compile time. Clang's
-// -Wexit-time-destructors and -Wglobal-constructors are errors in the library and in the components.
+// exit() destroys objects with static storage duration while other threads still use them. So no such object of Pinrail
+// has a destructor (R10): data that owns memory is kept in a Forever, which is one pointer that is initialised at
+// compile time. Clang's -Wexit-time-destructors and -Wglobal-constructors are errors in the library and in the
+// components.
 //
-// Threads  get() any. What it returns has the thread rules of T.
-// Fork     Two threads may both make the object; one of them keeps it. So a forked child finds all of it or nothing,
-//          and replace_in_child() (fork_reinit.h) gives it a new one.
+// Threads  get() may be called by any thread. The object has the thread rules of T.
+// Context  start-up or API; get() may allocate.
+// Fork     If two threads make the object at once, one of the two is kept. So a forked child finds the whole object or
+//          none, and replace_in_child() (fork_reinit.h) gives it a new one.
 #ifndef PINRAIL_BASE_CORE_FOREVER_H
 #define PINRAIL_BASE_CORE_FOREVER_H
 
@@ -21,7 +23,7 @@ class Forever {
  public:
   constexpr Forever() = default;
 
-  // Throws bad_alloc if there is no memory to make it.
+  // Throws bad_alloc if the object cannot be made.
   T& get() {
     // acquire: pairs with the release in make().
     T* const object = object_.load(std::memory_order_acquire);
@@ -34,7 +36,8 @@ class Forever {
   __attribute__((noinline, cold)) T& make() {
     T* const made = new T();
     T* first = nullptr;
-    // release: the object is whole before others see it.
+    // release: the object is complete before other threads see it; pairs with the acquire in get(). acquire, if the
+    // exchange fails: the other thread's object is complete.
     if (object_.compare_exchange_strong(first, made, std::memory_order_acq_rel)) return *made;
     delete made;
     return *first;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// guarded.h - nothing thrown crosses a C border. Forced unwinding (pthread_exit, cancellation) is no exception: it is
-// passed on, for who catches it without throwing it again ends the process.
+// guarded.h - keeps exceptions from crossing a C interface.
+//
+// A forced unwinding (pthread_exit, cancellation) is passed on: the runtime ends a process that catches one and does
+// not throw it again.
+//
+// Context  start-up or API.
 #ifndef PINRAIL_BASE_CORE_GUARDED_H
 #define PINRAIL_BASE_CORE_GUARDED_H
 
@@ -13,7 +17,7 @@
 
 namespace pinrail {
 
-// What body() says; OUT_OF_RESOURCE for memory that was not to be had, ERROR for anything else that it throws.
+// Returns the status of body(), OUT_OF_RESOURCE if it throws bad_alloc, ERROR if it throws another exception.
 template <typename Body>
 PINRAIL_CATCHES_FORCED_UNWIND pinrail_status_t guarded(Body&& body) {
   try {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernel_numbers.h - names of the kernel's that are younger than some C library's headers (Debian 11's). The kernel
-// that a program runs on may know them all the same. Since Linux 5.1 new system calls have one number on all machines.
+// kernel_numbers.h - constants of the kernel that are missing in the headers of some C libraries (Debian 11's). The
+// running kernel may know them even then. System calls that were added since Linux 5.1 have one number on all
+// architectures.
 #ifndef PINRAIL_BASE_CORE_KERNEL_NUMBERS_H
 #define PINRAIL_BASE_CORE_KERNEL_NUMBERS_H
 

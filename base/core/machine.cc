@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kHugepages = "/sys/kernel/mm/hugepages";
 constexpr uint64_t kKibi = 1024;
 
-// Keeps the sizes rising and each only once; what does not fit any more is left out.
+// Keeps the sizes sorted and unique. A size is dropped if the array is full.
 void add_hugepage(uint64_t bytes, Machine* machine) {
   auto& sizes = machine->hugepage_bytes;
   if (bytes <= machine->page_bytes || sizes.back() != 0) return;
@@ -29,11 +29,11 @@ void add_hugepage(uint64_t bytes, Machine* machine) {
   std::sort(sizes.begin(), std::find(sizes.begin(), sizes.end(), 0));
 }
 
-// One folder for each size: hugepages-2048kB.
+// The kernel has one folder for each size, for example hugepages-2048kB.
 void read_hugepages(Machine* machine) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(kHugepages), closedir);
   if (folder == nullptr) return;
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of this function's own.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this function's own.
   while (const dirent* entry = readdir(folder.get())) {
     unsigned long long kibibytes = 0;
     if (std::sscanf(entry->d_name, "hugepages-%llukB", &kibibytes) == 1) add_hugepage(kibibytes * kKibi, machine);
@@ -46,8 +46,8 @@ struct Destroy {
 };
 using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
-// Memory and processors only: caches and devices take time to find and are not asked for.
-// hwloc loads plugins that the environment names.
+// Loads memory and processors only, because finding caches and devices takes time. In a process as in trust/X1 nothing
+// is loaded: hwloc loads plugins that the environment names.
 Topology load_topology() {
   if (!trust::in_environment()) return nullptr;
   hwloc_topology_t raw = nullptr;
@@ -60,7 +60,7 @@ Topology load_topology() {
 
 void read_topology(hwloc_topology_t topology, Machine* machine) {
   machine->source = "hwloc";
-  // The nodes' sum and the system's own figure differ where memory was added or taken away while the system ran: the
+  // The sum over the nodes and the system's own number differ if memory was added or removed while the system ran. The
   // smaller one is safe to plan with.
   const uint64_t total = hwloc_get_root_obj(topology)->total_memory;
   if (total != 0) machine->memory_bytes = std::min(machine->memory_bytes, total);

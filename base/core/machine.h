@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// machine.h - the shape of the machine, as far as memory goes.
+// machine.h - page sizes, memory size and NUMA nodes of the machine.
 //
-// Threads  any; start-up or API context: it allocates and reads files.
-// Errors   none: what cannot be found out is what every machine has, one node and small pages.
+// Threads  All functions may run together.
+// Context  start-up or API; they allocate and read files.
+// Errors   None. What cannot be found out gets the smallest value: one node, small pages only.
 #ifndef PINRAIL_BASE_CORE_MACHINE_H
 #define PINRAIL_BASE_CORE_MACHINE_H
 
@@ -19,13 +20,13 @@ struct Machine {
   uint64_t page_bytes = 0;
   uint64_t memory_bytes = 0;
   unsigned numa_nodes = 1;
-  std::array<uint64_t, kMaxHugepageSizes> hugepage_bytes{};  // that the kernel knows; rising, 0 behind the last
+  std::array<uint64_t, kMaxHugepageSizes> hugepage_bytes{};  // sizes that the kernel knows, rising; 0 in unused entries
 };
 
-// By hwloc where it is built in, works and is trusted (trust/X1), otherwise what the system says.
+// Reads them with hwloc if it is built in, works and is trusted (trust/X1); otherwise as read_machine_of_system().
 Machine read_machine();
 
-// The system alone: always one node.
+// Asks the system without hwloc. numa_nodes is always 1.
 Machine read_machine_of_system();
 
 }  // namespace pinrail

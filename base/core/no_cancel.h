@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// no_cancel.h - while one lives, its thread is not cancelled: for what makes system calls that are cancellation points.
+// no_cancel.h - disables cancellation of its thread for a scope: for code with system calls that are cancellation
+// points.
 //
-// Threads  each belongs to one thread.
+// Threads  An object is used by one thread, which also destroys it.
 #ifndef PINRAIL_BASE_CORE_NO_CANCEL_H
 #define PINRAIL_BASE_CORE_NO_CANCEL_H
 

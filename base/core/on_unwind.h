@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// on_unwind.h - what must be rolled back when an embedder's function does not return: it threw, or its thread ends
+// on_unwind.h - rolls back when an embedder's function does not return, because it throws or because its thread ends
 // inside it (pthread_exit, cancellation: forced unwinding).
 //
-// Threads  each object belongs to one thread.
+// Threads  An object is used by one thread.
+// Context  start-up or API.
 #ifndef PINRAIL_BASE_CORE_ON_UNWIND_H
 #define PINRAIL_BASE_CORE_ON_UNWIND_H
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// page_counts.h - how many registrations hold each page? For registrars that lock by address.
+// page_counts.h - counts for each page how many registrations hold it, for registrars that lock memory by address.
 //
-// Owns     the counts. Knows nothing of the pages.
-// Threads  none: the owner's lock must be held. API context only (add() allocates).
+// Owns     the counts. It does not touch the pages.
+// Threads  One at a time: the owner's lock is held.
+// Context  API only; add() allocates.
 //
-// The map has a node at each address where the count may change. A node stands exactly as long as a held span begins
-// or ends there, so that remove() finds its two nodes and never allocates, and so that there are at most two nodes
-// per held span.
+// The map has a node at each address where the count may change. A node exists exactly as long as a held span begins or
+// ends at its address. So remove() finds its two nodes and never allocates, and there are at most two nodes per held
+// span.
 //
 // page_counts/N1  A node's count is the number of held spans that cover [its address, the next node's address).
 // page_counts/N2  A node's edges is the number of held spans that begin or end at its address; it is not 0.
@@ -26,22 +27,22 @@ namespace pinrail {
 
 class PageCounts {
  public:
-  // Counts one more holder of every page of a span. OUT_OF_RESOURCE: no memory; nothing changed.
-  // BAD_PARAM: the span is empty.
+  // Adds one holder to each page of the span. BAD_PARAM: the span is empty. OUT_OF_RESOURCE: no memory. After an error
+  // nothing has changed.
   Status add(Span span);
 
-  // Counts one holder less, and calls visit(Span) for each piece that nobody holds any more, in rising order.
-  // BAD_PARAM: no held span begins and none ends there (a caller's mistake); nothing changed.
+  // Removes one holder, and calls visit(Span), in rising order, for each piece that has no holder any more. BAD_PARAM,
+  // nothing changed: no held span begins at span.base or none ends at span.end.
   template <typename Visit>
   Status remove(Span span, Visit visit);
 
-  // Calls visit(Span) for each piece of a span that nobody holds, in rising order.
+  // Calls visit(Span), in rising order, for each piece of the span that has no holder.
   template <typename Visit>
   void for_each_unheld(Span span, Visit visit) const;
 
-  size_t held_bytes() const;  // bytes that somebody holds
+  size_t held_bytes() const;  // bytes with at least one holder
   size_t nodes() const { return nodes_.size(); }
-  // page_counts/N1 as far as it can be seen here, page_counts/N2, page_counts/N3.
+  // Checks page_counts/N1 as far as the nodes alone show it, page_counts/N2 and page_counts/N3.
   bool check_invariants() const;
 
  private:
@@ -51,6 +52,7 @@ class PageCounts {
   };
   using Map = std::map<uintptr_t, Node>;
 
+  // Returns the node at the address, and makes it if needed. Throws bad_alloc.
   Map::iterator need_node(uintptr_t at);
   void drop_edge(Map::iterator node);
 
@@ -98,7 +100,7 @@ inline bool PageCounts::check_invariants() const {
   for (const auto& entry : nodes_) {
     const size_t count = entry.second.count;
     const size_t change = count > before ? count - before : before - count;
-    // Each edge is one up or one down.
+    // Each span edge changes the count by one, up or down.
     if (entry.second.edges == 0 || change > entry.second.edges || (entry.second.edges - change) % 2 != 0) return false;
     before = count;
   }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// select_if_equal.h - which of two entries of a hash table is the wanted one, when nobody can predict that? Chosen
-// without a branch, for a wrong guess would cost as much as all the rest of a hit.
+// select_if_equal.h - branchless select between two candidate entries of a hash table.
 //
-// Threads  at any time; the word may change meanwhile.
+// Which of the two holds the key cannot be predicted, and a mispredicted branch would cost as much as the rest of a
+// hit.
+//
+// Threads  Any; the word may change meanwhile.
+// Hook     May be called in a hook.
 #ifndef PINRAIL_BASE_CORE_SELECT_IF_EQUAL_H
 #define PINRAIL_BASE_CORE_SELECT_IF_EQUAL_H
 
@@ -13,14 +16,15 @@
 
 namespace pinrail {
 
-// The other one, if its word is the wanted one; else entry. acquire: pairs with whoever stored the word.
+// Returns `other` if *others_word equals `wanted`, else `entry`. acquire: pairs with the store of the word by the
+// table's writer.
 template <typename Entry, typename Word>
 __attribute__((always_inline)) inline Entry* select_if_equal(Entry* entry, Entry* other, const Word* others_word,
                                                              Word wanted) {
   static_assert(std::is_same_v<Word, uint32_t> || std::is_same_v<Word, uint64_t>, "what one instruction compares");
 #if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
-  // The very two instructions: compilers load what is atomic on its own first, or branch. An aligned read is whole, and
-  // reads stay in order here. The register says how wide it is.
+  // Two fixed instructions: from C++ code compilers load the atomic word separately, or branch. On x86 an aligned load
+  // is atomic, and loads are not reordered with later loads. The register operand sets the width of the comparison.
   asm("cmp %1, %2\n\tcmove %3, %0" : "+r"(entry) : "m"(*others_word), "r"(wanted), "r"(other) : "cc");
   return entry;
 #else

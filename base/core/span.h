@@ -12,7 +12,7 @@ namespace pinrail {
 
 struct Span {
   uintptr_t base = 0;
-  uintptr_t end = 0;  // first address behind it
+  uintptr_t end = 0;  // first address after the range
 
   static constexpr Span of(uintptr_t base, size_t length) { return {base, base + length}; }
   static Span of(const void* base, size_t length) { return of(reinterpret_cast<uintptr_t>(base), length); }
@@ -22,10 +22,11 @@ struct Span {
   constexpr bool overlaps(const Span& other) const { return base < other.end && other.base < end; }
 };
 
-// Whether base + length stays within the address space.
+// Returns whether base + length does not overflow.
 constexpr bool fits(uintptr_t base, size_t length) { return length <= UINTPTR_MAX - base; }
 
-// Rounds out to a power of two. False if the end would overflow.
+// Rounds both ends outwards to multiples of `granularity`, a power of two. False, and unchanged, if the end would
+// overflow.
 constexpr bool round_out(Span* span, size_t granularity) {
   const uintptr_t mask = granularity - 1;
   if (span->end > UINTPTR_MAX - mask) return false;
@@ -34,7 +35,7 @@ constexpr bool round_out(Span* span, size_t granularity) {
   return true;
 }
 
-// Bytes that at least one of the spans covers. Sorts them.
+// Returns the number of bytes that at least one of the spans covers. Sorts the spans.
 inline size_t union_length(std::vector<Span>* spans) {
   std::sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) { return a.base < b.base; });
   size_t total = 0;

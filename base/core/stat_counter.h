@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// stat_counter.h - figures of statistics: right by themselves, and nothing hangs on them.
+// stat_counter.h - counters for statistics. No decision depends on them.
 //
-// Threads  as said.
+// Threads  One thread increments a counter; any thread may read it.
 #ifndef PINRAIL_BASE_CORE_STAT_COUNTER_H
 #define PINRAIL_BASE_CORE_STAT_COUNTER_H
 
@@ -9,7 +9,7 @@
 
 namespace pinrail::stat_counter {
 
-// One that the calling thread alone writes, and others may read. relaxed, and no read-modify-write.
+// Called by the one thread that writes the counter. relaxed, without a read-modify-write: no other data depends on it.
 __attribute__((always_inline)) inline void increment(uint64_t* counter) {
   __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// status.h - errors are values.
+// status.h - the status of an operation as a value that the caller must check.
 #ifndef PINRAIL_BASE_CORE_STATUS_H
 #define PINRAIL_BASE_CORE_STATUS_H
 
@@ -7,7 +7,7 @@
 
 namespace pinrail {
 
-// The C status with the duty to look at it.
+// pinrail_status_t with [[nodiscard]].
 class [[nodiscard]] Status {
  public:
   constexpr Status(pinrail_status_t code) : code_(code) {}
@@ -25,6 +25,7 @@ constexpr Status success() { return PINRAIL_SUCCESS; }
 const char* status_name(pinrail_status_t status);
 const char* status_text(pinrail_status_t status);
 
+// "OUT_OF_RESOURCE" for PINRAIL_ERR_OUT_OF_RESOURCE, and so on; and a short explanation for a message.
 }  // namespace pinrail
 
 #endif

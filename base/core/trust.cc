@@ -16,7 +16,7 @@ std::string resolved(const char* path) {
   return full != nullptr ? full.get() : "";
 }
 
-// The main program is known by the name that it was called by, which need not be a path: the kernel knows better.
+// dladdr() knows the main program by argv[0], which need not be a path. /proc/self/exe is its path.
 bool is_main_program(const Dl_info& object) {
   Dl_info program{};
   const auto headers = static_cast<uintptr_t>(getauxval(AT_PHDR));
@@ -42,6 +42,7 @@ std::string own_file() {
 
 std::string why_others_may_change(const struct stat& about, const Owners& owners) {
   const bool is_ours = about.st_uid == 0 || about.st_uid == owners.self || about.st_uid == owners.own_file;
+  // Returns whether trust/X2 applies to this process.
   if (!is_ours) return "belongs to user " + std::to_string(about.st_uid);
   if ((about.st_mode & S_IWOTH) != 0) return "may be written by everybody";
   if ((about.st_mode & S_IWGRP) != 0 && about.st_gid != 0)
@@ -51,7 +52,7 @@ std::string why_others_may_change(const struct stat& about, const Owners& owners
 
 std::string why_not(const struct stat& about) { return must_care() ? why_others_may_change(about, owners_here()) : ""; }
 
-// What does not exist is no matter of trust.
+// A file that does not exist is trusted: the caller reports that it is missing.
 std::string why_not_in_folder(const std::string& path) {
   struct stat about {};
   const std::string file = resolved(path.c_str());

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trust.h - who may choose what is loaded into this process, and what it reads?
+// trust.h - decides whether the environment, a parameter file or a component file may be trusted.
 //
-// Threads  all functions may run together. API context.
+// Threads  All functions may run together.
+// Context  start-up or API; they allocate and read the file system.
 //
-// trust/X1  A process that has more rights than its caller (setuid, capabilities of its file) reads no variable of the
-//     environment, and calls no library that does.
-// trust/X2  Such a process, and one of root's, reads no parameter file, and loads no component, that others may change:
-//     it says so. Others are all but root, the process's own user, and the owner of the file that Pinrail itself is in,
-//     who could change that.
+// trust/X1  A process that has more rights than its caller (setuid, file capabilities) reads no environment variable
+//     and calls no library that does.
+// trust/X2  A process as in trust/X1, and a process of root, neither reads a parameter file nor loads a component that
+//     other users may change, and it reports the file. Other users are all except root, the process's effective user,
+//     and the owner of the file that contains Pinrail, who could change Pinrail itself.
 #ifndef PINRAIL_BASE_CORE_TRUST_H
 #define PINRAIL_BASE_CORE_TRUST_H
 
@@ -18,18 +19,19 @@
 
 namespace pinrail::trust {
 
-// Whether variables of the environment may be read (trust/X1).
+// Returns whether environment variables may be read (trust/X1).
 inline bool in_environment() { return getauxval(AT_SECURE) == 0; }
 
-// The shared object, or the program, that this code was linked into; empty: the system does not tell.
+// Returns the path of the shared object or program into which this code is linked, or "" if the system does not tell.
 std::string own_file();
 
-// Why a file or folder may be changed by others; empty: it may not, or nobody has to care (trust/X2).
+// Returns the reason why the file or folder must not be used ("may be written by everybody"), or "" if it may
+// (trust/X2).
 std::string why_not(const struct stat& about);
-// The same of a file and of the folder that it is really in.
+// As why_not(), for a file and for the folder that contains it, after symbolic links were resolved.
 std::string why_not_in_folder(const std::string& path);
 
-// The rule, of anybody.
+// The rule itself, for any set of owners; it does not ask whether trust/X2 applies to the process.
 struct Owners {
   uid_t self, own_file;
 };

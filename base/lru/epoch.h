@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// epoch.h - the clock of the caches: one word of the process that moves on at each miss and each search for something
-// to evict. Uses are dated with it; hits only read it, so they do not meet on it.
+// epoch.h - the epoch: a process-wide word that is incremented at each miss and at each search for a victim. Uses are
+// dated with it. Hits only read it, so they do not contend for its cache line.
 //
-// Threads  all functions at any time.
+// Threads  All functions may run together.
 //
-// epoch/E1  It only rises, and is never 0.
-// epoch/E2  A short date is the low half of an epoch, for where many stand close together (start_bucket.h). It is taken
-//     for one of the last four billion epochs, or for one of a few that the asker has not seen yet.
+// epoch/E1  The epoch only rises, and is never 0.
+// epoch/E2  A short date is the low half of an epoch, for tables of small entries (start_bucket.h). It is read as one
+//     of the last four billion epochs, or as one of the next 65,536 epochs, which the reader has not seen yet.
 #ifndef PINRAIL_BASE_LRU_EPOCH_H
 #define PINRAIL_BASE_LRU_EPOCH_H
 
@@ -16,12 +16,12 @@ namespace pinrail::epoch {
 
 constexpr uint64_t kFirst = 1;
 
-// relaxed, here and below: only the order of eviction hangs on it.
+// relaxed, here and below: only the order of eviction depends on it.
 inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 inline void move_on(uint64_t* word) { __atomic_fetch_add(word, 1, __ATOMIC_RELAXED); }
 
 constexpr uint32_t short_date(uint64_t epoch) { return static_cast<uint32_t>(epoch); }
-// The epoch of a short date, as seen from now.
+// Returns the epoch that a short date means if the current epoch is `now`.
 constexpr uint64_t epoch_of(uint32_t date, uint64_t now) {
   constexpr uint32_t kUnseen = 1 << 16;
   return now + kUnseen - static_cast<uint32_t>(short_date(now) + kUnseen - date);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lru_list.h - the LRU list of a cache: which idle registration was used longest ago?
+// lru_list.h - the LRU list of a cache: finds the idle registration whose last use is longest ago.
 //
-// By the epoch of the last use *as the list knows it*. Hits do not touch the list, they only write the epoch into the
-// registration; the list catches up when an entry comes to the top. Exact to an epoch; where each use has an epoch of
-// its own, exact. Most entries come with the newest epoch: they stand in a queue, and cost a few steps. The others, and
-// what finds no room there, are in a heap: O(log n).
+// The order is by the epoch of the last use *that the list knows*. Hits do not touch the list: they write the epoch
+// into the registration, and catch_up() corrects an entry when it comes to the top. Two uses in one epoch have no
+// order. Most entries are inserted with the newest epoch: these stand in a queue and cost a few steps. The others, and
+// those that find no room in the queue, stand in a heap and cost O(log n).
 //
-// Owns     places. Not the registrations.
-// Threads  one at a time (the lock of the cache).
+// Owns     the positions. Not the registrations.
+// Threads  One at a time: the caller holds the cache's lock.
+// Context  API. Only reserve() allocates, if callers reserve enough.
 //
-// lru_list/U1  The epoch that the list knows of an entry is never later than its true one, so the top, once caught up,
-//     is the least recently used.
-// lru_list/U2  place_of(reg) tells where the entry stands: 0: not listed; odd: in the heap, at half of it; even: in the
-//     queue, at half of it less 1.
+// lru_list/U1  The epoch that the list knows of an entry is never later than the entry's true one. So the top entry,
+//     once it is caught up, is the least recently used.
+// lru_list/U2  place_of(reg) says where the entry is. 0: it is not listed. An odd number: in the heap, at place / 2. An
+//     even number: in the queue, at place / 2 - 1.
 #ifndef PINRAIL_BASE_LRU_LRU_LIST_H
 #define PINRAIL_BASE_LRU_LRU_LIST_H
 
@@ -24,13 +25,13 @@
 
 namespace pinrail {
 
-// PlaceOf(reg) gives a uint32_t& in which the list keeps the entry's place.
+// PlaceOf()(reg) returns the uint32_t& in which the list keeps the entry's place.
 template <typename PlaceOf>
 class LruList {
  public:
   using Entry = LruQueue::Entry;
 
-  // Room for n entries, so that insert() does not allocate. May throw bad_alloc.
+  // Makes room for n entries, so that insert() does not allocate. May throw bad_alloc.
   void reserve(size_t n) {
     if (n > heap_.capacity()) heap_.reserve(n + n / 8 + 64);
     queue_.reserve(n);
@@ -59,7 +60,7 @@ class LruList {
     }
   }
 
-  // The top entry was used later than the list knew.
+  // Moves the top entry: it was used at `epoch`, later than the list knew.
   void catch_up(uint64_t epoch) {
     if (top_is_queued()) {
       pinrail_registration_t* reg = top().reg;
@@ -73,7 +74,7 @@ class LruList {
 
   bool holds(const pinrail_registration_t* reg) const { return PlaceOf()(reg) != 0; }
 
-  // lru_list/U1 as far as the list can see it, and of lru_list/U2 what concerns the heap.
+  // Checks lru_list/U1 as far as the list can, and lru_list/U2 for the heap.
   bool in_order() const {
     for (size_t i = 0; i < heap_.size(); ++i) {
       if (PlaceOf()(heap_[i].reg) != 2 * i + 1) return false;

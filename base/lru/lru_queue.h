@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lru_queue.h - entries that come with rising epochs: the usual part of an LRU list. A queue of which any entry can be
-// taken out, in steps that do not depend on its length.
+// lru_queue.h - a queue of entries with rising epochs, the common part of an LRU list. Any entry can be removed, in
+// steps that do not depend on the length.
 //
-// Owns     its memory: blocks of 64 entries, in a chain; used ones come again. One by one, so that growing leaves no
-//          copy of them behind.
-// Threads  one at a time.
+// Owns     its memory: blocks of 64 entries in a chain; free blocks are used again. Blocks are allocated one by one, so
+//          growing copies no entries.
+// Threads  One at a time: the caller holds the cache's lock.
+// Context  API. Only reserve() allocates.
 //
-// lru_queue/V1  From front to back the epochs rise or stay.
-// lru_queue/V2  The front is no gap. An empty queue has at most one block.
+// lru_queue/V1  From front to back the epochs do not fall.
+// lru_queue/V2  The front entry is no gap. An empty queue has at most one block in use.
 #ifndef PINRAIL_BASE_LRU_LRU_QUEUE_H
 #define PINRAIL_BASE_LRU_LRU_QUEUE_H
 
@@ -23,14 +24,14 @@ class LruQueue {
  public:
   struct Entry {
     uint64_t epoch;
-    pinrail_registration_t* reg;  // NULL: a gap
+    pinrail_registration_t* reg;  // NULL: a gap, the entry was removed
   };
 
-  // Room for n entries, and for some gaps. May throw bad_alloc.
+  // Makes room for n entries and for some gaps. May throw bad_alloc.
   void reserve(size_t n) {
     const size_t blocks = n / kBlock + n / kBlock / 8 + 2;
     while (blocks_.size() < blocks) {
-      std::unique_ptr<Block> fresh(new Block);  // not cleared: memory that is not used yet
+      std::unique_ptr<Block> fresh(new Block);  // not cleared: the memory is not touched before it is used
       fresh->next = free_;
       blocks_.push_back(std::move(fresh));
       free_ = static_cast<uint32_t>(blocks_.size() - 1);
@@ -41,7 +42,8 @@ class LruQueue {
   const Entry& front() const { return blocks_[first_]->entries[first_slot_]; }
   const Entry& at(uint32_t place) const { return blocks_[place / kBlock]->entries[place % kBlock]; }
 
-  // Puts it behind all others; it keeps its place. False if it is older than the last one, or gaps took all room.
+  // Adds the entry at the back; its place does not change until it is removed. False if it is older than the last
+  // entry, or if no free block is left because gaps occupy them.
   bool push(pinrail_registration_t* reg, uint64_t epoch, uint32_t* place_out) {
     if (size_ != 0 && epoch < last_epoch_) return false;
     if ((last_ == kNone || behind_last_slot_ == kBlock) && !add_block()) return false;
@@ -63,7 +65,7 @@ class LruQueue {
     }
   }
 
-  // lru_queue/V1 and lru_queue/V2.
+  // Checks lru_queue/V1 and lru_queue/V2.
   bool in_order() const {
     if (size_ == 0) return first_ == last_;
     size_t seen = 0;
@@ -82,7 +84,7 @@ class LruQueue {
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Block {
     Entry entries[kBlock];
-    uint32_t next;  // in the chain, or of the free ones
+    uint32_t next;  // the next block in the chain, or in the list of free blocks
   };
 
   bool add_block() {

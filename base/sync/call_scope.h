@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// call_scope.h - calls of the C face that may take locks, and what may be called inside them.
+// call_scope.h - marks calls of the C face that may take locks, so that a signal handler cannot make one on top of
+// another.
 //
-// Threads  each knows of itself alone.
+// Threads  All state is the calling thread's own; a scope must end on the thread that made it.
+// Context  API.
 #ifndef PINRAIL_BASE_SYNC_CALL_SCOPE_H
 #define PINRAIL_BASE_SYNC_CALL_SCOPE_H
 
@@ -9,8 +11,9 @@
 
 namespace pinrail::deferred {
 
-// One call of the C face that may take locks. A signal handler that interrupted one may not make another: the lock that
-// it would wait for may be its own thread's. Calls from inside a registrar are none of a handler: see CallerScope.
+// One call of the C face that may take locks. A signal handler that interrupted such a call may not make another: the
+// lock that it would wait for may be held by its own thread. A registrar's callback may call the C face again:
+// CallerScope permits it.
 class Call {
  public:
   Call() : entered_(state.calls == 0 && state.depth.depth == 0) {
@@ -23,14 +26,14 @@ class Call {
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  // False: this thread is inside another call.
+  // False if this thread is already inside another call, or holds a lock that hooks take. The C face then returns BUSY.
   explicit operator bool() const { return entered_; }
 
  private:
   const bool entered_;
 };
 
-// While an embedder's function runs, which may call us again.
+// Exists while an embedder's function runs, which may call the C face again.
 class CallerScope {
  public:
   CallerScope() : calls_(state.calls) { state.calls = 0; }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// closed_in_child.h - descriptors that a forked child gives up at once, so that it keeps nothing of its parent's alive.
+// closed_in_child.h - a list of descriptors that are closed in a forked child before fork() returns, so that the child
+// keeps nothing of its parent's alive.
 //
-// Owns     a note for each, type-stable until the process ends; the descriptor is its owner's until it is closed.
-// Threads  all functions may run together. Each shared object has notes of its own.
+// Owns     a note for each descriptor; notes are type-stable until the process ends. The descriptors belong to the
+//          caller of note().
+// Threads  All functions may run together. Each shared object has a list of its own.
+// Context  start-up or API, except in_child(), which the C library calls in a forked child.
 //
-// closed_in_child/D1  In a child of fork() what was noted is closed before fork() returns, and close_noted() does
-//     nothing. Children of vfork() and of clone() without its handlers keep it until they call execve(), if it is
-//     close-on-exec.
-// closed_in_child/D2  A descriptor that was opened and noted while another thread forked may be inherited unnoted:
-//     note() says so, and the owner opens another one.
+// closed_in_child/D1  In a child of fork() every noted descriptor is closed before fork() returns, and close_noted()
+//     then does nothing. Children of vfork(), and of clone() without fork handlers, keep the descriptor until they call
+//     execve(), if it is close-on-exec.
+// closed_in_child/D2  If another thread forks after the descriptor was opened and before it was noted, the child may
+//     inherit it. note() then returns NULL, and the owner must open another one.
 #ifndef PINRAIL_BASE_SYNC_CLOSED_IN_CHILD_H
 #define PINRAIL_BASE_SYNC_CLOSED_IN_CHILD_H
 
@@ -22,7 +25,8 @@
 
 namespace pinrail::closed_in_child {
 
-// Whether the number is still the owner's: programs close what they did not open, and open something else.
+// Returns whether the number still names the owner's file. Programs close descriptors that they did not open, and the
+// number may have been given to another file since. It runs in the forked child.
 using IsOurs = bool (*)(int file);
 
 struct Note {
@@ -31,14 +35,14 @@ struct Note {
   Note* next = nullptr;
 };
 
-// The first ones lie in the object itself, and so nothing is left of them when a component is unloaded.
+// The first notes lie in the shared object itself, so a component that is unloaded leaves no allocation behind.
 constexpr size_t kFirstNotes = 64;
 inline Note first_notes[kFirstNotes];
-inline std::atomic<Note*> more_notes{nullptr};  // only ever added to
+inline std::atomic<Note*> more_notes{nullptr};  // notes are added and never removed
 inline std::atomic<uint64_t> forks{0};
 inline pthread_once_t once = PTHREAD_ONCE_INIT;
 
-// The first note for which is_it(note) is true; NULL: none.
+// Returns the first note for which is_it(note) is true, or NULL.
 template <typename IsIt>
 Note* find_note(IsIt&& is_it) {
   for (Note& note : first_notes) {
@@ -47,6 +51,7 @@ Note* find_note(IsIt&& is_it) {
   for (Note* note = more_notes.load(); note != nullptr; note = note->next) {
     if (is_it(note)) return note;
   }
+  // The handlers of pthread_atfork(): the first runs in the parent before the fork, the second in the child.
   return nullptr;
 }
 
@@ -60,15 +65,16 @@ inline void in_child() {
 }
 inline void watch_forks() { pthread_atfork(before_fork, nullptr, in_child); }
 
-// To be asked before the descriptor is opened.
+// Returns how often the process has forked since the first call. The owner calls it before it opens the descriptor.
 inline uint64_t count_forks() {
   pthread_once(&once, watch_forks);
   return forks.load();
 }
 
-// Taken, and not noted yet.
+// In Note::file: the note is taken, but no descriptor is noted yet.
 constexpr int kTaken = -2;
 
+// Returns a note in which no descriptor stands yet, or NULL if there is no memory.
 inline Note* take_note() {
   Note* const free_one = find_note([](Note* note) {
     int nothing = -1;
@@ -84,7 +90,8 @@ inline Note* take_note() {
   return made;
 }
 
-// forks_before: what count_forks() said before it was opened. NULL: no memory, or closed_in_child/D2.
+// Notes the descriptor. forks_before: the result of count_forks() before the descriptor was opened. Returns NULL if
+// there is no memory or the process has forked since (closed_in_child/D2).
 inline Note* note(int file, IsOurs is_ours, uint64_t forks_before) {
   Note* const noted = take_note();
   if (noted == nullptr) return nullptr;
@@ -95,10 +102,11 @@ inline Note* note(int file, IsOurs is_ours, uint64_t forks_before) {
   return nullptr;
 }
 
-// The owner is about to close it. False: this is a child, where that was done.
+// Removes the descriptor from the list; the owner closes it. False in a child, where it is closed already.
 inline bool forget(Note* note) { return note != nullptr && note->file.exchange(-1) >= 0; }
 
 inline void close_noted(Note* note) {
+  // Removes the descriptor from the list and closes it. Does nothing in a child, where it is closed already.
   const int file = note != nullptr ? note->file.exchange(-1) : -1;
   if (file >= 0) close(file);
 }

@@ -14,7 +14,7 @@ __thread State state __attribute__((tls_model("initial-exec"))) = {};
 
 namespace {
 
-// United with one that is delivered to the same. False if there is none.
+// Merges the event with a deferred one of the same function and argument. False if there is none.
 bool unite_hook(const Event& event) {
   for (Event* other = state.events; other != state.events + state.depth.waiting; ++other) {
     if (other->deliver_hook != event.deliver_hook || other->arg != event.arg) continue;
@@ -25,7 +25,8 @@ bool unite_hook(const Event& event) {
   return false;
 }
 
-// The last place is for events without arg, so that one of these always fits.
+// Adds the event, or merges it. The last entry is reserved for events whose arg is NULL, so that one of them always
+// fits.
 bool add_hook(const Event& event) {
   const uint32_t room = event.arg == nullptr ? kEvents : kEvents - 1;
   if (state.depth.waiting >= room) return unite_hook(event);
@@ -39,8 +40,8 @@ HookDepth* depth_hook() { return &state.depth; }
 
 Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
   if (state.depth.depth == 0) return Deferral::none;
-  // Handlers of other signals may interrupt this one and defer events of their own. Rare, so two system calls are
-  // cheap.
+  // All signals are blocked: a handler of another signal could interrupt this code and defer an event of its own.
+  // Deferring is rare, so two system calls are acceptable.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

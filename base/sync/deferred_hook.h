@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// deferred_hook.h - memory events in signal handlers.
+// deferred_hook.h - defers memory events that a signal handler causes while its thread holds a lock that hooks take.
 //
-// munmap may be called in a signal handler, and the handler may have interrupted a thread that holds a lock which the
-// hook needs. So each thread counts the locks of hooks that it holds or waits for (HookMutex in lock.h). A hook that
-// finds the count above 0 does not wait: it holds the gate, writes the event down, and returns. The thread delivers the
-// event when it has released its last such lock, and then releases the gate.
+// munmap may be called in a signal handler, and the handler may have interrupted a thread that holds a lock that the
+// hook needs. So each thread counts the HookMutexes (lock.h) that it holds or waits for. A hook that finds the count
+// above 0 does not wait: it holds the gate, stores the event, and returns. When the thread has released its last
+// HookMutex, it delivers the event and then releases the gate.
 //
-// Threads  each knows of itself alone.
+// Threads  All state is the calling thread's own.
 // Hook     all functions; they are async-signal-safe.
 //
-// deferred_hook/H1  A thread whose depth is 0 holds no lock that hooks take: depth rises before such a lock is asked
-//     for, and falls after it was released.
-// deferred_hook/H2  While an event is deferred the gate is held: a register or find that begins after the handler's
-//     munmap has returned gets no answer before the event was delivered (E1).
-// deferred_hook/H3  Events are deferred only while depth is above 0, and delivered only while it is 0: never both at
-//     once.
+// deferred_hook/H1  A thread whose depth is 0 holds no lock that hooks take: the depth rises before such a lock is
+//     requested and falls after it was released.
+// deferred_hook/H2  The gate is held as long as an event is deferred. So a register or find that begins after the
+//     handler's munmap has returned gets no answer before the event was delivered (E1).
+// deferred_hook/H3  An event is deferred only while the depth is above 0 and delivered only while it is 0, so the two
+//     never run at once.
 #ifndef PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 #define PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 
+// Handles one memory event. It runs in hook context.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -35,32 +36,34 @@ struct Event {
   uintptr_t end;
 };
 
-// Small, for it lies in the static TLS block. Events that do not fit are united with one of the same arg.
+// The array is small, because it lies in the static TLS block. An event that does not fit is merged with one of the
+// same function and argument.
 constexpr uint32_t kEvents = 4;
 
 struct State {
-  HookDepth depth;      // depth.waiting: how many of the events are in use
-  uint32_t held_gates;  // by deferred events
-  uint32_t calls;       // calls of the C face that may take locks and that this thread is in
+  HookDepth depth;      // depth.waiting: the number of events in use
+  uint32_t held_gates;  // how often this thread holds the gate for deferred events
+  uint32_t calls;       // 1 while the thread is in a Call (call_scope.h)
   Event events[kEvents];
 };
 
-// initial-exec: hooks run inside allocators, and the first touch of any other kind may allocate.
+// initial-exec: hooks run inside allocators, and the first access to any other kind of TLS may allocate.
 extern __thread State state __attribute__((tls_model("initial-exec")));
 
 enum class Deferral : uint8_t {
-  none,    // the calling thread holds no lock of hooks: the caller delivers the event itself
-  done,    // deferred
-  no_room  // never of an event with arg NULL, if all of those have one deliver_hook
+  none,    // the thread holds no HookMutex: the caller delivers the event itself
+  done,    // the event was stored or merged
+  no_room  // the event is lost. Impossible for events whose arg is NULL, if all of them have the same function
+  // The event covers [base, base + length). Hook context, async-signal-safe.
 };
 Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length);
 
-// For host tables and for locks of the library; see HookLocks.
+// Host tables and the library's locks call these (HookLocks). deliver_hook() returns at once while the depth is not 0.
 HookDepth* depth_hook();
 void deliver_hook();
 constexpr HookLocks kLocks{depth_hook, deliver_hook};
 
-// In a forked child: the locks are new, and events of the parent are nobody's.
+// In a forked child: forgets the parent's deferred events and this thread's depth, because all locks are new.
 void fork_reinit();
 
 }  // namespace pinrail::deferred

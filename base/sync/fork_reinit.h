@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fork_reinit.h - a new object in the place of one that is not to be trusted: in a forked child another thread of the
-// parent may have been in the middle of it, so nothing of it is looked at, and nothing that it owns is given back.
+// fork_reinit.h - constructs a new object over one that a forked child inherited. Another thread of the parent may have
+// been changing the old object, so its members are not read and what it owns is not freed.
 //
-// Threads  none but the caller knows the object. In a child, once, between gate::claim_child() and gate::open().
+// Threads  Only the caller may know the object.
+// Context  in a forked child, once, between gate::claim_child() and gate::open().
 #ifndef PINRAIL_BASE_SYNC_FORK_REINIT_H
 #define PINRAIL_BASE_SYNC_FORK_REINIT_H
 
@@ -12,12 +13,13 @@
 
 namespace pinrail {
 
-// The old one's bytes, kept where tools that look for leaks find what it owned.
+// A copy of the old object's bytes, in which leak checkers find the pointers to what it owned.
 struct AbandonedCopy {
   AbandonedCopy* next;
 };
 inline AbandonedCopy* abandoned_copies = nullptr;
 
+// If there is no memory, the copy is left out, and a leak checker may report what the old object owned.
 template <typename T, typename... Arguments>
 void replace_in_child(T* object, Arguments&&... arguments) {
   // NOLINTNEXTLINE(bugprone-sizeof-expression): of structs, which may hold one pointer

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// futex_lock.h - a mutex in one word, whose usual case is two instructions of the caller's own.
+// futex_lock.h - a mutex in one word; without contention lock() and unlock() are one locked instruction each, inlined.
 //
-// The C library's takes some thirty more and a call, each way, and a miss takes four of them.
+// The C library's mutex takes some thirty instructions more and a call, each way. A miss takes four locks.
 //
-// Threads  any. Not recursive, not fair, not robust: as std::mutex.
-// Hook     all functions; errno stays as it was.
+// Threads  All functions may run together. As std::mutex it is neither recursive, nor fair, nor robust.
+// Hook     All functions. They keep errno.
 //
-// futex_lock/X1  word_ is kFree, kHeld, or kAwaited: held, and somebody may sleep. Who has slept takes it as kAwaited,
-//     for he does not know whether he was the only one; so who leaves it so wakes one.
+// futex_lock/X1  word_ is kFree, kHeld, or kAwaited: held, and threads may be asleep. A thread that has slept takes the
+//     lock as kAwaited, because it does not know whether others sleep too. An unlock of a kAwaited lock wakes one
+//     thread.
 #ifndef PINRAIL_BASE_SYNC_FUTEX_LOCK_H
 #define PINRAIL_BASE_SYNC_FUTEX_LOCK_H
 
@@ -22,8 +23,8 @@
 
 namespace pinrail {
 
-// The system call; no cancellation point, and errno stays as it was. Wakes and sleeps as the kernel likes: whoever
-// comes back looks again. time: how long to sleep at most; NULL: until woken.
+// The futex system call. It is no cancellation point and keeps errno. It may return spuriously, so the caller tests its
+// condition again. time: the longest sleep; NULL: no limit.
 inline void futex_call(std::atomic<uint32_t>* word, int operation, uint32_t value, const timespec* time) {
   const int kept = errno;
   syscall(SYS_futex, word, operation, value, time, nullptr, 0);
@@ -52,7 +53,7 @@ class FutexLock {
   static constexpr uint32_t kFree = 0, kHeld = 1, kAwaited = 2;
 
   __attribute__((noinline, cold)) void wait() {
-    // An exchange that finds it free has taken it. acquire: as try_lock().
+    // An exchange that returns kFree has taken the lock. acquire: as in try_lock().
     while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
       futex_call(&word_, FUTEX_WAIT_PRIVATE, kAwaited, nullptr);
     }

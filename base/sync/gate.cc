@@ -22,7 +22,8 @@ void wipe() {
   page.claimed.store(0);
 }
 
-// Kernels before 4.14, or pages of another size: the next best.
+// Kernels before 4.14, and machines whose page is not kPage long, refuse MADV_WIPEONFORK. There a fork handler wipes
+// the word.
 void prepare() {
   if (madvise(&page, sizeof(page), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
 }
@@ -31,11 +32,11 @@ void prepare() {
 
 void open() {
   pthread_once(&once, prepare);
-  page.word.fetch_or(kOpen);  // a monitor may hold it already
+  page.word.fetch_or(kOpen);  // fetch_or: a monitor may hold the gate already
   was_opened.store(true);
 }
 
-// relaxed: both are what fork left.
+// relaxed: a child reads the values that fork() left.
 bool is_child() {
   return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
 }
@@ -53,7 +54,8 @@ void release_hook() {
   page.word.fetch_sub(kHeld, std::memory_order_release);
 }
 
-// Mostly a few microseconds. Sleeps in the end: a thread of high priority that yields only would starve the monitor's.
+// The gate is held for a few microseconds, as a rule. The waiter sleeps after kYields: if it only yielded, a waiter of
+// high priority would starve the monitor's thread.
 void wait_until_released() {
   constexpr int kYields = 1000;
   constexpr timespec kNap = {0, 50000};

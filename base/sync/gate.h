@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gate.h - one word that each register and find looks at first: may a cached registration be the answer now?
+// gate.h - one word that stops register and find while a monitor has taken a memory event but not delivered it.
 //
-// kOpen: yes. More: a monitor is taking memory events from the kernel, or has taken some and not acted on them; memory
-// may be somebody else's already, so answers wait. 0: open() was never called, or this is a forked child that has not
-// noticed yet, for the kernel wipes the word there.
+// Each register and find reads the word first. kOpen: a cached registration may be returned. A value above kOpen: at
+// least one monitor is taking events from the kernel or has not delivered them yet. The memory may already belong to
+// another owner, so register and find wait. 0: open() was never called, or the process is a forked child that has not
+// called open(): the kernel wipes the word in a child.
 //
-// Threads  all functions at any time.
-// Hook     what ends in _hook, and is_open(), is_child().
+// Threads  All functions may run together.
+// Hook     Functions whose names end in _hook, is_open() and is_child() may be called in a hook.
 //
-// gate/T1  Who holds the gate before it takes an event, and releases it after all subscribers were told, is never
-//     overtaken: a caller that knows that the memory is gone sees the gate held, or the registrations dead.
+// gate/T1  A monitor holds the gate before it takes an event and releases it after all subscribers have handled the
+//     event. So a caller that knows that the memory is gone finds either the gate held or the registrations dead.
 #ifndef PINRAIL_BASE_SYNC_GATE_H
 #define PINRAIL_BASE_SYNC_GATE_H
 
@@ -20,35 +21,36 @@
 namespace pinrail::gate {
 
 constexpr uint32_t kOpen = 1;
-constexpr uint32_t kHeld = 2;  // added once for each holder
+constexpr uint32_t kHeld = 2;  // each holder adds it once
 
-// A page of its own, for that is what the kernel wipes.
+// The word has a page of its own, because the kernel wipes whole pages.
 constexpr size_t kPage = 4096;
 struct alignas(kPage) Page {
   std::atomic<uint32_t> word{0};
-  std::atomic<uint32_t> claimed{0};  // in a child: somebody is setting aside what it inherited
+  std::atomic<uint32_t> claimed{0};  // in a child: 1 once a thread has begun to reinitialise the inherited state
   char rest[kPage - 2 * sizeof(std::atomic<uint32_t>)] = {};
 };
 extern Page page __attribute__((visibility("hidden")));
 
 inline bool is_open() {
-  // acquire: looked at before any state word; pairs with the release in release_hook().
+  // acquire: the gate is read before any state word; pairs with the release in release_hook().
   return page.word.load(std::memory_order_acquire) == kOpen;
 }
 
-// At init, and in a forked child when what it inherited has been set aside.
+// Opens the gate: at init, and in a forked child after the inherited state was reinitialised. Start-up context.
 void open();
-// Whether this is a child that was forked after open(), and has not called open() itself. Looked at before any lock
-// that another thread may have held when it was forked, and before any device is called.
+// Returns true in a child that was forked after open() and has not called open() itself. Callers ask before they take
+// any lock that another thread of the parent may have held, and before they call any device. Any context.
 bool is_child();
-// In a child: true for the one caller that shall set aside what was inherited, and open() then; the others come back
-// when that is done.
+// In a child: returns true to one caller, which must reinitialise the inherited state and then call open(). The other
+// callers return false after open() was called. API context, no lock held.
 bool claim_child();
 
+// Each hold_hook() needs one release_hook(). The gate counts its holders.
 void hold_hook();
 void release_hook();
 
-// Returns when nobody holds the gate, or in a child. No lock may be held that a hook takes. API context.
+// Returns when the gate has no holder, or in a child. API context. The caller holds no lock that a hook takes.
 void wait_until_released();
 
 }  // namespace pinrail::gate

@@ -5,7 +5,7 @@
 
 namespace {
 
-// initial-exec: hooks run inside allocators, and the first touch of any other kind may allocate.
+// initial-exec: hooks run inside allocators, and the first access to any other kind of TLS may allocate.
 __thread unsigned depth __attribute__((tls_model("initial-exec"))) = 0;
 
 }  // namespace

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hook_scope.h - the hook wall (E3), watched in debug builds: which threads are in hook context just now.
+// hook_scope.h - checks the hook wall (E3) in debug builds: each thread counts how deep it is in hooks.
 //
-// Every way into a hook makes a HookScope: monitors where the kernel or a patched function leads to them, the library
-// where an event is delivered. What no hook may do says refuse_in_hook(), which ends the program with a line that names
-// it: logs, help, registrar calls, locks that hooks may not take, and in tests the allocator
-// (test/support/hook_wall.cc).
+// Each entry into a hook makes a HookScope: monitors do so where the kernel or a patched function calls them, and the
+// library does so where it delivers an event. Functions that a hook must not reach call refuse_in_hook(), which ends
+// the program with a line that names what was called. They are: logs, help texts, registrar calls, locks that hooks may
+// not take, and in tests the allocator (test/support/hook_wall.cc).
 //
-// Threads  each knows of itself alone.
-// Hook     all of it. Neither errno nor memory is touched, unless the program ends.
+// Threads  The count is per thread; a scope must end on the thread that made it.
+// Hook     All functions. They change neither errno nor memory of others, unless they end the program.
 //
-// hook_scope/W1  One count per thread, for all objects of the process: components ask the library for it. An object
-//     that sees no library (one that was dlopened with RTLD_LOCAL) checks nothing.
-// hook_scope/W2  Without --enable-debug nothing of this is in the code.
+// hook_scope/W1  There is one count per thread for all shared objects of the process: components take its address from
+//     the library. An object that does not find the library's symbol (one that was dlopened with RTLD_LOCAL) checks
+//     nothing.
+// hook_scope/W2  Without --enable-debug no code is generated for this header's functions.
 #ifndef PINRAIL_BASE_SYNC_HOOK_SCOPE_H
 #define PINRAIL_BASE_SYNC_HOOK_SCOPE_H
 
@@ -23,11 +24,13 @@
 #include <cstring>
 #include <initializer_list>
 
-// The calling thread's depth of hooks. In libpinrail, or in a test that is linked with its parts.
+// Returns the address of the calling thread's depth. It is defined in libpinrail, and in tests that are linked with its
+// parts.
 extern "C" __attribute__((weak, visibility("default"))) unsigned* pinrail_debug_hook_depth(void);
 
 namespace pinrail {
 
+// Returns NULL if the library's symbol was not found.
 inline unsigned* hook_depth() { return pinrail_debug_hook_depth != nullptr ? pinrail_debug_hook_depth() : nullptr; }
 
 inline bool in_hook() {
@@ -35,19 +38,20 @@ inline bool in_hook() {
   return depth != nullptr && *depth != 0;
 }
 
-// Straight to the descriptor: stdio would allocate.
+// Ends the program if the calling thread is in a hook. Writes to the descriptor directly, because stdio would allocate.
 inline void refuse_in_hook(const char* what) {
   if (!in_hook()) return;
-  *hook_depth() = 0;  // what abort() runs is no hook
+  *hook_depth() = 0;  // abort() may run handlers that are no hook code
   for (const char* part : {"pinrail: hook wall: ", what, " in a hook\n"}) {
     if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
   }
   std::abort();
 }
 
-// Compilers know that malloc reads no memory of ours: without this the count would rise and fall beside it.
+// A compiler barrier. Compilers assume that malloc reads no memory of ours and would move the count across the call.
 inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
+// While an object of this class exists, its thread is in a hook.
 class HookScope {
  public:
   HookScope() : depth_(hook_depth()) {
@@ -65,7 +69,7 @@ class HookScope {
   unsigned* const depth_;
 };
 
-// While a hook calls on to another runtime's, which has a wall of its own or none.
+// Suspends the check while our hook calls the hook of another runtime, to which our hook wall does not apply.
 class ForeignScope {
  public:
   ForeignScope() : depth_(hook_depth()), before_(depth_ != nullptr ? *depth_ : 0) {
@@ -92,10 +96,10 @@ namespace pinrail {
 
 constexpr void refuse_in_hook(const char*) {}
 struct HookScope {
-  HookScope() {}  // NOLINT(modernize-use-equals-default): so that it counts as used
+  HookScope() {}  // NOLINT(modernize-use-equals-default): so that a variable of this type counts as used
 };
 struct ForeignScope {
-  ForeignScope() {}  // NOLINT(modernize-use-equals-default): likewise
+  ForeignScope() {}  // NOLINT(modernize-use-equals-default): so that a variable of this type counts as used
 };
 
 }  // namespace pinrail

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lock.h - mutexes that know their rank.
+// lock.h - mutexes that know their rank (lock_rank.h).
 //
-// Debug builds keep a mask of the ranks that a thread holds and abort on a step down, and on an unlock without a lock.
-// Each shared object has a mask of its own (components have no symbols of the library), so nesting is checked within
-// one object.
+// Debug builds keep a mask of the ranks that a thread holds. They abort when a lock is taken whose rank is not above
+// all ranks held, and when a thread unlocks a lock that it does not hold. Each shared object has a mask of its own,
+// because components use no symbols of the library; so nesting is checked within one object.
 #ifndef PINRAIL_BASE_SYNC_LOCK_H
 #define PINRAIL_BASE_SYNC_LOCK_H
 
@@ -23,7 +23,7 @@
 namespace pinrail {
 
 #ifdef PINRAIL_DEBUG
-// initial-exec: hooks take locks inside allocators, and the first touch of any other kind may allocate.
+// initial-exec: hooks take locks inside allocators, and the first access to any other kind of TLS may allocate.
 inline __thread uint64_t held_ranks __attribute__((tls_model("initial-exec"))) = 0;
 
 inline void rank_enter(LockRank rank) {
@@ -48,13 +48,14 @@ inline void rank_enter(LockRank) {}
 inline void rank_leave(LockRank) {}
 #endif
 
-// ThreadSanitizer knows what the C library's mutexes are, and who waits for whom; so does test/model.
+// ThreadSanitizer and test/model know the C library's mutexes and who waits for them; they do not know FutexLock.
 #ifdef PINRAIL_UNDER_THREAD_SANITIZER
 using LockWord = std::mutex;
 #else
 using LockWord = FutexLock;
 #endif
 
+// A mutex for start-up and API context. Hooks may take it only inside a HookMutex.
 class CAPABILITY("mutex") Mutex {
  public:
   constexpr explicit Mutex(LockRank rank) : rank_(rank) {}
@@ -81,8 +82,8 @@ class CAPABILITY("mutex") Mutex {
   const LockRank rank_;
 };
 
-// One that hooks take. Its thread counts it, so that a hook in a signal handler that interrupted the thread does not
-// wait for it (deferred_hook.h).
+// A mutex that hooks take. The holder's thread counts it, so that a hook in a signal handler that interrupted this
+// thread defers the event instead of waiting for its own thread (deferred_hook.h).
 class CAPABILITY("mutex") HookMutex {
  public:
   constexpr explicit HookMutex(LockRank rank, HookLocks locks = {}) : mutex_(rank), locks_(locks) {}
@@ -111,7 +112,7 @@ class CAPABILITY("mutex") HookMutex {
   }
 
  private:
-  // deferred_hook/H1. The fences are for the compiler: handlers run on this thread.
+  // Keeps deferred_hook/H1. The fences order accesses for the compiler only: handlers run on this thread.
   HookDepth* enter() const {
     if (locks_.depth_hook == nullptr) return nullptr;
     HookDepth* const depth = locks_.depth_hook();
@@ -119,7 +120,7 @@ class CAPABILITY("mutex") HookMutex {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return depth;
   }
-  // 0 already: in a forked child, which has set aside what it inherited.
+  // The depth may be 0 already: in a forked child, where deferred::fork_reinit() has cleared it.
   void leave(HookDepth* depth) const {
     if (depth == nullptr) return;
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -130,9 +131,10 @@ class CAPABILITY("mutex") HookMutex {
 
   Mutex mutex_;
   const HookLocks locks_;
-  HookDepth* depth_ = nullptr;  // of the holder; guarded by mutex_
+  HookDepth* depth_ = nullptr;  // the holder's; guarded by mutex_
 };
 
+// Holds a Mutex or a HookMutex for a scope.
 template <typename Lock>
 class SCOPED_CAPABILITY Guard {
  public:
@@ -145,8 +147,9 @@ class SCOPED_CAPABILITY Guard {
   Lock& mutex_;
 };
 
-// Waits with a lock held; the rank is given back while it sleeps. Not std::condition_variable_any: that has a
-// destructor, and its waits are cancellation points (R10). May wake without a reason: whoever waits looks again.
+// A condition variable. Its waits release the mutex, and with it the rank, while they sleep. They may wake spuriously:
+// the caller tests its condition in a loop. std::condition_variable_any is not used, because it has a destructor and
+// its waits are cancellation points (R10).
 class Condition {
  public:
   constexpr Condition() = default;
@@ -157,21 +160,21 @@ class Condition {
   void wait(Lock& mutex) REQUIRES(mutex) {
     sleep(mutex, nullptr);
   }
-  // Returns also when the time is over.
+  // As wait(), but returns at the latest after `time`.
   template <typename Lock>
   void wait_for(Lock& mutex, std::chrono::microseconds time) REQUIRES(mutex) {
     const timespec most = {static_cast<time_t>(time.count() / 1000000),
                            static_cast<long>(time.count() % 1000000) * 1000};
     sleep(mutex, &most);
   }
-  // relaxed: what is waited for is changed and read under the mutex.
+  // Wakes all waiters. relaxed: the condition itself is changed and read under the mutex.
   void notify_all() {
     word_.fetch_add(1, std::memory_order_relaxed);
     futex_call(&word_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr);
   }
 
  private:
-  // A notification between the two unlocked calls has changed the word, and then the kernel does not let it sleep.
+  // A notification between unlock() and the futex call has changed word_, so the kernel returns at once.
   template <typename Lock>
   void sleep(Lock& mutex, const timespec* most) REQUIRES(mutex) {
     const uint32_t seen = word_.load(std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// lock_rank.h - every lock of Pinrail, in the order in which they nest. A lock that is not here does not exist.
+// lock_rank.h - the rank of every lock of Pinrail. A lock that is not in this list must not exist.
 //
-// Take in rising order; debug builds abort on a step down and on two of one rank.
+// Locks are taken in rising order. Debug builds abort on a step down and on two locks of one rank.
 #ifndef PINRAIL_BASE_SYNC_LOCK_RANK_H
 #define PINRAIL_BASE_SYNC_LOCK_RANK_H
 
@@ -10,33 +10,34 @@
 namespace pinrail {
 
 enum class LockRank : uint8_t {
-  device = 1,      // serialises one registrar. Held across its calls, so nothing may be held when it is taken; not
-                   // rank-checked, for a callback may call into another pool.
-  fork = 3,        // held by init and finalize, and by fork() while it copies the process. Nothing is held before.
-  front = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
-  monitor = 7,     // one monitor component's own: start, stop and its looking after itself. Never taken in a hook.
-  patch = 8,       // while a jump is laid into code. Never taken in a hook.
-  monitors = 9,    // monitor framework: which monitors see what. Held while samples of memory are mapped.
-  strangers = 10,  // monitor framework: list of other runtimes' subscriptions. Held while one's calls in flight end.
+  device = 1,  // serialises the calls of one registrar and is held across them, so no lock may be held when it is
+               // taken. Not rank-checked, because a callback may call into another pool.
+  fork = 3,   // held by init and finalize, and by fork() while it copies the process. No lock is held when it is taken.
+  front = 5,  // init, finalize, the list of pools. Start-up and shut-down only.
+  monitor = 7,     // of one monitor component: start, stop and its periodic checks. Never taken in a hook.
+  patch = 8,       // held while a jump is written into code. Never taken in a hook.
+  monitors = 9,    // monitor framework: which monitors see which events. Held while samples of memory are mapped.
+  strangers = 10,  // monitor framework: list of other runtimes' subscriptions. Held while a removed subscription's
+                   // running calls end.
   subscribe = 11,  // monitor framework: list of subscriptions. Hooks read the list without it.
   gc = 12,         // members of the gc thread. Never taken in a hook, never held while one drains.
   caches = 15,     // an mpool component's caches by name. Create and destroy only.
   cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.
-  pending = 25,    // one pool's registrations under way, or what a hook has left for it to do. Hooks may take it:
-                   // from here on the hook wall stands.
+  pending = 25,    // one pool's registrations in progress and the work that a hook has left for it. Hooks may take it:
+                   // the hook wall begins at this rank.
   index = 30,      // one index. Leaf; hooks may take it.
   slots = 35,      // which slots of an exporter's segment are taken. Leaf; hooks write the words without it.
   tickets = 36,    // an exporter's table of descriptors. Leaf; never taken in a hook.
   arena = 40,      // memory of registrations. Leaf; never taken in a hook.
   threads = 41,    // thread indices. Leaf; never taken in a hook.
   params = 42,     // values of settable parameters. Leaf; never taken in a hook.
-  report = 43,     // what was said already. Leaf; never taken in a hook.
-  registrar = 50,  // a registrar component's own. Leaf: no lock above is taken under it, and none of them is held.
+  report = 43,     // which messages were already printed. Leaf; never taken in a hook.
+  registrar = 50,  // of one registrar component. Leaf: none of the locks above is held with it.
   marks = 51,      // ranges kept out of forked children. Leaf; never taken in a hook.
-  mappings = 60,   // which mappings are known. Leaf; hooks take it, under whatever may be held while memory is freed.
+  mappings = 60,   // the list of known mappings. Leaf; hooks take it under any lock that frees may run under.
 };
 
-// What nobody holds across a malloc, a device call or a log.
+// Locks that are never held across an allocation, a device call or a log. Hooks may take these alone.
 constexpr bool hooks_may_take(LockRank rank) {
   return rank == LockRank::pending || rank == LockRank::index || rank == LockRank::mappings;
 }

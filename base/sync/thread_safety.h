@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// thread_safety.h - words for Clang's -Wthread-safety; nothing elsewhere.
+// thread_safety.h - names for the attributes of Clang's -Wthread-safety. They are empty under other compilers.
 #ifndef PINRAIL_BASE_SYNC_THREAD_SAFETY_H
 #define PINRAIL_BASE_SYNC_THREAD_SAFETY_H
 
