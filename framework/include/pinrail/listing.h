@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * listing.h - what this library is and what it found: the facts of its build, its components, usable or not, and the
+ * listing.h - lists how this library was built, which components it found, which kinds of memory it caches, and the
  *             machine.
  */
 #ifndef PINRAIL_LISTING_H
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/** A component that was found. Strings live until pinrail_finalize(). */
+/** A component that was found, usable or not. Strings live until pinrail_finalize(). */
 typedef struct pinrail_component_info {
   size_t size; /**< in: sizeof(pinrail_component_info_t) */
   const char *framework;
@@ -19,54 +19,64 @@ typedef struct pinrail_component_info {
   const char *version; /**< "" if it was not loaded */
   const char *help;    /**< one line; "" if it was not loaded */
   const char *path;    /**< its file, or "built in" */
-  const char *reason;  /**< why it is not open; "" if it is */
+  const char *reason;  /**< why the component is not open; "" if it is open */
   int32_t priority;
   int32_t selected;        /**< 1 if the framework's selection list allows it */
-  pinrail_status_t status; /**< of its checks and its open() */
+  pinrail_status_t status; /**< result of the loader's checks and of the component's open() */
 } pinrail_component_info_t;
 
-/** How many components were found (between init and finalize). */
+/** Returns the number of components found; 0 before init and after finalize. */
 PINRAIL_API size_t pinrail_component_count(void);
 
-/** The index-th one: by framework (mpool, rcache, registrar, monitor), then by name. NOT_FOUND past the end. */
+/**
+ * Describes the index-th component, in the order of framework (mpool, rcache, registrar, monitor) and name. NOT_FOUND
+ * past the end. BAD_PARAM: info_out is NULL or its size is not set.
+ */
 PINRAIL_API pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t *info_out);
 
 /** A kind of host memory that programs register. Strings live until the next pinrail_init(). */
 typedef struct pinrail_memory_kind {
   size_t size;         /**< in: sizeof(pinrail_memory_kind_t) */
   const char *name;    /**< "anonymous", "shared file", ... */
-  int32_t is_kept;     /**< 1: registrations of it may be kept after their release */
-  const char *why_not; /**< "" if it is kept: else which events no monitor sees */
+  int32_t is_kept;     /**< 1: its registrations may stay cached after their release */
+  const char *why_not; /**< "" if is_kept; else the events that no monitor sees */
 } pinrail_memory_kind_t;
 
-/** What is kept with the monitors that were found to work, index 0 and up, between init and finalize. NOT_FOUND past the
- *  end, or before init. */
+/**
+ * Describes the index-th kind of memory, from 0, under the monitors that were found to work. NOT_FOUND past the end,
+ * before init and after finalize. BAD_PARAM: kind_out is NULL or its size is not set.
+ */
 PINRAIL_API pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t *kind_out);
 
-/** The monitors of host memory that see something, with commas between their names; "" if there is none. The string
- *  lives until the next pinrail_init(). */
+/**
+ * Returns the names of the monitors of host memory that work, separated by commas; "" if there is none. The string
+ * lives until the next pinrail_init().
+ */
 PINRAIL_API const char *pinrail_monitors_at_work(void);
 
-/** A fact of how the library was built. */
+/** One property of the library's build. */
 typedef struct pinrail_build_fact {
   const char *name; /**< "sysconfdir" */
   const char *value;
 } pinrail_build_fact_t;
 
-/** The facts, before init too; index 0 and up, NULL past the end. */
+/** Returns the index-th property of the build, from 0; NULL past the end. May be called before init. */
 PINRAIL_API const pinrail_build_fact_t *pinrail_build_at(size_t index);
 
-/** The machine that the process runs on, as far as its memory goes. */
+/** The memory of the machine that the process runs on. */
 typedef struct pinrail_machine {
   size_t size;                /**< in: sizeof(pinrail_machine_t) */
-  const char *source;         /**< who was asked: "hwloc" or "system"; lives until the process ends */
+  const char *source;         /**< origin of the values: "hwloc" or "system"; lives until the process ends */
   uint64_t page_size;         /**< bytes of a small page */
   uint64_t memory;            /**< bytes */
-  uint64_t hugepage_sizes[8]; /**< bytes, of the sizes that the kernel knows; rising, 0 behind the last */
-  uint32_t numa_nodes;        /**< 1 or more; 1 if the source is the system */
+  uint64_t hugepage_sizes[8]; /**< huge page sizes of the kernel in bytes, ascending; 0 after the last */
+  uint32_t numa_nodes;        /**< at least 1; always 1 if source is "system" */
 } pinrail_machine_t;
 
-/** Asks anew each time (some milliseconds), before init too. BAD_PARAM: machine_out is NULL or without its size. */
+/**
+ * Reads the machine's memory anew in each call (some milliseconds). May be called before init. BAD_PARAM: machine_out
+ * is NULL or its size is not set.
+ */
 PINRAIL_API pinrail_status_t pinrail_machine_read(pinrail_machine_t *machine_out);
 
 #ifdef __cplusplus

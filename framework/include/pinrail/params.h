@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * params.h - MCA parameters: how they are declared, listed, read and set.
  *
- * A parameter's full name is <framework>_<component>_<name>. Sources, weakest first: default, the site's file, the
- * user's file, files of mca_base_param_files, environment, command line or API, the site's override file.
+ * A parameter's full name is <framework>_<component>_<name>. Its sources, in rising precedence: the default, the
+ * site's file, the user's file, the files of mca_base_param_files, the environment, the command line or the API, the
+ * site's override file.
  */
 #ifndef PINRAIL_PARAMS_H
 #define PINRAIL_PARAMS_H
@@ -24,7 +25,7 @@ typedef enum pinrail_param_type {
 
 typedef enum pinrail_param_scope {
   PINRAIL_SCOPE_CONSTANT = 0, /**< shown, never set */
-  PINRAIL_SCOPE_READONLY = 1, /**< set until pinrail_init() returns */
+  PINRAIL_SCOPE_READONLY = 1, /**< may be set until pinrail_init() returns */
   PINRAIL_SCOPE_SETTABLE = 2  /**< may be set at any time */
 } pinrail_param_scope_t;
 
@@ -42,18 +43,18 @@ typedef struct pinrail_enum_value {
   const char *name; /**< NULL ends a list */
 } pinrail_enum_value_t;
 
-/** One declared parameter: data, so that the program, the listing tool and the tests read the same table. */
+/** The declaration of one parameter, as data: the program, the listing tool and the tests read the same table. */
 typedef struct pinrail_param {
   size_t size;          /**< sizeof(pinrail_param_t) */
   const char *name;     /**< without framework and component */
   const char *fallback; /**< the default, as a user would type it */
-  const char *help;     /**< one or two sentences: what it does, its unit, its zero, its price */
+  const char *help;     /**< one or two sentences: effect, unit, meaning of 0, cost */
   pinrail_param_type_t type;
   pinrail_param_scope_t scope;
   int level;                          /**< 1 (end user) to 9 (developer), as Open MPI's */
-  const pinrail_enum_value_t *values; /**< ENUM: what may be chosen */
-  int64_t minimum, maximum;           /**< INT, UNSIGNED, SIZE: inclusive; both 0: all that the type holds */
-  const char *const *synonyms;        /**< full names of old, NULL at the end; or NULL */
+  const pinrail_enum_value_t *values; /**< ENUM: the allowed values */
+  int64_t minimum, maximum;           /**< INT, UNSIGNED, SIZE: inclusive; both 0: no bound but the type's */
+  const char *const *synonyms;        /**< former full names, ended by NULL; or NULL */
 } pinrail_param_t;
 
 /** A value: i for BOOL, INT and ENUM, u for UNSIGNED and SIZE, s for STRING (never NULL). */
@@ -63,33 +64,39 @@ typedef union pinrail_param_value {
   const char *s;
 } pinrail_param_value_t;
 
-/** What is known of one parameter. Strings live until pinrail_finalize() or the parameter is set. */
+/** The present state of one parameter. Strings live until pinrail_finalize(), or until the parameter is set. */
 typedef struct pinrail_param_info {
   size_t size;           /**< in: sizeof(pinrail_param_info_t) */
   const char *name;      /**< full name */
   const char *framework; /**< "" for the base */
-  const char *component; /**< "" or "base" for those of a framework */
+  const char *component; /**< "" or "base" for a parameter of a whole framework */
   const char *value;     /**< as text */
   pinrail_param_value_t typed;
   pinrail_param_source_t source;
-  const char *source_file; /**< "" if not from a file */
+  const char *source_file; /**< "" if the value is not from a file */
   int source_line;
   const pinrail_param_t *declaration;
 } pinrail_param_info_t;
 
-/** How many parameters are declared now (between init and finalize). */
+/** Returns the number of declared parameters; 0 before init and after finalize. */
 PINRAIL_API size_t pinrail_param_count(void);
 
-/** The index-th parameter, sorted by framework, component, name. NOT_FOUND past the end. */
+/**
+ * Describes the index-th parameter, in the order of framework, component, name. NOT_FOUND past the end, or before
+ * init.
+ */
 PINRAIL_API pinrail_status_t pinrail_param_at(size_t index, pinrail_param_info_t *info_out);
 
-/** A parameter by its full name or by a synonym. NOT_FOUND if nothing has that name. */
+/** Describes the parameter of that full name or synonym. NOT_FOUND if there is none, or before init. */
 PINRAIL_API pinrail_status_t pinrail_param_find(const char *name, pinrail_param_info_t *info_out);
 
-/** Sets a SETTABLE parameter. PERM for others or under an override; BAD_PARAM for a malformed value. */
+/**
+ * Sets a SETTABLE parameter. PERM: the parameter is not SETTABLE, or the override file sets it. BAD_PARAM: the value
+ * is malformed. NOT_FOUND: there is no such parameter.
+ */
 PINRAIL_API pinrail_status_t pinrail_param_set(const char *name, const char *value);
 
-/** "default", "file", ... */
+/** The source's name: "default", "file", ... */
 PINRAIL_API const char *pinrail_param_source_name(pinrail_param_source_t source);
 
 #ifdef __cplusplus

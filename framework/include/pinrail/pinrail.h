@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * pinrail.h - start here: init, pools, register, deregister.
  *
- * Threads  Every call may run on any thread at any time, except pinrail_init() and pinrail_finalize() against all
- *          others, and create and destroy of a pool against other calls on that pool.
- * Fork     In a forked child the pools of the parent are inert: register, find, evict, progress and ft_event say
- *          NOT_AVAILABLE; deregister, destroy and finalize succeed and reach no device. pinrail_init() there gives pools
- *          that work.
- *          The calls must not be made in a child of vfork() before it execs, for that shares the parent's memory.
- * Signals  A signal handler may unmap memory, and call pinrail_monitor_report() and pinrail_mpool_invalidate_range(),
- *          whatever it interrupted. All other calls are not for handlers: where the thread was inside a call that may
- *          have a lock, they return BUSY and nothing has changed; where it was inside a hit, they may spoil its count
- *          of references. A handler must not leave by longjmp.
- * Unwind   Calls are no cancellation points. A function of an embedder's that a call runs may throw (that is an ERROR)
- *          and its thread may end inside it, by pthread_exit() or by cancellation at a cancellation point of the
- *          function's own: the call is left like that, with nothing taken, locked or counted. Only pinrail_init(),
- *          pinrail_finalize(), create and destroy must not be left so. A thread whose cancellation type is
- *          asynchronous must not call, nor unmap memory: POSIX allows it no such function, and under a monitor that
- *          patches them (patcher) they are ours.
- * Exit     A process may exit at any time, on any thread, whatever other threads do in here.
- * Errors   Are values. A call that fails changes nothing. What a program or an administrator has to mend - a wrong
- *          argument (BAD_PARAM), a wrong value of a parameter, a component that cannot be used, a limit that is too
- *          low - is said once, in three lines on stderr or by pinrail_set_message_function(). What a program asks for
- *          and may be refused in the course of things is an answer and is not said: NOT_FOUND, BUSY outside of destroy,
- *          WOULD_BLOCK, NOT_SUPPORTED, NOT_AVAILABLE in a forked child, no room. pinrail_mpool_invalidate_range() says
- *          nothing at all, for it may run in a signal handler.
+ * Threads  Each function may be called on any thread at any time, with two exceptions: pinrail_init() and
+ *          pinrail_finalize() exclude all other calls; create and destroy of a pool exclude other calls on that pool.
+ * Fork     In a forked child the parent's pools are inert: register, find, evict, progress and ft_event return
+ *          NOT_AVAILABLE; deregister, destroy and finalize succeed and reach no device. After pinrail_init() the child
+ *          can create working pools of its own. A child of vfork() shares the parent's memory: it must make no call
+ *          before it execs.
+ * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
+ *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
+ *          thread was inside a call that may hold a lock, the handler's call returns BUSY and changes nothing; if it
+ *          was inside a hit, the handler's call may corrupt the thread's reference counts. A handler must not leave by
+ *          longjmp.
+ * Unwind   Calls are no cancellation points. A function of the embedder that a call runs may throw: the call then
+ *          returns ERROR. Its thread may also end inside the function, by pthread_exit() or by cancellation at one of
+ *          the function's own cancellation points: the call then leaves no lock, request or reference behind.
+ *          Exceptions to this: pinrail_init(), pinrail_finalize(), create and destroy must not be left by the end of
+ *          the thread. A thread with asynchronous cancellation must not call Pinrail and must not unmap memory: POSIX
+ *          allows it neither, and a monitor that patches functions (patcher) runs Pinrail's code in unmapping calls.
+ * Exit     A process may exit at any time, on any thread, while other threads are inside calls.
+ * Errors   Errors are return values. A call that fails changes nothing. Errors that a program or an administrator must
+ *          correct are reported once, in three lines on stderr or to pinrail_set_message_function(): a wrong argument
+ *          (BAD_PARAM), a wrong value of a parameter, an unusable component, a limit that is too low. Results that a
+ *          program must expect are returned without a message: NOT_FOUND, BUSY (except from destroy), WOULD_BLOCK,
+ *          NOT_SUPPORTED, NOT_AVAILABLE in a forked child, and a lack of room. pinrail_mpool_invalidate_range() never
+ *          reports, because it may run in a signal handler.
  */
 #ifndef PINRAIL_PINRAIL_H
 #define PINRAIL_PINRAIL_H
@@ -38,7 +39,7 @@
 extern "C" {
 #endif
 
-/** One parameter's full name and value, as a user would type them. */
+/** The full name of one parameter and its value, as a user would type them. */
 typedef struct pinrail_setting {
   const char *name;
   const char *value;
@@ -46,62 +47,69 @@ typedef struct pinrail_setting {
 
 typedef struct pinrail_init_options {
   size_t size;                       /**< sizeof(pinrail_init_options_t) */
-  const pinrail_setting_t *defaults; /**< replace built-in defaults; every other source is stronger */
+  const pinrail_setting_t *defaults; /**< replace built-in defaults; every other source overrides them */
   size_t default_count;
-  const pinrail_setting_t *settings; /**< as strong as a command line */
+  const pinrail_setting_t *settings; /**< have the precedence of a command line */
   size_t setting_count;
-  const char *settings_from; /**< what messages call the source of the settings; NULL: "the program". A tool says "the
-                                  command line" */
+  const char *settings_from; /**< the name of the settings' source in messages, for example "the command line"; NULL:
+                                  "the program" */
 } pinrail_init_options_t;
 
 #define PINRAIL_INIT_OPTIONS_INIT \
   { sizeof(pinrail_init_options_t), NULL, 0, NULL, 0, NULL }
 
 /**
- * Reads the parameters and loads the components. Calls nest: only the first does the work, each needs its
- * pinrail_finalize(). options may be NULL.
- * BAD_PARAM: a value is malformed; NOT_FOUND or the component's own error: one asked for by name cannot be had.
+ * Reads the parameters and loads the components. Calls nest: only the first call does the work, and each successful
+ * call needs one pinrail_finalize(). options may be NULL. BAD_PARAM: a value is malformed, or a nested call gives a
+ * parameter another value. If a component that was requested by name cannot be used: NOT_FOUND or the component's own
+ * error.
  */
 PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options);
 
-/** Undoes one pinrail_init(). The last one destroys what pools are left; BUSY if a registration is referenced. */
+/**
+ * Undoes one pinrail_init(). The last call destroys the remaining pools; it returns BUSY and changes nothing if a
+ * registration is referenced.
+ */
 PINRAIL_API pinrail_status_t pinrail_finalize(void);
 
-/** "SUCCESS", "OUT_OF_RESOURCE", ... */
+/** The status's name: "SUCCESS", "OUT_OF_RESOURCE", ... */
 PINRAIL_API const char *pinrail_status_name(pinrail_status_t status);
 
 /** A clause that says what the status means: "an argument, a parameter's value or a handle is wrong". */
 PINRAIL_API const char *pinrail_status_text(pinrail_status_t status);
 
 /**
- * Receives what Pinrail says, instead of stderr.
- * @param level    PINRAIL_LOG_* of component.h: 0 an error; 1 a warning, or a text of several lines; 10 and more what a <...>_verbose asked for
- * @param channel  who speaks: "base", "grdma", ...
+ * Receives Pinrail's messages instead of stderr.
+ * @param level    PINRAIL_LOG_* of component.h: 0: an error; 1: a warning, or a text of several lines; 10 and more: a
+ *                 message that a parameter <...>_verbose enabled
+ * @param channel  the origin: "base", "grdma", ...
  * @param text     one line, or a topic and three lines below it; no line feed at the end; valid during the call
- * It runs on whatever thread has something to say, several at once, never in a memory hook, perhaps with locks of
- * Pinrail's held: it must not call Pinrail, nor throw, nor end its thread.
+ * The function runs on any thread, on several at once, and possibly while Pinrail holds locks; never in a memory hook.
+ * It must not call Pinrail, throw, or end its thread.
  */
 typedef void (*pinrail_message_t)(void *arg, int level, const char *channel, const char *text);
 
-/** From now on messages go there; NULL: to stderr again. May be called before pinrail_init(), and holds until it is
- *  called again. A message that another thread began before may still arrive at the former function. */
+/**
+ * Sends all further messages to the function; NULL: to stderr. May be called before pinrail_init(); the setting holds
+ * until the next call. A message that another thread has already begun may still reach the previous function.
+ */
 PINRAIL_API void pinrail_set_message_function(pinrail_message_t function, void *arg);
 
-/** "1.0.0" of the library that runs, which may be another than the header's. */
+/** The version of the running library, for example "1.0.0". It may differ from the version of the header. */
 PINRAIL_API const char *pinrail_version(void);
 
-/** Which registrar a pool shall use: a component by name, or a table of the caller's own, which must outlive the pool. */
+/** The registrar of a pool: a component's name, or a table of the caller, which must outlive the pool. */
 typedef struct pinrail_registrar_choice {
-  const char *name;                 /**< component; NULL: the best one that works here */
+  const char *name;                 /**< component; NULL: the usable one of highest priority */
   const pinrail_registrar_t *table; /**< not NULL: use this one; name is ignored */
-  void *native;                     /**< handed to the component: a struct ibv_pd * for verbs; or NULL */
+  void *native;                     /**< passed to the component: a struct ibv_pd * for verbs; or NULL */
 } pinrail_registrar_choice_t;
 
 enum {
-  PINRAIL_POOL_EXACT = 0x1u /**< hit only on equal range and access */
+  PINRAIL_POOL_EXACT = 0x1u /**< a request hits only a registration of equal range and access */
 };
 
-/** What a pool is told beyond the parameters. PINRAIL_UNSET leaves the parameter's value. */
+/** Options of a pool that override parameters. PINRAIL_UNSET keeps the parameter's value. */
 #define PINRAIL_UNSET INT64_MIN
 typedef struct pinrail_mpool_options {
   size_t size;          /**< sizeof(pinrail_mpool_options_t) */
@@ -115,10 +123,10 @@ typedef struct pinrail_mpool_options {
   { sizeof(pinrail_mpool_options_t), 0, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_UNSET }
 
 /**
- * Makes a new pool. Pools of one mpool component and one cache_name share their budget and their order of eviction,
- * never registrations.
- * @param mpool       component's name, or NULL for the one of highest priority that takes the registrar
- * @param registrar   or NULL for the best one that works here
+ * Creates a pool. Pools of one mpool component and one cache_name share their budget and their LRU order, but no
+ * registrations.
+ * @param mpool       the component's name, or NULL for the one of highest priority that accepts the registrar
+ * @param registrar   or NULL for the usable one of highest priority
  * @param cache_name  or NULL for "default"
  * @param options     or NULL
  */
@@ -126,17 +134,22 @@ PINRAIL_API pinrail_status_t pinrail_mpool_create(const char *mpool, const pinra
                                                   const char *cache_name, const pinrail_mpool_options_t *options,
                                                   pinrail_mpool_t **pool_out);
 
-enum { PINRAIL_DESTROY_FORCE = 0x1u /**< also with references; their handles stay good for one harmless deregister */ };
+enum {
+  PINRAIL_DESTROY_FORCE = 0x1u /**< even if registrations are referenced; their handles stay valid for one deregister */
+};
 
-/** BUSY, and nothing changed, if a registration is referenced (the first few are listed), unless flags has FORCE. */
+/**
+ * Destroys the pool. Without PINRAIL_DESTROY_FORCE in flags: BUSY if a registration is referenced; nothing changes,
+ * and a message lists the first few.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);
 
-/** Names of what the pool runs on: "grdma", "verbs". They live as long as the pool. */
+/** The names of the pool's components: "grdma", "verbs". The strings live as long as the pool. */
 PINRAIL_API const char *pinrail_mpool_name(const pinrail_mpool_t *pool);
 PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool);
 
 /**
- * A referenced registration that covers [addr, addr + length) with at least that access.
+ * Returns a referenced registration that covers [addr, addr + length) with at least the requested access.
  * @param length  bytes, not 0
  * @param access  PINRAIL_ACCESS_* | PINRAIL_TRAIT_*
  * @param flags   PINRAIL_FLAG_*
@@ -144,143 +157,173 @@ PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool
 PINRAIL_API pinrail_status_t pinrail_mpool_register(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
                                                     uint32_t flags, pinrail_handle_t *handle_out);
 
-/** As register, but from the cache only: NOT_FOUND otherwise. Takes a reference. */
+/**
+ * As pinrail_mpool_register(), but from the cache only. Takes a reference. NOT_FOUND if no cached registration
+ * matches.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_find(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
                                                 pinrail_handle_t *handle_out);
 
 /**
- * Drops one reference, on any thread. BAD_PARAM for a handle whose registration is gone. A handle that is spent while
- * its registration is still cached is BAD_PARAM too where the calling thread can tell (references are counted per
- * thread); elsewhere one drop too many may let a registration go that another caller still holds.
+ * Drops one reference, on any thread. BAD_PARAM if the handle's registration no longer exists. If the handle's
+ * references were already dropped but the registration is still cached: BAD_PARAM where the calling thread can detect
+ * it (references are counted per thread). Where it cannot, the excess drop may release a registration that another
+ * caller still holds.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle);
 
-/** The range is about to go, or went, away: afterwards no call returns a registration that overlaps it. */
+/**
+ * Reports that the range's memory is about to be unmapped, or was unmapped. After the return no call returns a
+ * registration that overlaps the range. May be called in a hook and in a signal handler.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t *pool, void *addr, size_t length);
 
-/** Gives back the least recently used idle registration of the pool's cache. NOT_FOUND if nothing is idle. */
+/** Deregisters the least recently used idle registration of the pool's cache. NOT_FOUND if none is idle. */
 PINRAIL_API pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t *pool);
 
-/** Gives back what events killed. Needed only for pools that see few other calls and have no gc thread:
- *  mpool_<name>_gc_thread=never, or a registrar of thread mode CALLER. */
+/**
+ * Deregisters what memory events invalidated. Needed only for pools that see few other calls and have no gc thread:
+ * those with mpool_<name>_gc_thread=never, or with a registrar of thread mode CALLER.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
 
 /**
- * Prepares the pool for a checkpoint, or for the life after a restart.
+ * Prepares the pool for a checkpoint, or for the time after a restart.
  *
- * CHECKPOINT, TERM  Give back what events killed and everything idle of this pool, and wait for what other threads are
- *     giving back, a second at most. What is referenced stays: registered_count of pinrail_mpool_read_stats() is 0 if
- *     the pools of this cache name left nothing at their devices. Blocks of a pool "gpusm" that nobody holds here are
- *     dead to peers afterwards. Other threads may use the pool meanwhile; what they register anew is not looked for.
- * CONTINUE  Nothing.
- * RESTART  Abandons every registration, held or not: it leaves the cache and the figures, and neither deregister_mem nor
- *     any other function of the registrar is called with it, but for tail_fini, which must not reach for the device. A
- *     handle that is held stays good for one deregister, which only counts; the memory of a held registration that was
- *     cached is not used again. Excludes every other call on the pool and on the pools of its cache name, of which each
- *     must be told of the restart before any is used again; memory events may come at any time. The pool registers anew
- *     by the same registrar, which whoever lent it has opened again by then, or does so when it is told of the restart
- *     (registrar.h, restart). A registrar component does not open its device anew: where that is not what it was, destroy
- *     the pool after RESTART, which then reaches no device, and make another. Pools of GPU memory name the process as it
- *     is now, also if it has another pid or runs on another machine: blocks of before are NOT_FOUND to peers, and what
- *     belongs to the process that was checkpointed is left to it, for it may live on. That its threads, descriptors and
- *     state of the driver are there again is the checkpointer's affair. Without a CHECKPOINT before the image, Pinrail's
- *     gc thread may give dead memory of the past life to the device before RESTART is called.
+ * CHECKPOINT, TERM  Deregister everything of this pool that is dead or idle, and wait, at most one second, for
+ *     deregistrations on other threads. Referenced registrations stay: if registered_count of
+ *     pinrail_mpool_read_stats() is 0, the pools of this cache name left nothing at their devices. Afterwards peers
+ *     cannot open blocks of a pool "gpusm" whose registration is not referenced here. Other threads may use the pool
+ *     meanwhile; the call does not wait for their new registrations.
+ * CONTINUE  Does nothing.
+ * RESTART  Abandons every registration, referenced or not: it leaves the cache and the statistics. For an abandoned
+ *     registration Pinrail calls no function of the registrar except tail_fini, which must not access the device. A
+ *     handle that is still held stays valid for one deregister, which only counts; the memory of a referenced
+ *     registration that was cached is not used again.
+ *     RESTART excludes every other call on the pool and on the pools of its cache name. Each of them needs its own
+ *     RESTART before any of them is used again. Memory events may arrive at any time.
+ *     Afterwards the pool registers through the same registrar. The embedder who lent the registrar must reopen its
+ *     device before, or in the registrar's function restart (registrar.h). A registrar component does not reopen its
+ *     device: if the device changed, destroy the pool after RESTART (this reaches no device) and create another.
+ *     Pools of GPU memory use the process's present identity, even if its pid or machine changed: older blocks are
+ *     NOT_FOUND to peers. They leave alone what belongs to the checkpointed process, because that may still run. The
+ *     checkpointer must restore threads, descriptors and driver state. Without a CHECKPOINT before the image was taken,
+ *     Pinrail's gc thread may deregister dead memory of the previous incarnation before RESTART is called.
  *
- * BAD_PARAM: pool is NULL, or a state that does not exist; NOT_SUPPORTED: the mpool has no such operation; BUSY: called by
- * a registrar's function; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE: no memory; RESTART of a pool of GPU memory:
- * NOT_SUPPORTED: the system does not say who this process is; RESTART: what the registrar says. On an error nothing has
- * changed, and the call may be made again.
+ * BAD_PARAM: pool is NULL, or the state does not exist. NOT_SUPPORTED: the mpool has no such operation. BUSY: the
+ * caller is a registrar's function. NOT_AVAILABLE: in a forked child. OUT_OF_RESOURCE: no memory. RESTART of a pool of
+ * GPU memory: NOT_SUPPORTED if the system cannot identify this process. RESTART: also the errors of the registrar. On
+ * an error nothing has changed, and the call may be repeated.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t *pool, pinrail_ft_state_t state);
 
 /**
- * For pools of the mpool "gpusm": the block by which a peer opens the GPU memory that holds the range. It names the whole
- * allocation; offset_out is where the range begins in it. Holds nothing: the block is good until the memory is freed,
- * which the pool learns from monitor "cuda" or from pinrail_monitor_report().
- * NOT_FOUND: no GPU memory; NOT_SUPPORTED: another mpool, or memory that the driver cannot share; BAD_PARAM: the range
- * does not lie within one allocation; OUT_OF_RESOURCE: more than mpool_gpusm_max_exports are exported.
+ * For pools of the mpool "gpusm": returns the block by which a peer opens the GPU memory that holds the range. The
+ * block names the whole allocation; offset_out receives the range's offset in it. The call takes no reference: the
+ * block is valid until the memory is freed. The pool learns of the free from monitor "cuda" or from
+ * pinrail_monitor_report(). NOT_FOUND: the range is not GPU memory. NOT_SUPPORTED: another mpool, or memory that the
+ * driver cannot share. BAD_PARAM: the range does not lie within one allocation. OUT_OF_RESOURCE:
+ * mpool_gpusm_max_exports allocations are exported already.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_export(pinrail_mpool_t *pool, void *addr, size_t length,
                                                   pinrail_gpu_block_t *block_out, size_t *offset_out);
 
 /**
- * For pools of the mpool "rgpusm": a referenced registration of the peer's whole allocation; the range [offset, offset +
- * length) of it is at reg->base + offset here.
- * BAD_PARAM: the block is damaged, or the range is not within it; VERSION: a block of another version; PERM: of another
- * user; NOT_SUPPORTED: of another machine or pid namespace, of this process itself, or the pool is of another mpool;
- * NOT_FOUND: its memory was freed; WOULD_BLOCK: a stale mapping that is still referenced is in the way;
- * OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: as pinrail_mpool_register().
+ * For pools of the mpool "rgpusm": returns a referenced registration of the peer's whole allocation. The range
+ * [offset, offset + length) of the allocation is mapped at reg->base + offset in this process. BAD_PARAM: the block is
+ * damaged, or the range exceeds its allocation. VERSION: the block has another version. PERM: the block is of another
+ * user. NOT_SUPPORTED: the block is of another machine, of another pid namespace or of this process, or the pool is of
+ * another mpool. NOT_FOUND: the memory was freed. WOULD_BLOCK: a stale mapping that is still referenced occupies the
+ * address. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: as pinrail_mpool_register().
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t *pool, const pinrail_gpu_block_t *block,
                                                            size_t offset, size_t length, uint32_t access,
                                                            uint32_t flags, pinrail_handle_t *handle_out);
 
-/** What the device sees of a registration; see pinrail_registrar_t. NOT_SUPPORTED where the registrar cannot. */
+/**
+ * Read and write the registration's bytes as the device sees them; see device_read and device_write of
+ * pinrail_registrar_t. NOT_SUPPORTED if the registrar has no such function.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void *into,
                                                        size_t length);
 PINRAIL_API pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void *from,
                                                         size_t length);
 
 /**
- * The owner of GPU memory marks what was put on that stream until now: peers that call pinrail_mpool_wait() from here on
- * wait for it. The mark is the registration's, and the latest one counts: hold the registration for as long as peers use
- * blocks of it, for one that was evicted and made anew has another mark, and another block.
- * @param handle  of pinrail_mpool_register() on a pool of the mpool "gpusm"
+ * The owner of GPU memory records an event after the work that is on the stream now: a peer's later
+ * pinrail_mpool_wait() waits for that work. Returns without waiting. Each registration has one event, and only its
+ * latest record counts. Keep a reference while peers use blocks of the registration: after an eviction a new
+ * registration has another event and another block.
+ * @param handle  from pinrail_mpool_register() on a pool of the mpool "gpusm"
  * @param stream  CUstream of the GPU's primary context; NULL: that context's default stream
- * Does not wait itself. BAD_PARAM: a handle whose registration is gone, or a stream of another context; NOT_SUPPORTED: a
- * registrar without events, memory that has none (registrar_cuda_ipc_events is off here, or the driver has none), or a
- * peer's memory; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE, ERROR: the driver's.
+ * BAD_PARAM: the handle's registration no longer exists, or the stream is of another context. NOT_SUPPORTED: the
+ * registrar has no events, the memory has none (registrar_cuda_ipc_events is off here, or the driver cannot make one),
+ * or it is a peer's memory. NOT_AVAILABLE: in a forked child. OUT_OF_RESOURCE, ERROR: from the driver.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void *stream);
 
 /**
- * What is put on that stream from now on is not begun before what the owner recorded last is done. Returns at once, also
- * if nothing was recorded yet, for then there is nothing to wait for: the owner tells the peer after it has recorded. It
- * may wait for other work of the owner's besides, where the memory was deregistered there meanwhile.
- * @param handle  of pinrail_mpool_register_remote() on a pool of the mpool "rgpusm"
+ * Makes all later work on the stream wait for what the owner recorded last with pinrail_mpool_record(). Returns at
+ * once. If the owner has recorded nothing, there is nothing to wait for: the owner must therefore notify the peer
+ * after it has recorded. If the owner deregistered the memory meanwhile, the stream may also wait for other work of
+ * the owner.
+ * @param handle  from pinrail_mpool_register_remote() on a pool of the mpool "rgpusm"
  * @param stream  CUstream; NULL: the default stream of the primary context of the GPU where the memory is mapped
- * The owner's pool has to be there still. BAD_PARAM: a handle whose registration is gone, or a stream that is none;
- * NOT_SUPPORTED: a registrar without events, a block without one (registrar_cuda_ipc_events is off at its owner), or
- * memory of one's own; NOT_FOUND: its owner is gone; NOT_AVAILABLE: in a forked child; OUT_OF_RESOURCE, ERROR: the
- * driver's.
+ * The owner's pool must still exist. BAD_PARAM: the handle's registration no longer exists, or the stream is invalid.
+ * NOT_SUPPORTED: the registrar has no events, the block has none (registrar_cuda_ipc_events is off at its owner), or
+ * the memory is this process's own. NOT_FOUND: the owner has exited. NOT_AVAILABLE: in a forked child.
+ * OUT_OF_RESOURCE, ERROR: from the driver.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void *stream);
 
-/** Steps through a large range in pieces of at most mpool_<name>_max_reg_size bytes, cut at multiples of it. */
+/** Divides a large range into pieces of at most mpool_<name>_max_reg_size bytes, cut at multiples of that size. */
 typedef struct pinrail_chunks {
   uintptr_t next, end; /**< private */
   size_t step;
 } pinrail_chunks_t;
+/**
+ * Prepares an iteration over [addr, addr + length); registers nothing. BAD_PARAM: a pointer is NULL, or the range is
+ * not valid.
+ */
 PINRAIL_API pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t *pool, void *addr, size_t length,
                                                   pinrail_chunks_t *chunks_out);
-/** NOT_FOUND at the end. */
+/** Returns the next piece; NOT_FOUND after the last one. */
 PINRAIL_API pinrail_status_t pinrail_chunks_next(pinrail_chunks_t *chunks, void **addr_out, size_t *length_out);
 
 /**
- * The embedder's report to monitor "external" that a range is about to go away. (NULL, SIZE_MAX): everything, as before
- * the reset of a GPU, which ends peers' mappings, too. Legal before init, after finalize, in an allocator or a memory
- * hook; takes no memory, logs nothing, preserves errno.
+ * Reports to monitor "external" that the memory of a range is about to be unmapped or freed. (NULL, SIZE_MAX) means
+ * all memory, for example before the reset of a GPU, which also ends peers' mappings. May be called before init, after
+ * finalize, in an allocator, in a memory hook and in a signal handler; it allocates nothing, logs nothing and
+ * preserves errno.
  */
 PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
 
-/** 1 if memory events are seen or reported, so that some host memory is cached (listing.h tells which kinds); 0 if none is,
- *  or before init. */
+/**
+ * Returns 1 if memory events are seen or reported, so that some kinds of host memory are cached (listing.h lists
+ * them); 0 if no kind is, or before init.
+ */
 PINRAIL_API int pinrail_monitor_works(void);
 
 /**
- * Another runtime's cache in this process, to which every memory event is passed on after Pinrail's own pools have
- * heard of it. It is called where the event happens, perhaps inside an allocator, on any thread, several at a time, with
- * no lock of Pinrail's held; the whole address space is reported when events may have been missed. addr and length are
- * those of the event.
+ * Receives every memory event on behalf of another runtime's cache in this process, after Pinrail's own pools have
+ * handled it. The function runs in the call that causes the event: possibly inside an allocator, on any thread, on
+ * several threads at once, with none of Pinrail's locks held. addr and length are those of the event. If events may
+ * have been missed, the whole address space is reported.
  */
 typedef void (*pinrail_monitor_event_t)(void *arg, void *addr, size_t length);
 typedef struct pinrail_subscription pinrail_subscription_t;
 
-/** BAD_PARAM: event or subscription_out is NULL, or before init; NOT_AVAILABLE: nothing would ever be reported. */
+/**
+ * Adds a subscriber. BAD_PARAM: event or subscription_out is NULL, or Pinrail is not initialised. NOT_AVAILABLE: no
+ * monitor works, so nothing would be reported.
+ */
 PINRAIL_API pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void *arg,
                                                        pinrail_subscription_t **subscription_out);
 
-/** Waits for calls in flight: not from inside event. Good until the process ends, after finalize too; NULL is nothing. */
+/**
+ * Removes a subscriber and waits for its calls in flight; must not be called inside event. A subscription stays valid
+ * until the process ends, also after finalize. NULL is ignored.
+ */
 PINRAIL_API void pinrail_monitor_unsubscribe(pinrail_subscription_t *subscription);
 
 #ifdef __cplusplus

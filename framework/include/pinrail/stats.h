@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * stats.h - performance variables of a pool, readable at any time on any thread, and listable by name.
+ * stats.h - statistics of a pool, readable at any time on any thread, and listable by name.
  */
 #ifndef PINRAIL_STATS_H
 #define PINRAIL_STATS_H
@@ -10,39 +10,45 @@
 extern "C" {
 #endif
 
-/** Figures of one pool. Bytes and counts of the budget (those marked *) are of all pools of its cache_name. */
+/**
+ * Statistics of one pool. Fields marked * belong to the budget: they are sums over all pools of its mpool component
+ * and cache_name.
+ */
 typedef struct pinrail_mpool_stats {
   size_t size; /**< in: sizeof(pinrail_mpool_stats_t) */
   uint64_t hits;
-  uint64_t misses;           /**< register calls that no indexed registration could serve */
-  uint64_t evictions;        /**< idle registrations given back to make room */
-  uint64_t invalidations;    /**< registrations that a memory event killed */
-  uint64_t races;            /**< registrations that an event overtook while the registrar ran (R13) */
+  uint64_t misses;           /**< register calls that no indexed registration matched */
+  uint64_t evictions;        /**< idle registrations deregistered to make room */
+  uint64_t invalidations;    /**< registrations that a memory event invalidated */
+  uint64_t races;            /**< registrations whose memory had an event while the registrar ran (R13) */
   uint64_t retries;          /**< registrar calls repeated after OUT_OF_RESOURCE */
-  uint64_t uncovered;        /**< registrations not kept, for no monitor sees all that can happen to their memory */
+  uint64_t uncovered;        /**< registrations not cached: no monitor sees every event that their memory can have */
   uint64_t indexed;          /**< registrations in the index now */
-  uint64_t dead_bytes;       /**< left the index, not yet given back */
-  uint64_t registered_bytes; /**< * what the device was told, now: pending and dead included */
-  uint64_t registered_count; /**< * */
-  uint64_t peak_registered_bytes; /**< * */
-  uint64_t pinned_bytes;          /**< * unique pages of registered_bytes, times their size */
-  uint64_t size_limit;            /**< * bytes; UINT64_MAX: none */
-  uint64_t count_limit;           /**< * UINT64_MAX: none */
+  uint64_t dead_bytes;       /**< removed from the index and not yet deregistered */
+  uint64_t registered_bytes; /**< * bytes registered with the device now, pending and dead included */
+  uint64_t registered_count; /**< * registrations of registered_bytes */
+  uint64_t peak_registered_bytes; /**< * maximum of registered_bytes */
+  uint64_t pinned_bytes;          /**< * bytes of the distinct pages of registered_bytes */
+  uint64_t size_limit;            /**< * bytes; UINT64_MAX: no limit */
+  uint64_t count_limit;           /**< * registrations; UINT64_MAX: no limit */
   uint32_t leave_pinned;          /**< 1 if idle registrations are kept */
   uint32_t reserved;
 } pinrail_mpool_stats_t;
 
 typedef struct pinrail_stat_info {
-  const char *name; /**< as the field above */
+  const char *name; /**< the field's name above */
   const char *unit; /**< "calls", "registrations", "bytes" */
   const char *help;
-  size_t offset; /**< of a uint64_t in pinrail_mpool_stats_t */
+  size_t offset; /**< of a uint64_t field in pinrail_mpool_stats_t */
 } pinrail_stat_info_t;
 
-/** The listable 64-bit figures; index 0 and up, NULL past the end. */
+/** Describes the index-th 64-bit statistic, from 0; NULL past the end. The result lives until the process ends. */
 PINRAIL_API const pinrail_stat_info_t *pinrail_stat_at(size_t index);
 
-/** Reads them all. Takes a sweep over the pool's registrations for pinned_bytes: not for a hot loop. */
+/**
+ * Reads all statistics of the pool. To compute pinned_bytes it visits every registration of the pool: do not call it
+ * in a hot loop. BAD_PARAM: a pointer is NULL, or stats_out->size is wrong.
+ */
 PINRAIL_API pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t *pool, pinrail_mpool_stats_t *stats_out);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * types.h - the words that every other header of Pinrail speaks: status, access, registration, handle.
+ * types.h - types that all other headers of Pinrail use: status, access, registration, handle.
  *
- * Ranges are (address, length in bytes) here and half-open inside.
+ * A range is an address and a length in bytes here, and a half-open span inside the library.
  */
 #ifndef PINRAIL_TYPES_H
 #define PINRAIL_TYPES_H
@@ -21,23 +21,26 @@ extern "C" {
 #define PINRAIL_MUST_CHECK
 #endif
 
-/** What a call came to. Outputs are written on PINRAIL_SUCCESS only; an error changes nothing. */
+/** The result of a call. Outputs are written on PINRAIL_SUCCESS only; a call that fails changes nothing. */
 typedef enum pinrail_status {
   PINRAIL_SUCCESS = 0,
-  PINRAIL_ERR_ERROR = -1,                /**< something failed that has no better name; the log says what */
-  PINRAIL_ERR_OUT_OF_RESOURCE = -2,      /**< memory, pins or device entries are used up, or it can never fit */
-  PINRAIL_ERR_TEMP_OUT_OF_RESOURCE = -3, /**< as above, but what is referenced now is in the way: try later */
-  PINRAIL_ERR_WOULD_BLOCK = -4,          /**< a stale entry that is still referenced is in the way */
-  PINRAIL_ERR_BUSY = -5,                 /**< registrations are referenced */
+  PINRAIL_ERR_ERROR = -1,           /**< a failure that no other code describes; a message says which */
+  PINRAIL_ERR_OUT_OF_RESOURCE = -2, /**< memory, pins or device entries are used up, or the request exceeds a limit */
+  PINRAIL_ERR_TEMP_OUT_OF_RESOURCE = -3, /**< as above, but referenced registrations cause it: try later */
+  PINRAIL_ERR_WOULD_BLOCK = -4,          /**< a stale mapping that is still referenced occupies the address */
+  PINRAIL_ERR_BUSY = -5,                 /**< registrations are referenced, or this thread is inside another call */
   PINRAIL_ERR_BAD_PARAM = -6,            /**< an argument, a parameter's value or a handle is wrong */
   PINRAIL_ERR_NOT_FOUND = -7,
   PINRAIL_ERR_NOT_SUPPORTED = -8, /**< this component or device cannot do that, ever */
   PINRAIL_ERR_NOT_AVAILABLE = -9, /**< no such device, driver or component on this machine */
   PINRAIL_ERR_PERM = -10,
-  PINRAIL_ERR_VERSION = -11 /**< a binary was built against another ABI */
+  PINRAIL_ERR_VERSION = -11 /**< a component or a block has another version */
 } pinrail_status_t;
 
-/** Access: rights in the low half (0 is local read), traits in the high half. The rights have Open MPI's values. */
+/**
+ * Access: the low half holds rights, of which 0 is local read; the high half holds traits. The rights have Open MPI's
+ * values.
+ */
 enum {
   PINRAIL_ACCESS_LOCAL_WRITE = 0x1u,
   PINRAIL_ACCESS_REMOTE_READ = 0x2u,
@@ -51,42 +54,45 @@ enum {
 
 /** Flags of one register call. */
 enum {
-  PINRAIL_FLAG_CACHE_BYPASS = 0x1u, /**< never served from the cache and never put into it */
-  PINRAIL_FLAG_PERSISTENT = 0x2u,   /**< a pin of the caller's own: others may hit it, nothing evicts or displaces it,
-                                         and its last deregister gives it back to the device, whatever leave_pinned is;
-                                         what is cached and not persistent does not serve it */
+  PINRAIL_FLAG_CACHE_BYPASS = 0x1u, /**< the request is not served from the cache and its registration is not cached */
+  PINRAIL_FLAG_PERSISTENT = 0x2u,   /**< the caller's own pin: other requests may hit it; it is never evicted or
+                                         displaced; its last deregister deregisters it from the device, whatever
+                                         leave_pinned is; the request hits no registration that is not persistent */
   PINRAIL_FLAGS_MASK = 0x3u
 };
 
-/** What happens to the process, in the words of checkpoint/restart services. */
+/** The state of a checkpoint, in the terms of checkpoint/restart services. */
 typedef enum pinrail_ft_state {
-  PINRAIL_FT_CHECKPOINT = 0, /**< its image is about to be taken */
-  PINRAIL_FT_CONTINUE = 1,   /**< it was taken, and the process goes on */
-  PINRAIL_FT_RESTART = 2,    /**< this is the image, come back to life: what a device knew is lost */
-  PINRAIL_FT_TERM = 3        /**< the process ends now that its image was taken */
+  PINRAIL_FT_CHECKPOINT = 0, /**< the image of the process is about to be taken */
+  PINRAIL_FT_CONTINUE = 1,   /**< the image was taken, and the process continues */
+  PINRAIL_FT_RESTART = 2,    /**< the process was restored from the image: device state is lost */
+  PINRAIL_FT_TERM = 3        /**< the image was taken, and the process ends */
 } pinrail_ft_state_t;
 
 typedef struct pinrail_mpool pinrail_mpool_t;
 
 /**
- * One registration of one range with one device. Pinrail allocates it; the memory is type-stable until the process
- * ends. The first six fields may be read while a reference is held; a registrar writes lkey and rkey.
+ * One registration of one range with one device. Pinrail allocates it; the memory stays type-stable until the process
+ * ends. A caller that holds a reference may read the first six fields; a registrar writes lkey and rkey.
  */
 typedef struct pinrail_registration {
-  void *base;      /**< start of what the device was told, rounded to the registrar's granularity */
+  void *base;      /**< start of the registered range, rounded to the registrar's granularity */
   size_t length;   /**< bytes */
-  uint32_t rights; /**< PINRAIL_ACCESS_*: what the device granted, at least what was asked */
-  uint32_t traits; /**< PINRAIL_TRAIT_*: exactly what was asked */
+  uint32_t rights; /**< PINRAIL_ACCESS_*: the rights granted, at least those requested */
+  uint32_t traits; /**< PINRAIL_TRAIT_*: exactly those requested */
   uint32_t lkey;
   uint32_t rkey;
-  pinrail_mpool_t *pool; /**< the pool it belongs to; a registrar sees it too */
+  pinrail_mpool_t *pool; /**< the pool of the registration; set before the registrar is called */
   uint64_t state;        /**< private: references, phase and generation in one word */
   uint64_t last_use;     /**< private: epoch of the last hit or release */
-  uint32_t flags;        /**< PINRAIL_FLAG_* of the register call that made it */
+  uint32_t flags;        /**< PINRAIL_FLAG_* of the register call that created it */
   uint32_t tail_size;    /**< bytes of the registrar's tail */
 } pinrail_registration_t;
 
-/** A reference to a registration. A value: copy it, pass it to another thread, deregister it once. */
+/**
+ * A reference to a registration. It is a value: it may be copied and passed to another thread, and is deregistered
+ * once.
+ */
 typedef struct pinrail_handle {
   pinrail_registration_t *reg;
   uint64_t generation;
