@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// front.h - what stands between init and finalize.
+// front.h - the state of the library between pinrail_init() and pinrail_finalize().
 //
 // Owns     the parameters, the components, the pools.
-// Threads  enter() and leave() exclude everything else; pools are added and taken under the front lock. In a forked
-//          child handle_fork() comes before everything else: see front_fork.h.
+// Threads  pinrail_init() and pinrail_finalize() exclude all other calls. The list of pools changes under
+//          Library::mutex.
+// Context  start-up and API context, never a hook.
+// Fork     library(), front_registry() and front_loader() call handle_fork() (front_fork.h) first.
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_H
 
@@ -28,23 +30,26 @@ constexpr uint64_t kAccessAndFlagsMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MA
 struct Library {
   param::Registry params;
   std::unique_ptr<loader::Loader> loader;
-  Mutex mutex{LockRank::front};  // who changes the list of pools
+  Mutex mutex{LockRank::front};  // guards changes to the list of pools
 };
 
-// The library, or NULL before init and after finalize.
+// Returns the library; NULL before init and after finalize. Takes no lock.
 Library* library();
 
+// The library's parameters and its loader; NULL before init and after finalize.
 param::Registry* front_registry();
 loader::Loader* front_loader();
 
-// All pools of the process, the last one first; in a forked child also the parent's. Each is whole, and stays until it
-// is destroyed: a forked child may walk along them.
+// Returns the first pool of the process's list, the newest one; in a forked child the list includes the parent's
+// pools. Takes no lock: each linked pool is complete and stays until it is destroyed, so a forked child may walk the
+// list.
 pinrail_mpool* first_pool();
 
-// In a forked child, when nothing of the parent is used any more.
+// Forgets the parent's library. Runs in a forked child, after all other rooms were re-initialised. Takes no lock.
 void fork_reinit_library();
 
-// Destroys all pools; BUSY, with none destroyed, if one has references.
+// Destroys all pools of this process. Returns BUSY and destroys none if one of them has a referenced registration. The
+// caller holds no lock.
 Status close_pools(Library* library);
 
 }  // namespace pinrail::front

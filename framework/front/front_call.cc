@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls on a pool: check the arguments, forward.
+// Calls on a pool: check the arguments, forward to the pool.
+//
+// Context  API context. Only functions whose names end in _hook, pinrail_mpool_invalidate_range() and
+//          pinrail_monitor_report() may run in a hook.
+// Locks    the caller holds no lock. The functions here take none; those of the pool (pool->ops) take the pool's.
+// References  register and find return a reference, deregister drops it. The caller may hold other references.
 #include "base/hit/allocation_table.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_table.h"
@@ -22,7 +27,7 @@ constexpr const char* kDeregister = "pinrail_mpool_deregister";
 
 bool is_range(const void* addr, size_t length) { return fault_of_range(addr, length) == nullptr; }
 
-// Why a request for a registration is wrong, or NULL.
+// Returns a clause that names the fault in a request's arguments; NULL: no fault.
 const char* fault_of(const pinrail_mpool_t* pool, const void* addr, size_t length, uint64_t access_and_flags,
                      const pinrail_handle_t* handle_out) {
   if (pool == nullptr) return "pool is NULL";
@@ -31,11 +36,12 @@ const char* fault_of(const pinrail_mpool_t* pool, const void* addr, size_t lengt
   return fault != nullptr ? fault : fault_of_access(access_and_flags);
 }
 
+// The thread's hit counter in a pool that lends its start table. Counters of threads lie 128 bytes apart.
 uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
   return pool->shortcut.hits + size_t{16} * thread->index;
 }
 
-// Asks the pool. Out of line: hits need no stack for it.
+// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it.
 __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length,
                                                      uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register";
@@ -52,13 +58,13 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   return say_if_bad(status, kCall, kNoWholePages);
 }
 
-// Whether the pool lends the thread its table of starts. That serves requests without a flag.
+// Whether the thread may use the pool's start table. The start table serves only requests without flags.
 inline bool has_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool) {
   return pool != nullptr && thread->index < pool->shortcut.hit_threads;
 }
 
-// The thread counts something else in the near cell of what starts there, or the same already; or it asks once more,
-// and then what answers is remembered; or nothing that is known starts there.
+// Looks up the start table and takes the reference in the near or the far slot. A request that repeats is remembered
+// among the thread's recent requests (recent/Q2). Without a match in the table the pool is asked.
 __attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                               uint32_t access, pinrail_handle_t* handle_out) {
   const pinrail_thread_t* thread = thread::current_thread;
@@ -78,7 +84,8 @@ __attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* p
   return PINRAIL_SUCCESS;
 }
 
-// What the thread did not ask for lately.
+// The request is not among the thread's recent requests: looks up the start table. The near reference slot must be
+// free; in all other cases, and if the address was requested last time too, register_otherwise() continues.
 __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                              uint32_t access, pinrail_handle_t* handle_out,
                                                              recent::Entry* entry) {
@@ -99,7 +106,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
   return PINRAIL_SUCCESS;
 }
 
-// What the thread remembered is no more, and was counted.
+// The remembered registration failed validation after it was counted: rolls the count back and tries the next way.
 __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                           uint32_t access, pinrail_handle_t* handle_out,
                                                           recent::Entry* entry) {
@@ -108,8 +115,9 @@ __attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool,
   return register_otherwise(pool, pointer, length, access, handle_out);
 }
 
-// A forced destroy left it without a pool: the last drop ends it, and that is all (R10). What was counted per thread is
-// summed by now.
+// Drops a reference to a registration whose pool was destroyed by force: the last drop frees its memory and does
+// nothing else (R10). References that were counted per thread were summed by the destroy. BAD_PARAM: the handle is
+// stale.
 pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
   bool is_last;
   if ((word & state::kPerThread) != 0) {
@@ -125,7 +133,8 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
   return PINRAIL_SUCCESS;
 }
 
-// A handle of nothing, of another life, of an orphan, or of what is dead and summed; or the first call of a thread.
+// Drops a reference where the short ways do not apply: an empty or stale handle, an orphan, a registration that is
+// dead and summed, or the first call of a thread. BAD_PARAM: the handle is empty or stale.
 __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return refuse(kDeregister, "the handle is empty: its reg is NULL");
   const uint64_t word = state::load(handle.reg);
@@ -140,12 +149,14 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
   return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
-// Out of line, for it is rare. The pool is there: destroying it excludes calls with its handles.
+// Tells the pool that the caller has dropped a reference to a dead registration. The pool still exists: destroying it
+// excludes calls with its handles. Out of line, because it is rare.
 __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                      pinrail_handle_t handle, uint64_t state) {
   const deferred::Call call;
   if (!call) {
-    // In a signal handler. The reference is dropped; whoever drains next sums again.
+    // In a signal handler. The reference is dropped; a higher `rollbacks` makes the next drain of the gc list sum
+    // again.
     __atomic_fetch_add(thread->rollbacks, 1, __ATOMIC_SEQ_CST);
     return PINRAIL_SUCCESS;
   }
@@ -154,7 +165,7 @@ __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool
   return PINRAIL_SUCCESS;
 }
 
-// The shortcut does not serve: the pool drops it.
+// Drops the reference through the pool, because the pool lends no start table or the thread's slots do not have it.
 __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                               pinrail_handle_t handle) {
   const deferred::Call call;
@@ -163,10 +174,11 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
   return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
-// The line of its start has changed since the reference was taken and noted, or nothing was noted, or another thread
-// took it. If it has an entry, that is noted for the next time; before the drop, for after it, it may be gone.
+// Drops a reference that has no valid note: its bucket changed since the reference was taken, nothing was noted, or
+// another thread took it. If the registration has an entry in the start table, the entry is noted for the next
+// release; this happens before the drop, because after the drop the registration may be gone.
 __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  // The pool is looked at only if the handle is of this life: else it may be gone.
+  // Reads the pool only if the handle's incarnation is the present one: otherwise the pool may be gone.
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
   if (ours != handle.generation) return deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
@@ -178,26 +190,28 @@ __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* th
   return drop_dead(pool, thread, handle, after);
 }
 
-// Dropped, while something came to the line of its start, or left it: perhaps this one.
+// The reference was dropped, but the bucket changed during the drop: checks whether the registration died.
 __attribute__((noinline)) pinrail_status_t drop_after_change(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
                                                              pinrail_handle_t handle) {
   const uint64_t after = state::load(handle.reg);
   return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : drop_dead(pool, thread, handle, after);
 }
 
+// Invalidates the range in the pool. Hook context.
 void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
   const auto* const pool = static_cast<const pinrail_mpool_t*>(pool_pointer);
   pool->ops->invalidate_range_hook(pool->module, base, length);
 }
 
-// Where a signal handler has left too much already, everything is reported.
+// Invalidates the range in the pool, later if this thread holds a lock of hooks. If no room is left to defer the
+// event, everything is reported instead. Hook context.
 void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
   const deferred::Deferral deferral = deferred::defer_hook(deliver_to_pool_hook, pool, base, length);
   if (deferral == deferred::Deferral::none) deliver_to_pool_hook(pool, base, length);
   if (deferral == deferred::Deferral::no_room) monitor::report_hook(0, 0, UINTPTR_MAX);
 }
 
-// Whether the handle is of a registration that its pool still has.
+// Whether the handle's registration still belongs to its pool. API context.
 bool is_current(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return false;
   handle_fork();
@@ -209,13 +223,15 @@ bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
   return offset <= handle.reg->length && length <= handle.reg->length - offset;
 }
 
+// Returns a clause that names the fault in the arguments of a device read or write; NULL: no fault.
 const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void* bytes, size_t length) {
   if (!is_current(handle)) return kHandleIsGone;
   if (bytes == nullptr) return "the address of the bytes is NULL";
   return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
 }
 
-// One of a registrar's optional functions, about what a current handle names.
+// Calls one of the registrar's optional functions for the registration of a current handle. NOT_SUPPORTED: the
+// registrar lacks it. NOT_AVAILABLE: in a forked child.
 template <typename Function, typename... Arguments>
 pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
                                     Arguments... arguments) {
@@ -231,8 +247,8 @@ pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_re
 using namespace pinrail;
 using front::is_range;
 
-// From the nearest to the farthest: what the thread asked for lately, in the same words; what starts there; the pool.
-// The first checks nothing, for what is remembered was checked when it was asked for.
+// Three ways, the shortest first: the thread's recent requests, the pool's start table, the pool. The first way checks
+// no arguments: a remembered request was checked when it was first made.
 pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, size_t length, uint32_t access,
                                         uint32_t flags, pinrail_handle_t* handle_out) {
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
@@ -267,8 +283,8 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   return front::say_if_bad(status, kCall, front::kNoWholePages);
 }
 
-// From the nearest to the farthest, too: what the thread noted when it took the reference, and still holds; what the
-// registration says; the pool.
+// Three ways, the shortest first: the note of the thread's near reference slot, the registration's state word, the
+// pool.
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
   if (handle.reg == nullptr || thread == nullptr) return front::deregister_unusual(handle);
@@ -283,10 +299,10 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   return front::drop_after_change(pool, thread, handle);
 }
 
-// Says nothing, for it may run in a signal handler.
+// Hook context. Reports no error, because it may run in a signal handler.
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
   if (pool == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
-  if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: its locks may be held for ever
+  if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: no thread here will ever release its locks
   front::invalidate_hook(pool, reinterpret_cast<uintptr_t>(addr), length);
   return PINRAIL_SUCCESS;
 }
@@ -321,9 +337,9 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
   if (pool->ops->ft_event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;  // what it waits for may be its caller
+  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;  // it would wait for its own caller
   if (state != PINRAIL_FT_RESTART) return pool->ops->ft_event(pool->module, thread, state);
-  const gc::Pause pause;  // its next drain would call the device of the past life
+  const gc::Pause pause;  // a drain now would call the device of the previous incarnation
   return pool->ops->ft_event(pool->module, thread, state);
 }
 

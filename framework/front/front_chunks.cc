@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The chunk iterator: large buffers in pieces, so that transfers pipeline and little is pinned needlessly.
+// The chunk iterator: divides a large buffer into pieces, so that transfers pipeline and little memory is pinned. API
+// context; takes no lock and no reference.
 #include <algorithm>
 
 #include "base/core/span.h"
@@ -22,7 +23,7 @@ pinrail_status_t pinrail_chunks_next(pinrail_chunks_t* chunks, void** addr_out, 
     return pinrail::front::refuse("pinrail_chunks_next", "chunks, addr_out or length_out is NULL");
   }
   if (chunks->next >= chunks->end) return PINRAIL_ERR_NOT_FOUND;
-  // Cut at multiples of the step, so that neighbouring buffers share their pieces.
+  // Cut at multiples of the step, so that overlapping buffers share pieces.
   const size_t to_cut = chunks->step - chunks->next % chunks->step;
   const size_t length = std::min(to_cut, static_cast<size_t>(chunks->end - chunks->next));
   *addr_out = reinterpret_cast<void*>(chunks->next);  // NOLINT(performance-no-int-to-ptr): as the caller gave it

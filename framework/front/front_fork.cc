@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The inert operations of a parent's pool, and the re-initialisation in a forked child. API context.
 #include "framework/front/front_fork.h"
 
 #include <pthread.h>
@@ -18,7 +19,7 @@
 namespace pinrail::front {
 namespace {
 
-// Operations on a pool that was the parent's; the module is the pool.
+// The operations of a parent's pool: they take no lock and reach no device. The argument module is the pool itself.
 pinrail_status_t create(void*, const pinrail_mpool_config_t*, void**) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void shortcut(void*, pinrail_shortcut_t*) {}
 pinrail_status_t destroy(void*, pinrail_thread_t*, uint32_t) { return PINRAIL_SUCCESS; }
@@ -41,7 +42,7 @@ pinrail_status_t ft_event(void*, pinrail_thread_t*, pinrail_ft_state_t) { return
 
 const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
 
-// What happened until the fork. Nothing is registered here.
+// The statistics as of the fork; the child has no registrations in this pool.
 pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   pinrail_mpool_stats_t figures{};
   figures.size = stats_out->size;
@@ -74,29 +75,31 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         register_remote,
                                         ft_event};
 
-// release: nothing that was written before may be missing where this stands. Pairs with the fork that a child's child
-// comes from: it has the memory as it was at some time.
+// release: all earlier writes are visible to whoever sees this one. Pairs with a fork of this child: the grandchild's
+// memory is a copy from some moment between these stores.
 template <typename T>
 void store_release(T* at, T value) {
   __atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
 
-// May be done again: a child of the child may find it half done. So what was is noted, then marked, and only then gone.
+// Replaces the pool's operations by inert ones. A fork may interrupt this, so that the grandchild does it again:
+// therefore the old values are saved first, then marked as saved, and only then replaced.
 void make_inert(pinrail_mpool* pool) {
   if (!is_inherited(pool)) {
     pool->former_module = pool->module;
     store_release(&pool->former_ops, pool->ops);
   }
-  pool->shortcut = {};  // nothing is to be kept of it: it may be gone at any time
+  pool->shortcut = {};  // its tables belong to the parent's pool and may not be used any more
   store_release(&pool->ops, &kInert);
   store_release<void*>(&pool->module, pool);
 }
 
-Mutex forking{LockRank::fork};            // held while components come or go, and while a process is copied
-std::atomic<pthread_t> loading_thread{};  // which may fork itself: a component may run a program
+Mutex forking{LockRank::fork};            // held while components are loaded or unloaded, and during a fork
+std::atomic<pthread_t> loading_thread{};  // holds `forking`, yet may fork: a component may run a program
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool is_loading() { return loading_thread.load() == pthread_self(); }
+// Handlers of pthread_atfork: they hold `forking` across a fork of any thread but the loading one.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
   if (!is_loading()) forking.lock();
 }
@@ -120,7 +123,7 @@ NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
 
 void fork_reinit() {
   if (!gate::claim_child()) return;
-  new (&forking) Mutex(LockRank::fork);  // a child that was not made by fork() finds it as it was
+  new (&forking) Mutex(LockRank::fork);  // fork() released it; after a bare clone() it may still be locked
   loading_thread.store(pthread_t{});
   for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
   thread::fork_reinit();

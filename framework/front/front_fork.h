@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// front_fork.h - rule front_fork/F1: what a forked child does with what it inherited, on its first call of any kind.
+// front_fork.h - rule front_fork/F1: what the first call in a forked child does with the inherited state.
 //
-// The kernel wipes the gate in the child (base/sync/gate.h), so the first register or find there comes by here, and so
-// does every other call that could take a lock or reach a device. The first of them sets aside what was the parent's:
-// nothing is locked, walked or given back that another thread may have been in the middle of. The memory stays where it
-// is; handles may be dropped, and that is all.
+// The kernel wipes the gate in the child (base/sync/gate.h), so the child's first register or find enters here; every
+// other call that could take a lock or reach a device calls handle_fork(). The first such call replaces the parent's
+// locks, lists and thread records by new ones. It neither locks, walks nor frees the old ones, because another thread
+// of the parent may have been changing them. Their memory stays allocated. Handles may still be dropped; this does
+// nothing.
 //
-// Threads  handle_fork() at any time. Not in hook context: hooks ask gate::is_child() and do nothing.
+// Threads  handle_fork() may run at any time, in API context. A hook must not call it: hooks ask gate::is_child() and
+//          return.
 //
-// front_fork/F1  A pool of the parent has a table of operations that do nothing, and an empty shortcut: no device is
+// front_fork/F1  A parent's pool has a table of operations that do nothing, and an empty shortcut: no device is
 //     called.
-// front_fork/F2  Locks, lists, thread records and free memory are new: no call waits for a thread that is not here.
-// front_fork/F3  A child that was made by vfork or posix_spawn shares the memory, its gate was not wiped: nothing
+// front_fork/F2  Locks, lists, thread records and free memory are new: no call waits for a thread that the child
+//     lacks.
+// front_fork/F3  A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing
 //     happens.
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
@@ -21,15 +24,17 @@
 
 namespace pinrail::front {
 
+// Re-initialises all inherited state in a forked child, once; other threads of the child wait until it is done. Takes
+// no lock. API context.
 void fork_reinit();
 
-// Before anything else that is not a hit. Cheap.
+// Every API function calls this first, except on its hit path. Cheap where the process is no forked child.
 inline void handle_fork() {
   if (__builtin_expect(gate::is_child(), 0)) fork_reinit();
 }
 
-// Init and finalize load and unload components, and libc's loader does not survive a fork in the middle of that: the
-// child's next dlopen would end it. So a fork on another thread waits until this goes out of scope.
+// Blocks forks on other threads while it is in scope. Init and finalize load and unload components; libc's loader does
+// not survive a fork in the middle of that: the child's next dlopen would crash. Takes the lock of rank "fork".
 class NoFork {
  public:
   NoFork();
@@ -38,7 +43,7 @@ class NoFork {
   NoFork& operator=(const NoFork&) = delete;
 };
 
-// Whether the pool was the parent's. After handle_fork().
+// Whether the pool was the parent's. The caller has called handle_fork().
 inline bool is_inherited(const pinrail_mpool* pool) { return pool->former_ops != nullptr; }
 
 }  // namespace pinrail::front

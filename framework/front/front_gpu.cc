@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU memory across processes: check the arguments, forward.
+// Calls about GPU memory of other processes: check the arguments, forward to the pool. API context. The caller holds no
+// lock and may hold references; a registration is returned with a reference.
 #include "base/core/span.h"
 #include "base/hit/allocation_table.h"
 #include "base/registration/thread.h"
@@ -12,7 +13,8 @@
 namespace pinrail::front {
 namespace {
 
-// Asks the pool. Out of line: hits need no stack for it. The gate may be held, which is nothing to GPU memory.
+// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. Does not wait
+// for the gate: it concerns host memory only.
 __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t* pool,
                                                            const pinrail_gpu_block_t* block, size_t offset,
                                                            size_t length, uint32_t access, uint32_t flags,
@@ -34,13 +36,15 @@ __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t
   return say_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
 }
 
-// Out of line: what was looked at need not be kept in registers, for any part of the allocation will do.
+// Registers the first byte of the allocation through the pool; the registration covers the whole allocation. Out of
+// line, so that hits keep no arguments in registers for it.
 __attribute__((noinline, cold)) pinrail_status_t ask_for_any_part(const pinrail_mpool_t* pool,
                                                                   const pinrail_gpu_block_t* block,
                                                                   pinrail_handle_t* handle_out) {
   return ask_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
 }
 
+// The reference was counted, but the entry was no longer valid: rolls the count back and registers through the pool.
 __attribute__((noinline, cold)) pinrail_status_t undo_and_ask(const pinrail_mpool_t* pool,
                                                               const pinrail_gpu_block_t* block,
                                                               pinrail_handle_t* handle_out,

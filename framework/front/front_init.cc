@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Init and finalize: parameters, components, monitors, in that order; and back.
+// Init and finalize: load parameters, components and monitors, in that order, and unload them in reverse.
+//
+// Context  start-up, except the host services: each runs in the context that component.h gives for its entry.
+// Locks    pinrail_init() and pinrail_finalize() exclude all other calls; they hold the lock of rank "fork" (NoFork).
 #include "config.h"
 
 #include <cstring>
@@ -27,11 +30,12 @@ constexpr char kHelp[] =
 #include "framework/front/front_help.txt"
     ;
 
-// What two calls of init and finalize on different threads meet on; they exclude each other by contract.
+// State of init and finalize. No lock guards it: by contract these calls exclude each other.
 Library* the_library = nullptr;
 unsigned entries = 0;
-unsigned inherited_entries = 0;  // in a forked child: what the parent entered and the child may still leave
+unsigned inherited_entries = 0;  // in a forked child: calls of init in the parent, which the child may still finalize
 
+// Host services, as component.h describes them: each function forwards one entry of the host table.
 pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting_t counting,
                        pinrail_registration_t** reg_out) {
   return arena::allocate(tail_size, counting, reg_out).code();
@@ -40,7 +44,7 @@ void forget_notes(const pinrail_host_t*, const pinrail_start_table_t* start_tabl
   references::forget_notes(*start_table);
 }
 
-// Said once, and without memory for it not at all.
+// Reports that membarrier fails, once. Without memory the message is dropped.
 void say_lost_barrier() {
   (void)guarded([] {
     report::help("base", kHelp, "barrier lost", nullptr, 0);
@@ -88,7 +92,7 @@ void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
 void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
 void release_hook(const pinrail_host_t*) { gate::release_hook(); }
 
-// E6: each miss is an occasion to look whether the monitors still see everything.
+// Host service registrar_register. E6: each miss may also check that the monitors still see all events.
 pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   monitor::check_on_miss();
@@ -116,6 +120,7 @@ pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail
 }
 void close_registrar(const pinrail_host_t*, pinrail_bound_registrar_t* registrar) { delete registrar; }
 
+// The host table that each component receives.
 pinrail_host_t services() {
   pinrail_host_t host{};
   host.size = sizeof(host);
@@ -153,7 +158,7 @@ pinrail_host_t services() {
   return host;
 }
 
-// No function here keeps a static of its own: it could be half made when a thread forks.
+// The frameworks and their ABI numbers. Not a static object: a fork on another thread could find it half constructed.
 std::vector<loader::Framework> frameworks() {
   return {
       {"mpool", PINRAIL_MPOOL_ABI, sizeof(pinrail_mpool_ops_t)},
@@ -163,7 +168,7 @@ std::vector<loader::Framework> frameworks() {
   };
 }
 
-// Components that exist: parameters of those that are not loaded here are not reported as unknown.
+// Components of this distribution. Their parameters are not reported as unknown where the component is not loaded.
 std::vector<std::string> shipped() {
   return {
       "mpool_grdma",     "mpool_gpusm",        "mpool_rgpusm",    "mpool_mrall",     "rcache_vma",
@@ -172,6 +177,7 @@ std::vector<std::string> shipped() {
   };
 }
 
+// Whether the array exists and each setting has a name and a value.
 bool sane(const pinrail_setting_t* settings, size_t count) {
   if (count != 0 && settings == nullptr) return false;
   for (size_t i = 0; i < count; ++i) {
@@ -180,9 +186,10 @@ bool sane(const pinrail_setting_t* settings, size_t count) {
   return true;
 }
 
-// What options may not lack; those of programs that were built with an older header are shorter.
+// The shortest options that are accepted: those of programs that were built with an older header.
 constexpr size_t kLeastOptions = offsetof(pinrail_init_options_t, settings_from);
 
+// Copies the caller's options and sets missing fields to their defaults. BAD_PARAM: their size or a setting is wrong.
 Status copy_options(const pinrail_init_options_t& given, pinrail_init_options_t* options_out) {
   constexpr const char* kCall = "pinrail_init";
   if (given.size < kLeastOptions || given.size > sizeof(given)) {
@@ -201,6 +208,8 @@ void append(const pinrail_setting_t* settings, size_t count, std::vector<param::
   for (size_t i = 0; i < count; ++i) out->push_back({settings[i].name, settings[i].value});
 }
 
+// Reads the parameters, loads and opens the components, starts the monitors. On an error the caller unloads the
+// library.
 Status load_library(Library* library, const pinrail_init_options_t& options) {
   param::Sources sources = param::process_sources();
   append(options.defaults, options.default_count, &sources.defaults);
@@ -225,11 +234,12 @@ Status load_library(Library* library, const pinrail_init_options_t& options) {
   return monitor::start(*library->loader, library->params);
 }
 
-// Components are closed before the parameters that they look at are gone.
+// Stops the gc thread and the monitors, closes the components, then deletes the library: components read parameters
+// until they are closed.
 void unload_library(Library* library) {
   gc::stop();
   if (library->loader != nullptr) {
-    // Also on the way out of a failed init, where memory may be what failed.
+    // This also runs after a failed init, where memory may have been exhausted.
     (void)guarded([library] {
       monitor::stop(*library->loader);
       return success();
@@ -240,18 +250,19 @@ void unload_library(Library* library) {
   delete library;
 }
 
+// The first pinrail_init(): loads the library.
 Status first_entry(const pinrail_init_options_t& options) {
-  gate::open();  // before anything that a child, forked by another thread, would have to set aside
+  gate::open();  // first, so that a child forked by another thread from now on is recognised
   report::forget();
   std::unique_ptr<Library, decltype(&unload_library)> library(
-      new Library, unload_library);  // whatever load_library() returns or throws
-  the_library = library.get();       // components may ask for services while they open
+      new Library, unload_library);  // also unloads when load_library() fails or throws
+  the_library = library.get();       // components may call host services while they open
   const Status status = load_library(library.get(), options);
-  if (status.ok()) static_cast<void>(library.release());  // the_library has it
+  if (status.ok()) static_cast<void>(library.release());  // the_library owns it
   return status;
 }
 
-// A nested init may only repeat what holds already.
+// A nested pinrail_init(): its settings must equal the values in force. BAD_PARAM: one differs.
 Status later_entry(const pinrail_init_options_t& options) {
   for (size_t i = 0; i < options.setting_count; ++i) {
     const pinrail_setting_t& setting = options.settings[i];
@@ -260,7 +271,7 @@ Status later_entry(const pinrail_init_options_t& options) {
     pinrail_param_value_t value{};
     std::string why;
     Status status = the_library->params.find(setting.name, &info);
-    if (!status.ok()) continue;  // unknown names are no error in the first one either
+    if (!status.ok()) continue;  // unknown names are no error in the first init either
     status = param::parse(*info.declaration, setting.value, &value, &why);
     if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed))
       continue;

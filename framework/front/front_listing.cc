@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C face of listing.h.
+// The functions of listing.h. API context; they take no lock.
 #include "config.h"
 
 #include <pinrail/component.h>
@@ -54,6 +54,7 @@ pinrail_component_info_t info_of(const Listed& listed) {
   return info;
 }
 
+// The components found; NULL before init and after finalize.
 const std::vector<Listed>* listed() {
   const pinrail::loader::Loader* loader = pinrail::front::front_loader();
   return loader != nullptr ? &loader->listed() : nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C face of what is known of the machine.
+// pinrail_machine_read(). API context; takes no lock.
 #include <pinrail/listing.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@ namespace {
 
 static_assert(sizeof(pinrail_machine_t::hugepage_sizes) == sizeof(pinrail::Machine::hugepage_bytes));
 
+// The machine in the type of listing.h; the caller sets its size.
 pinrail_machine_t outside_view(const pinrail::Machine& machine) {
   pinrail_machine_t view{};
   view.source = machine.source;

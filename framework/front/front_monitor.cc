@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory events for other runtimes of the process.
+// Memory events for other runtimes in this process. API context, except pass_on_hook().
 #include <memory>
 
 #include "framework/front/front.h"
@@ -7,7 +7,7 @@
 #include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 
-// What the monitor's list holds is of ours, so that the stranger's function is called with the types of the C face.
+// The subscriber's function with its types of the C face; `entry` is its place in the monitor's list.
 struct pinrail_subscription {
   pinrail_monitor_event_t event;
   void* arg;
@@ -17,9 +17,10 @@ struct pinrail_subscription {
 namespace pinrail::front {
 namespace {
 
+// Calls the subscriber. Hook context, without a lock held.
 void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
   const auto* to = static_cast<pinrail_subscription_t*>(subscription);
-  to->event(to->arg, reinterpret_cast<void*>(base), length);  // NOLINT(performance-no-int-to-ptr): it is one
+  to->event(to->arg, reinterpret_cast<void*>(base), length);  // NOLINT(performance-no-int-to-ptr): an address
 }
 
 Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_t** subscription_out) {

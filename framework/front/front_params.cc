@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The C face of params.h.
+// The functions of params.h. API context.
 #include <pinrail/params.h>
 
 #include "framework/front/front.h"
@@ -14,6 +14,7 @@ using pinrail::param::Registry;
 
 namespace {
 
+// Copies as much as info_out->size allows. BAD_PARAM, with a message: that size is wrong.
 Status copy(const char* call, const pinrail_param_info_t& info, pinrail_param_info_t* info_out) {
   return pinrail::front::say_if_bad(copy_info(info, info_out).code(), call,
                                     "info_out->size is not sizeof(pinrail_param_info_t)");

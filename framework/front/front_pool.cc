@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pools come and go.
+// Creation and destruction of pools. API context. The caller holds no lock; Library::mutex guards the list of pools.
 #include <vector>
 
 #include "base/core/no_cancel.h"
@@ -12,9 +12,10 @@
 namespace pinrail::front {
 namespace {
 
-// Each change is one store, for a forked child finds the list as some moment left it.
-std::atomic<pinrail_mpool*> pools{nullptr};  // changed under the front lock
+// Each change is one store: a forked child finds the list in a valid state.
+std::atomic<pinrail_mpool*> pools{nullptr};  // changed under Library::mutex, read without a lock
 
+// Link and unlink a pool. The caller holds Library::mutex.
 void link(pinrail_mpool* pool) {
   pool->next.store(pools.load());
   pools.store(pool);
@@ -26,6 +27,7 @@ void unlink(const pinrail_mpool* pool) {
   at->store(pool->next.load());
 }
 
+// Whether the pool is in the list. The caller holds Library::mutex, or is in a forked child before init.
 bool is_known(const pinrail_mpool* pool) {
   for (const pinrail_mpool* each = first_pool(); each != nullptr; each = each->next.load()) {
     if (each == pool) return true;
@@ -33,6 +35,7 @@ bool is_known(const pinrail_mpool* pool) {
   return false;
 }
 
+// The same; takes Library::mutex.
 bool is_known_now(Library* in, const pinrail_mpool_t* pool) {
   Guard guard(in->mutex);
   return is_known(pool);
@@ -40,7 +43,7 @@ bool is_known_now(Library* in, const pinrail_mpool_t* pool) {
 
 bool is_limit(int64_t option) { return option == PINRAIL_UNSET || option >= 0; }
 
-// Why they are wrong, or NULL.
+// Returns a clause that names the fault; NULL: no fault.
 const char* fault_of(const pinrail_mpool_options_t& options) {
   if (options.size != sizeof(options)) return "options->size is not sizeof(pinrail_mpool_options_t)";
   if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0)
@@ -69,14 +72,14 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   return success();
 }
 
-// The module first: as long as it says BUSY, nothing has changed.
+// Destroys the pool's module. BUSY: a registration is referenced, and nothing has changed.
 Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return pool->ops->destroy(pool->module, thread, flags);
 }
 
-// One that is the parent's stays, for its handles may still be dropped.
+// Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   Library* const in = library();
   constexpr const char* kCall = "pinrail_mpool_destroy";
@@ -85,7 +88,8 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   if ((flags & ~uint32_t{PINRAIL_DESTROY_FORCE}) != 0) {
     return refuse(kCall, "flags has bits that pinrail.h does not name");
   }
-  if (in == nullptr) return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // none but the parent's
+  if (in == nullptr)
+    return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // only the parent's pools exist
   if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
   if (is_inherited(pool)) return success();
   const Status status = destroy(pool, flags);
@@ -110,9 +114,9 @@ Status close_pools(Library* in) {
       if (!is_inherited(pool)) own.insert(own.begin(), pool);
     }
   }
-  // First ask all, then destroy all: BUSY changes nothing.
+  // Checks all before it destroys one: BUSY changes nothing.
   for (pinrail_mpool_t* pool : own) {
-    if (is_referenced(pool)) return destroy_one(pool, 0);  // says who is in the way
+    if (is_referenced(pool)) return destroy_one(pool, 0);  // reports the referenced registrations
   }
   for (pinrail_mpool_t* pool : own) {
     const Status status = destroy_one(pool, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The listable figures of a pool.
+// The list of a pool's statistics. Any context; takes no lock.
 #include <pinrail/stats.h>
 
 namespace {

@@ -15,7 +15,7 @@ constexpr char kHelp[] =
 
 }  // namespace
 
-// Without memory for the message it is not said.
+// Without memory the message is dropped.
 pinrail_status_t refuse(const char* call, const char* why) {
   (void)guarded([=] {
     const pinrail_help_arg_t args[] = {{"call", call}, {"why", why}};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * registrar.h - how memory is registered with a device: a table of functions that an embedder lends, or that a component
- *               fills in.
+ * registrar.h - how memory is registered with a device: a table of functions, from an embedder or a component.
  */
 #ifndef PINRAIL_REGISTRAR_H
 #define PINRAIL_REGISTRAR_H
