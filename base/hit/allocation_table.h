@@ -74,13 +74,13 @@ inline uint32_t sum_over(uint64_t base, uint64_t length, uint64_t id) {
 }
 
 // Index of the hint for an owner's validity words. It uses the salt's upper bits, which depend on all others.
-constexpr size_t hint_of(uint64_t owner_salt) { return owner_salt >> 52; }
+constexpr size_t hint_of(uint64_t salt) { return salt >> 52; }
 static_assert(PINRAIL_WORDS_HINTS == 1 << (64 - 52), "one for each");
 
 // A hit reads the slot's word last, and its address depends on two other loads. So it is prefetched through a hint; a
 // wrong hint costs nothing more.
-inline void fetch_word(const pinrail_allocation_table_t& table, uint64_t owner_salt, uint64_t slot) {
-  const uint64_t words = __atomic_load_n(&table.words[hint_of(owner_salt)], __ATOMIC_RELAXED);
+inline void fetch_word(const pinrail_allocation_table_t& table, uint64_t salt, uint64_t slot) {
+  const uint64_t words = __atomic_load_n(&table.words[hint_of(salt)], __ATOMIC_RELAXED);
   __builtin_prefetch(reinterpret_cast<const void*>(words + slot * sizeof(uint64_t)));  // NOLINT: no pointer, a hint
 }
 
@@ -141,14 +141,14 @@ struct Found {
 template <By kBy, typename Asking>
 __attribute__((always_inline)) inline bool look_up(const pinrail_allocation_table_t& table, const Asking& asked,
                                                    Found* found_out) {
-  const uint64_t owners = owner_salt(asked.pid, asked.start, asked.segment);
+  const uint64_t salt = owner_salt(asked.pid, asked.start, asked.segment);
   uint64_t key = asked.buffer_id;
   if (kBy == By::slot && asked.segment != 0) {
     if (!is_keyed(asked.slot, asked.slot_word)) return false;
     key = key_of_slot(asked.slot, asked.slot_word);
-    fetch_word(table, owners, asked.slot);
+    fetch_word(table, salt, asked.slot);
   }
-  const uint64_t salted_key = key ^ owners;
+  const uint64_t salted_key = key ^ salt;
   Entry* const entry = find(table, salted_key);
   const uint64_t tag = load(&entry->tag);
   const uint64_t incarnation = load(&entry->incarnation);

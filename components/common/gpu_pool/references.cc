@@ -26,12 +26,12 @@ int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration
 // As its entry has it, salted_key; 0: it can have none.
 uint64_t Pool::entry_key(const pinrail_registration_t* reg) const {
   const Name& name = name_of(reg);
-  const uint64_t owner_salt = allocation_table::owner_salt(name.pid, name.start, name.segment);
-  if (known_by_ == allocation_table::By::id || name.segment == 0) return name.id == 0 ? 0 : name.id ^ owner_salt;
+  const uint64_t salt = allocation_table::owner_salt(name.pid, name.start, name.segment);
+  if (known_by_ == allocation_table::By::id || name.segment == 0) return name.id == 0 ? 0 : name.id ^ salt;
   if (name.slot == nullptr) return 0;
   const auto slot = static_cast<uint64_t>(name.slot - area_of(reg).peer->slots->word(0));
   return allocation_table::is_keyed(slot, name.slot_word)
-             ? allocation_table::key_of_slot(slot, name.slot_word) ^ owner_salt
+             ? allocation_table::key_of_slot(slot, name.slot_word) ^ salt
              : 0;
 }
 

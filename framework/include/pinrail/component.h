@@ -264,7 +264,7 @@ typedef struct pinrail_owner {
 /** All that a hit needs to know of the registration of an allocation of GPU memory: half a line. All words are atomic;
  *  base/hit/allocation_table.h. */
 typedef struct pinrail_allocation {
-  uint64_t key;         /**< what it is the only one of its owner to have, in a owner_salt of his */
+  uint64_t key;         /**< identifies the allocation among its owner's, XORed with the owner's salt */
   uint64_t incarnation; /**< which registration, and its generation */
   uint64_t tag;      /**< a sum of all else that names it, the entry's version, and the owner's number; that is 0 of a
                           free one */
@@ -280,7 +280,7 @@ typedef struct pinrail_allocation_table {
   uint64_t mask;                 /**< their bytes less a line, set after `entries`; atomic */
   const pinrail_owner_t *owners; /**< by number, set before an entry has that; atomic */
   const uint64_t *words; /**< where the words of owners' slots may lie, for who fetches them early: PINRAIL_WORDS_HINTS
-                              addresses, by the owner's owner_salt; atomic */
+                              addresses, by the owner's salt; atomic */
   char *const *chunks;   /**< of the process's registrations, as in pinrail_start_table_t */
   uint64_t *hits;        /**< of thread i: hits[16 * i], written by that thread alone */
   uint32_t hit_threads;  /**< threads with a higher index shall ask the pool, now; atomic */
