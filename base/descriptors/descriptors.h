@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// descriptors.h - file descriptors that other processes of the same user may fetch, by a ticket that travels in a
-// block.
+// descriptors.h - serves file descriptors to other processes of the same user, by a ticket that travels in a block.
 //
-// The exporter has a server: a table of descriptors, each with a random number that is never used twice, and two ways
-// to them. (1) A socket in the abstract namespace, named after user, pid, start and a random number; a thread answers
-// there. (2) The table itself is a file (memfd); who may trace the exporter takes both by pidfd_getfd() and asks
-// nobody.
+// The exporter has a server with a table of descriptors. Each has a random number that is never used twice. There are
+// two ways to fetch one. (1) A socket in the abstract namespace, named after user, pid, start time and a random number;
+// a thread of the exporter answers there. (2) The table itself is a file (memfd): a process that is permitted to trace
+// the exporter takes the table and the descriptor with pidfd_getfd(), without the exporter's help.
 //
-// Owns     Server: its descriptors, the socket, the thread. fetch(): nothing; the caller owns what it got.
-// Threads  all functions may run together; the destructor excludes the rest.
-// Hook     none.
+// Owns     Server: its descriptors, the socket and the thread. fetch(): nothing; the caller owns the result.
+// Threads  All functions may run together; the destructor excludes all others.
+// Context  API. fetch() may wait for another process.
 //
-// descriptors/D1  What fetch() returns is what was put in under that very number, and was still in when it was fetched.
-// descriptors/D2  Both sides make sure that the other one is of the same user (SO_PEERCRED), and the fetching one that
-//     it talks to the process that the ticket names: a later process of that pid, or a later server, is not taken for
-//     it.
-// descriptors/D3  Who connects and says nothing, or nonsense, holds up nobody: it is dropped after a second, and the
-//     oldest of more than kMaxPeers at once. A fetch ends after its time limit, whatever the exporter does.
+// descriptors/D1  fetch() returns the descriptor that was put in under that number and was still in the table when it
+//     was fetched.
+// descriptors/D2  Each side checks that the other one belongs to the same user (SO_PEERCRED). The fetching side also
+//     checks that it talks to the process that the ticket names: a later process with that pid, or a later server, is
+//     refused.
+// descriptors/D3  A peer that connects and sends nothing, or nonsense, delays no other peer: it is dropped after a
+//     second, and the oldest one is dropped when more than kMaxPeers are connected. A fetch ends after its time limit,
+//     whatever the exporter does.
 // descriptors/D4  A crash leaves nothing behind.
 #ifndef PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 #define PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
@@ -32,33 +33,33 @@
 
 namespace pinrail::descriptors {
 
-// What an importer must know besides the process. All zero: no descriptor.
+// What an importer must know besides the process. All fields are zero if there is no descriptor.
 struct Ticket {
-  uint64_t server = 0;     // random, of the server
-  uint64_t number = 0;     // random, of the descriptor
-  uint32_t place = 0;      // in the table
-  uint32_t directory = 0;  // number of the table's file, in the exporter
+  uint64_t server = 0;     // the server's random number
+  uint64_t number = 0;     // the descriptor's random number
+  uint32_t place = 0;      // its index in the table
+  uint32_t directory = 0;  // the number of the table's descriptor in the exporter
 };
 
 struct Directory;
 
 class Server {
  public:
-  static constexpr uint32_t kMost = 16384;  // descriptors at a time
+  static constexpr uint32_t kMost = 16384;  // the most descriptors at a time
 
   Server();
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Takes the descriptor over, also when it fails; the first one starts the server. OUT_OF_RESOURCE: kMost are in, or
-  // no memory, descriptor or thread is left.
+  // Takes over the descriptor, also when it fails. The first call starts the server. OUT_OF_RESOURCE: kMost descriptors
+  // are in the table, or there is no memory, descriptor or thread left.
   Status put(const slots::Process& self, int descriptor, Ticket* ticket_out) EXCLUDES(mutex_);
-  // Closes it. A ticket that is not in is ignored.
+  // Closes the descriptor. A ticket that is not in the table is ignored.
   void remove(const Ticket& ticket) EXCLUDES(mutex_);
 
-  // In a forked child: all is the parent's. The child's copies stay open: it may have closed them itself, and have
-  // other files under those numbers.
+  // Call it in a forked child, where the server is the parent's. The child's copies of the descriptors stay open: the
+  // program may have closed them, and the numbers may name other files.
   void disown();
 
  private:
@@ -72,16 +73,16 @@ class Server {
   std::unique_ptr<Directory> directory_ GUARDED_BY(mutex_);
   pthread_t thread_ GUARDED_BY(mutex_) = {};
   bool running_ GUARDED_BY(mutex_) = false;
-  uint32_t lowest_ GUARDED_BY(mutex_) = 0;  // none below is free
+  uint32_t lowest_ GUARDED_BY(mutex_) = 0;  // no entry below this one is free
   int listener_ = -1, wake_ = -1;           // written before the thread starts
 };
 
-// How a descriptor is fetched; any: without the exporter's help where the kernel lets us, else by the socket.
+// How to fetch. any: pidfd if the kernel permits it, otherwise the socket.
 enum class Way : uint8_t { any = 0, socket = 1, pidfd = 2 };
 
-// NOT_FOUND: the exporter, its server or the descriptor is gone; PERM: it is another user's, or another process
-// answers; NOT_SUPPORTED: the way that is asked for is barred; NOT_AVAILABLE: no answer within the time; ERROR: what
-// came is no answer.
+// Fetches a descriptor that the caller then owns. NOT_FOUND: the exporter, its server or the descriptor is gone. PERM:
+// the exporter belongs to another user, or another process answers. NOT_SUPPORTED: the requested way is not permitted.
+// NOT_AVAILABLE: no answer within the time limit. ERROR: the answer is malformed.
 Status fetch(const slots::Process& exporter, const Ticket& ticket, Way way, uint32_t timeout_ms, int* descriptor_out);
 
 }  // namespace pinrail::descriptors

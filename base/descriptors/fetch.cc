@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The importer's side: by the socket, or without the exporter's help.
+// The importer's side: fetches a descriptor through the socket, or with pidfd_getfd().
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -30,7 +30,7 @@ class Deadline {
   const Clock::time_point at_;
 };
 
-// A server that is busy has a full queue: then again, a little later.
+// The queue of a busy server is full: connect() fails with EAGAIN and is tried again after a pause.
 Status connect_to(int socket, const sockaddr_un& address, socklen_t length, const Deadline& deadline) {
   const timespec pause{0, 1000000};
   for (;;) {
@@ -42,7 +42,7 @@ Status connect_to(int socket, const sockaddr_un& address, socklen_t length, cons
   }
 }
 
-// descriptors/D2.
+// Keeps descriptors/D2.
 Status check_server(int socket, const slots::Process& exporter) {
   ucred peer{};
   socklen_t length = sizeof(peer);
@@ -61,7 +61,7 @@ Status wait_for_word(int socket, const Deadline& deadline) {
   }
 }
 
-// The one descriptor that came; whatever else came is closed.
+// Takes the one descriptor of the message. If more than one came, all are closed and the result is ERROR.
 Status take_descriptor(msghdr* message, int* descriptor_out) {
   int first = -1;
   size_t came = 0;
@@ -95,7 +95,8 @@ Status read_answer(int socket, int* descriptor_out) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (length == 0 || (length < 0 && errno == ECONNRESET)) return PINRAIL_ERR_NOT_FOUND;  // it ended, or dropped us
+  if (length == 0 || (length < 0 && errno == ECONNRESET))
+    return PINRAIL_ERR_NOT_FOUND;  // the server has ended or has dropped this connection
   if (length < 0) return PINRAIL_ERR_ERROR;
   const Status taken = take_descriptor(&message, descriptor_out);
   const bool sane = length == sizeof(answer) && answer.magic == right.magic;
@@ -126,7 +127,7 @@ Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uin
   return status;
 }
 
-// Another process's open file.
+// Another process, and its open files.
 class Foreign {
  public:
   explicit Foreign(uint32_t pid) : process_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
@@ -139,25 +140,25 @@ class Foreign {
   const Descriptor process_;
 };
 
-// Whether the file is that server's table.
+// Returns whether the file is the table of that server.
 bool is_table(int file, const slots::Process& exporter, uint64_t server) {
   Header header;
   const Header right{kTable, kVersion, exporter.pid, exporter.start, server};
   return pread(file, &header, sizeof(header), 0) == sizeof(header) && std::memcmp(&header, &right, sizeof(header)) == 0;
 }
 
-// One word of an entry. Half of an old one and half of a new one would look like a number that is not the ticket's.
+// Reads one word of an entry. A torn read of the number would not equal the ticket's number.
 bool read_word(int file, uint32_t place, size_t offset, uint64_t* word_out) {
   const auto at = static_cast<off_t>(offsetof(Table, entries) + place * sizeof(Entry) + offset);
   return pread(file, word_out, sizeof(*word_out), at) == sizeof(*word_out);
 }
 
-// The number is looked at before and after: if it is the ticket's both times, the descriptor was its own between
-// (descriptors/D1).
+// Reads the number before and after it takes the descriptor. If both equal the ticket's number, the descriptor belongs
+// to the ticket (descriptors/D1).
 Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int* descriptor_out) {
   const Foreign process(exporter.pid);
   if (!process.is_open()) return errno == ESRCH ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
-  if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;  // it is a later one of that pid
+  if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;  // another process has that pid now
   const Descriptor file(process.take(ticket.directory));
   if (!file.is_open()) return errno == EBADF ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
   if (!is_table(file.get(), exporter, ticket.server)) return PINRAIL_ERR_NOT_FOUND;

@@ -14,7 +14,7 @@ namespace {
 struct Peer {
   int socket = -1;
   int64_t until = 0;
-  uint64_t turn = 0;  // rises with each that comes
+  uint64_t turn = 0;  // the order of arrival
 };
 
 int64_t now_ms() {
@@ -28,7 +28,7 @@ bool is_own_user(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-// Never waits: who does not read its answer goes without.
+// Never waits: a peer that does not read its answer gets none.
 void send_answer(int socket, pinrail_status_t status, int descriptor) {
   Answer answer;
   answer.status = status;
@@ -50,6 +50,7 @@ void send_answer(int socket, pinrail_status_t status, int descriptor) {
   }
 }
 
+// The connected peers that have not asked yet. Used by the server's thread alone.
 class Peers {
  public:
   explicit Peers(const Find& find) : find_(find) {}
@@ -59,10 +60,10 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  // What it has said by now is answered at once; else it gets a place, of the oldest if need be.
+  // Answers at once if the question has arrived. Otherwise the peer gets a place, if need be that of the oldest peer.
   void welcome(int socket) {
     if (!is_own_user(socket)) {
-      close(socket);  // it knows who we are, and why
+      close(socket);  // the peer knows from SO_PEERCRED why it is refused
       return;
     }
     Peer* place = &peers_[0];
@@ -75,13 +76,13 @@ class Peers {
     listen_to(place);
   }
 
-  // One question each. A word of another length is none.
+  // Answers the peer's one question and drops the peer. A message of another length is not answered.
   void listen_to(Peer* peer) {
     Question question, more;
     iovec bytes{&question, sizeof(question)};
     msghdr message{};
     message.msg_iov = &bytes;
-    message.msg_iovlen = 1;  // no room for descriptors: the kernel closes what is sent along
+    message.msg_iovlen = 1;  // no room for descriptors: the kernel closes those that were sent
     const ssize_t length = recvmsg(peer->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     const bool sane = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
@@ -96,7 +97,7 @@ class Peers {
     }
   }
 
-  // Into places of the array behind the first two; returns how many.
+  // Fills entries and `who` for poll(), and returns how many.
   nfds_t ask_for(pollfd* entries, Peer** who) {
     nfds_t count = 0;
     for (Peer& peer : peers_) {
@@ -121,7 +122,7 @@ class Peers {
   uint64_t turns_ = 0;
 };
 
-// Everybody who waits. False: there is no descriptor left for them just now.
+// Accepts all peers that wait. False: accept4() failed, for example because the process has no descriptor left.
 bool accept_all(int listener, Peers* peers) {
   for (;;) {
     const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -137,7 +138,7 @@ bool accept_all(int listener, Peers* peers) {
 }  // namespace
 
 void serve(int listener, int wake, const Find& find) {
-  constexpr int kLookAgainMs = 100;  // at late peers, and for a descriptor for a new one
+  constexpr int kLookAgainMs = 100;  // the interval for dropping late peers and for a new attempt to accept
   Peers peers(find);
   bool may_accept = true;
   for (;;) {

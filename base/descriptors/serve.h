@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// serve.h - the server's thread: who may ask, for how long, and what they get.
+// serve.h - the loop of the server's thread.
 #ifndef PINRAIL_BASE_DESCRIPTORS_SERVE_H
 #define PINRAIL_BASE_DESCRIPTORS_SERVE_H
 
@@ -9,13 +9,13 @@
 
 namespace pinrail::descriptors {
 
-constexpr int kMaxPeers = 16;          // that are connected and have not said anything yet
-constexpr int64_t kPatienceMs = 1000;  // for each of them
+constexpr int kMaxPeers = 16;          // connected peers that have not asked yet
+constexpr int64_t kPatienceMs = 1000;  // how long such a peer may stay
 
-// A descriptor of one's own for what was asked, or -1.
+// Returns a duplicate of the descriptor that was asked for, which the caller closes, or -1.
 using Find = std::function<int(const Question&)>;
 
-// Answers on the listening socket until `wake` can be read. No signal is delivered to this thread.
+// Answers on the listening socket until `wake` becomes readable. The caller's thread blocks all signals.
 void serve(int listener, int wake, const Find& find);
 
 }  // namespace pinrail::descriptors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exporter's side: the table, and how its server comes and goes. What the thread does is in serve.cc.
+// The exporter's side: the table, and the start and the end of the server. serve.cc has the thread's loop.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kBacklog = 64;
 
-// Never 0.
+// Returns an odd number, so never 0.
 bool random_number(uint64_t* number_out) {
   if (getrandom(number_out, sizeof(*number_out), 0) != sizeof(*number_out)) return false;
   *number_out |= 1;
@@ -33,21 +33,21 @@ bool random_number(uint64_t* number_out) {
 socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out) {
   *address_out = {};
   address_out->sun_family = AF_UNIX;
-  char* name = address_out->sun_path + 1;  // abstract: it begins with 0, and goes with its socket
+  char* name = address_out->sun_path + 1;  // an abstract name begins with 0 and ends with its socket
   const int length =
       std::snprintf(name, sizeof(address_out->sun_path) - 1, "pinrail-gpu.%u.%u.%llx.%llx", process.user, process.pid,
                     static_cast<unsigned long long>(process.start), static_cast<unsigned long long>(server));
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
 }
 
-// Sealed, so that nobody who maps or reads it can be surprised by its length.
+// The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
   file = memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0 || ftruncate(file, sizeof(Table)) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  table = static_cast<Table*>(at);  // a new file is zeros: free entries
+  table = static_cast<Table*>(at);  // a new file contains zeros, which are free entries
   table->header = Header{kTable, kVersion, self.pid, self.start, server};
   return success();
 }
@@ -78,12 +78,12 @@ Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_ou
   if (place == kMost || !random_number(&number)) return PINRAIL_ERR_OUT_OF_RESOURCE;
   lowest_ = place + 1;
   table->entries[place].descriptor.store(owned.release());
-  table->entries[place].number.store(number);  // last: who reads it finds its descriptor
+  table->entries[place].number.store(number);  // last: a reader that finds the number also finds its descriptor
   *ticket_out = {table->header.server, number, place, static_cast<uint32_t>(directory_->file)};
   return success();
 }
 
-// The number first: who took the descriptor by its number and sees its ticket still there, took the right one
+// Clears the number first: a peer that took the descriptor and then still finds its ticket's number took the right one
 // (descriptors/D1).
 void Server::remove(const Ticket& ticket) {
   Guard guard(mutex_);
@@ -117,7 +117,7 @@ Status Server::open_socket(const slots::Process& self) {
   return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
-// The program's signals are not for this thread.
+// The thread blocks all signals, so that the program's handlers run on the program's own threads.
 Status Server::start_thread() {
   sigset_t all, before;
   sigfillset(&all);
@@ -127,7 +127,7 @@ Status Server::start_thread() {
   return running_ ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
-// Takes the lock for its copy of a descriptor alone: a peer that reads slowly holds up nobody who exports.
+// Holds the lock only while it duplicates a descriptor, so a peer that reads slowly delays no put().
 void* Server::run(void* server_pointer) {
   auto* server = static_cast<Server*>(server_pointer);
   pthread_setname_np(pthread_self(), "pinrail-fds");
@@ -154,7 +154,8 @@ void Server::close_all() {
   }
 }
 
-// Nobody else is in any more, but the thread; it takes the lock, so it is not held while waiting for it.
+// No other call runs any more. The thread takes the lock, so the lock is not held while the destructor waits for the
+// thread.
 Server::~Server() {
   pthread_t thread{};
   bool running = false;
@@ -173,7 +174,7 @@ Server::~Server() {
   close_all();
 }
 
-// The lock may be held for ever here.
+// In a forked child another thread of the parent may have held the lock, so it is not taken.
 void Server::disown() NO_THREAD_SAFETY_ANALYSIS {
   running_ = false;
   listener_ = wake_ = -1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wire.h - what both sides of a server of descriptors agree on: the table's file, the socket's name, one question and
-// one answer.
+// wire.h - the protocol of a server of descriptors: the table's file, the socket's name, one question and one answer.
 #ifndef PINRAIL_BASE_DESCRIPTORS_WIRE_H
 #define PINRAIL_BASE_DESCRIPTORS_WIRE_H
 
@@ -25,17 +24,17 @@ struct Question {
 
 struct Answer {
   uint32_t magic = kAnswer;
-  int32_t status = 0;  // SUCCESS, and the descriptor comes with it; or NOT_FOUND
+  int32_t status = 0;  // SUCCESS, and the message carries the descriptor; or NOT_FOUND
 };
 
-// The file: a header, then kMost entries.
+// The file contains this header and then kMost entries.
 struct Header {
   uint32_t magic = kTable, version = kVersion;
   uint64_t pid = 0, start = 0, server = 0;
 };
 
 struct Entry {
-  std::atomic<uint64_t> number;  // 0: free. It is 0 before the descriptor is closed
+  std::atomic<uint64_t> number;  // 0: free. It is set to 0 before the descriptor is closed
   std::atomic<int64_t> descriptor;
 };
 
@@ -44,23 +43,23 @@ struct Table {
   Entry entries[Server::kMost];
 };
 
-// The table, as its server has it.
+// The server's own mapping of the table.
 struct Directory {
   Directory() = default;
   ~Directory();
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
   Status create(const slots::Process& self, uint64_t server);
-  void disown();  // leaves the file open
+  void disown();  // unmaps the table and leaves its file open
 
   Table* table = nullptr;
   int file = -1;
 };
 
-// Returns the address' length.
+// Writes the socket's address and returns its length.
 socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out);
 
-// Closes what it holds.
+// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}

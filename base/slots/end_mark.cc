@@ -19,12 +19,12 @@ void sleep_while(std::atomic<uint32_t>* word, uint32_t value) {
   while (word->load() == value) futex_call(word, FUTEX_WAIT, value, nullptr);
 }
 
-// The kernel's word, which no program lays a function over.
+// Asks the kernel directly: a function of the C library may be replaced by the program.
 long this_process() { return syscall(SYS_getpid); }
 
 }  // namespace
 
-// The thread takes no signals: handlers of the program run on threads of the program.
+// The thread blocks all signals, so that the program's handlers run on the program's own threads.
 bool EndMark::start(std::atomic<uint32_t>* word) {
   auto* const watch = new (std::nothrow) Watch{word};
   pthread_attr_t attributes;
@@ -58,7 +58,7 @@ void EndMark::stop() {
   watch_ = nullptr;
 }
 
-// The kernel marks a word on the list only if the number of the thread stands in it.
+// The kernel marks a word on the robust list only if the word contains the thread's id.
 void* EndMark::run_entry(void* pointer) {
   auto* const watch = static_cast<Watch*>(pointer);
   watch->entry.next = &watch->list.list;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // end_mark.h - a word in shared memory that the kernel marks when this process ends or becomes another program.
 //
-// A thread that does nothing else has the word on its robust list, as if it were a lock that the thread holds. The
-// kernel marks such words when the thread ends: at exit, after a crash, and in execve(), before the memory and the
-// descriptors of the old program go.
+// A thread that only sleeps has the word on its robust list, as if the word were a lock that the thread holds. The
+// kernel marks such words when the thread ends: at exit, after a crash, and in execve(), before it frees the memory and
+// the descriptors of the old program.
 //
 // Owns     the thread.
 // Threads  start() and stop() exclude each other.
-// Hook     none.
+// Context  start-up or API.
 //
-// end_mark/E1  Until stop(), the word is kEnded or-ed to something as soon as the process's old program has ended.
+// end_mark/E1  Until stop(), the kernel or-s kEnded into the word as soon as the program that called start() has ended.
 #ifndef PINRAIL_BASE_SLOTS_END_MARK_H
 #define PINRAIL_BASE_SLOTS_END_MARK_H
 
@@ -30,14 +30,15 @@ class EndMark {
   EndMark(const EndMark&) = delete;
   EndMark& operator=(const EndMark&) = delete;
 
-  // The word stays mapped until stop(). False: there is no thread to be had, and the word is never marked.
+  // The word must stay mapped until stop(). False: no thread could be started, and the word is never marked.
   bool start(std::atomic<uint32_t>* word);
-  // The word stays as it is. In another process than start() nothing happens: a forked child has not the thread, and
-  // one that was restored from an image may have it, but under a number that does not stand in the word.
+  // Ends the thread and leaves the word as it is. Does nothing in a process other than the one that called start(): a
+  // forked child does not have the thread. A process that was restored from an image may have it, but under another id
+  // than the one in the word.
   void stop();
 
  private:
-  // What the thread looks at; it outlives the mark where the thread cannot be ended.
+  // The thread's data. It outlives the EndMark if the thread cannot be ended.
   struct Watch {
     std::atomic<uint32_t>* word;
     std::atomic<uint32_t> stopped{0};

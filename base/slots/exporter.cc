@@ -13,11 +13,11 @@
 namespace pinrail::slots {
 namespace {
 
-constexpr uint32_t kReserved = 1024;  // slots that get memory at a time
+constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
 
 }  // namespace
 
-// Any process of that user may open it, and can neither shorten nor revoke_claim it (slots/V5).
+// Processes of the same user may open the file; the seals keep them from changing its length (slots/V5).
 bool Exporter::make_file() {
   uint64_t random = 0;
   if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
@@ -28,7 +28,7 @@ bool Exporter::make_file() {
          fcntl(file_, F_ADD_SEALS, kClaimBatch) == 0;
 }
 
-// Memory for those slots: where it is lacking, a write to a mapping is the process's end.
+// Allocates the file's memory for these slots. Without it, a write through the mapping would end the process.
 bool Exporter::reserve(uint32_t first, uint32_t count) const {
   const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
   const auto has_room = [&](off_t array, off_t each) {
@@ -62,7 +62,7 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   Guard guard(mutex_);
   reserved_ = std::min(kReserved, slots);
   taken_ = taken.release();
-  header_ = static_cast<Header*>(at);  // a new file is zeros: nobody sits anywhere
+  header_ = static_cast<Header*>(at);  // a new file contains zeros, so all seats are free
   words_ = words_of(header_);
   holders_ = holders_of(header_, slots);
   header_->magic = kMagic;
@@ -71,11 +71,12 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   header_->pid = self.pid;
   header_->start = self.start;
   header_->segment = segment_;
-  end_mark_.start(end_of(header_));  // without a thread, an end is noticed when somebody asks the system
+  end_mark_.start(
+      end_of(header_));  // if it returns false, importers notice the exporter's end only when they ask the system
   return success();
 }
 
-// Orderly: importers see at once that all is gone.
+// At an orderly end importers learn at once that all exported memory is gone.
 Exporter::~Exporter() {
   Guard guard(mutex_);
   if (header_ != nullptr) {
@@ -99,12 +100,12 @@ void Exporter::disown() {
 
 const std::atomic<uint64_t>* Exporter::deaths() const { return &header_->deaths; }
 
-// First those that no importer has open; then dead ones whose importers may have crashed: their leaving does no harm,
-// for it looks at the generation.
+// The first round takes slots that no importer has open. The second round also takes dead ones whose importers may have
+// crashed; a late leave() does no harm, because it compares the generation.
 Status Exporter::take(uint32_t* slot_out, uint64_t* word_out) {
   Guard guard(mutex_);
   for (int round = 0; round < 2; ++round) {
-    bool below = true;  // whether all that were passed are taken
+    bool below = true;  // true while all slots passed so far are taken
     for (uint32_t slot = lowest_; slot < count_; ++slot) {
       if (taken_[slot] != 0) continue;
       if (slot == reserved_ && !reserve_more()) {

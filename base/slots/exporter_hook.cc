@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a free does to a slot, and who has it open: no lock, no memory.
+// The exporter's functions that a free may call: they take no lock and allocate nothing.
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {
 
 void Exporter::kill_hook(uint32_t slot) {
   if (!is_own_) return;
-  // seq_cst: the word first, then the count, which importers look at first.
+  // seq_cst: the word changes before the count, which importers read first.
   if ((words_[slot].fetch_or(kDead) & kDead) == 0) header_->deaths.fetch_add(1);
 }
 
@@ -16,7 +16,8 @@ uint64_t Exporter::importers_hook(uint32_t slot) const {
   return seated + (words_[slot].load() & kImporters);
 }
 
-// The exporter alone clears seats, so that nobody sits where bits of the one before may still be set or cleared.
+// Only the exporter clears a crashed importer's bits and frees its seat. So a seat is not taken again before the
+// previous importer's bits are cleared.
 void Exporter::forget_dead_hook(uint32_t slot) {
   if (!is_own_) return;
   for (uint32_t i = 0; i < kSeats; ++i) {

@@ -17,13 +17,13 @@ void name_file(const Source& source, char* path, size_t room) {
   std::snprintf(path, room, "/proc/%u/fd/%d", source.pid, source.file);
 }
 
-// Whether what was mapped is what the number promised. All but the count, which is read once.
+// Returns whether the mapped segment is the one that the number names. Checks all fields except the count.
 bool is_segment(const Header& header, const Source& source, uint64_t segment) {
   return header.magic == kMagic && header.version == kVersion && header.pid == source.pid &&
          header.start == source.start && header.segment == segment;
 }
 
-// The file may be any other one of the exporter's by now, or whatever a block names that lies.
+// The descriptor number may name another file of the exporter's by now, and the block may contain any number.
 Status check_file(int file, uint32_t user, Source* source) {
   struct stat about {};
   if (fstat(file, &about) != 0) return PINRAIL_ERR_ERROR;
@@ -59,7 +59,7 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   close(file);
   if (!status.ok()) return status;
   if (!is_segment(*header_, source_, segment)) return PINRAIL_ERR_NOT_FOUND;
-  // Once: whoever has it mapped may change it.
+  // Read once: every process that has the file mapped may change the value.
   const uint32_t count = *const_cast<const volatile uint32_t*>(&header_->count);
   if (count == 0 || bytes_for(count) > bytes_) return PINRAIL_ERR_ERROR;
   count_ = count;
@@ -78,8 +78,8 @@ Status Importer::map(int file) {
   return success();
 }
 
-// What it had open it has closed, or it is another process by now: then all that is the one's that was checkpointed, or
-// that forked it.
+// The destructor gives back the seat only in the process that took it. After a fork or a restart from an image the seat
+// belongs to the other process.
 Importer::~Importer() {
   if (header_ == nullptr) return;
   uint64_t sitter = sitter_;
@@ -100,8 +100,8 @@ void Importer::sit(const Process& self) {
   }
 }
 
-// The bit first, then a look at the word: whoever kills it and then sees no bit may believe that. (seq_cst) Without
-// memory for a note of it, it is counted in the word.
+// Sets the bit, then loads the word; the exporter kills the word, then loads the bits: one of the two sees the other's
+// store (seq_cst). If there is no memory to record the bit, the importer is counted in the word instead.
 bool Importer::enter(uint32_t slot, uint64_t incarnation) {
   if (seat_ == nullptr) return slots::enter(&words_[slot], incarnation);
   Guard guard(mutex_);
@@ -130,7 +130,7 @@ void Importer::leave_locked(uint32_t slot) {
   holders_[slot].of(seat_number_).fetch_and(~bit_of(seat_number_));
 }
 
-// acquire: as in is_alive().
+// acquire: as in is_alive(). The kernel sets the mark.
 bool Importer::has_ended() const { return (end_of(header_)->load(std::memory_order_acquire) & EndMark::kEnded) != 0; }
 
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }
@@ -143,7 +143,7 @@ bool enter(Word* word, uint64_t incarnation) {
   return true;
 }
 
-// Of a dead one too; not of a later generation.
+// Works for a dead slot as well. Does nothing if the slot has a later generation.
 void leave(Word* word, uint64_t incarnation) {
   uint64_t now = word->load();
   do {

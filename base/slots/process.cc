@@ -9,7 +9,7 @@
 namespace pinrail::slots {
 namespace {
 
-// The start of a file, as text. False if it cannot be read.
+// Reads the beginning of a file as text. False if it cannot be read.
 bool read_text(const char* path, char* text, size_t room) {
   std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return false;

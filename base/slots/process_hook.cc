@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Is a process alive? Asked while somebody's free waits: no memory, no stream of the C library.
+// Tells whether a process is alive. A free may wait for the answer, so this code allocates nothing and uses no stdio.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -8,14 +8,14 @@
 namespace pinrail::slots {
 namespace {
 
-// What is asked of /proc/PID/stat.
+// The fields of /proc/PID/stat that are used.
 struct Stat {
   char state = 0;
   uint64_t threads = 0;
   uint64_t start = 0;
 };
 
-// "/proc/PID/stat"
+// Writes "/proc/PID/stat" to `path`.
 void name_stat_hook(uint32_t pid, char* path) {
   char digits[10];
   size_t count = 0;
@@ -29,7 +29,7 @@ void name_stat_hook(uint32_t pid, char* path) {
   *path = '\0';
 }
 
-// The length of its beginning.
+// Reads the beginning of the file and returns its length, 0 after an error.
 size_t read_file_hook(const char* path, char* text, size_t room) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
@@ -38,8 +38,8 @@ size_t read_file_hook(const char* path, char* text, size_t room) {
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
-// The fields behind the name, which may itself hold blanks and parentheses: the state is the third one of the line, the
-// number of threads the 20th, the start the 22nd.
+// Parses the fields behind the program's name, which may contain blanks and parentheses. The state is the line's 3rd
+// field, the number of threads the 20th, the start the 22nd. False if a field is missing.
 bool parse_stat_hook(const char* text, size_t length, Stat* stat_out) {
   size_t at = length;
   while (at != 0 && text[at - 1] != ')') --at;
@@ -73,7 +73,7 @@ bool read_start_hook(uint32_t pid, uint64_t* start_out) {
   return true;
 }
 
-// A zombie with threads is one whose first thread has ended before the others.
+// A zombie with more than one thread is a process whose first thread has ended before the others.
 bool is_alive_hook(uint32_t pid, uint64_t start) {
   Stat stat;
   if (!read_stat_hook(pid, &stat) || stat.start != start) return false;

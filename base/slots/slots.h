@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// slots.h - validity slots: does the memory that a peer exported still live? A word each, in shared memory.
+// slots.h - validity slots: words in shared memory that say whether memory that a peer exported is still allocated.
 //
-// The exporter has a segment (a memfd, which its own user's processes reach by /proc) with a word for each exported
-// allocation. When the memory goes it changes the word; a peer's hit loads it and compares. One 64-bit word:
-//   bits  0-15  how many importers without a seat have the memory open
+// The exporter has a segment (a memfd that processes of the same user open through /proc) with one word for each
+// exported allocation. When the memory is freed the exporter changes the word. A peer's hit loads the word and compares
+// it. One 64-bit word:
+//   bits  0-15  the number of importers without a seat that have the memory open
 //   bit   16    dead: the memory is gone
 //   bits 17-63  generation: rises when the slot serves another allocation
-// Who has the memory open stands beside it, a bit for each seat: a place in the segment that an importer takes in its
-// process's name, so that those of a process that crashed can be told from the others. There are 256; who comes later
-// is counted only.
+// An importer that opens the segment takes a seat for its process, if one of the 256 is free. Beside each word, a bit
+// per seat says which importers have the memory open, so that the bits of a crashed process can be told from the
+// others. Importers without a seat are only counted in the word.
 //
-// Owns     Exporter: the segment, until it is destroyed. Importer: a mapping of another's.
-// Threads  all functions may run together; create, open and the destructors exclude the rest.
-// Hook     what ends in _hook.
+// Owns     Exporter: the segment, until it is destroyed. Importer: its mapping of an exporter's segment.
+// Threads  All functions may run together; create(), open() and the destructors exclude all others.
+// Context  API, except functions whose names end in _hook, word(), deaths(), has_ended() and is_alive(), which may be
+//          called in a hook.
 //
-// slots/V1  A word is never again what it was for an allocation that died: generations only rise.
-// slots/V2  The segment holds the exporter's pid, its start and a random number: no later process of that pid, and no
-//     later segment of this one, is taken for it.
-// slots/V3  A segment is alive as long as its exporter has the descriptor, which an exec closes. A crash leaves
-//     nothing behind. The kernel marks the segment when its exporter exits, crashes or calls execve, before any memory
-//     of the old program goes (end_mark.h), and hits look at that.
-// slots/V4  An importer's bit is set before it opens the memory, and cleared after it closed it. The bits of one that
-// crashed
-//     are cleared by the exporter when it waits for them; of what is counted only, a crash holds up whoever waits until
-//     its time limit.
-// slots/V5  Nobody can shorten a segment that is mapped, whatever else processes of that user do to it.
+// slots/V1  A word never again has a value that it had for an allocation that died: generations only rise.
+// slots/V2  The segment contains the exporter's pid, its start time and a random number. So neither a later process
+//     with that pid nor a later segment of the same process is taken for it.
+// slots/V3  A segment is alive as long as its exporter has the descriptor open; execve() closes it. A crash leaves
+//     nothing behind. The kernel marks the segment when the exporter exits, crashes or calls execve(), before it frees
+//     the memory of the old program (end_mark.h), and hits read that mark.
+// slots/V4  An importer's bit is set before the importer opens the memory and cleared after it has closed it. The
+//     exporter clears the bits of a crashed importer when it waits for them. An importer that is only counted and
+//     crashes delays a waiting exporter until the exporter's time limit.
+// slots/V5  No process can shorten a mapped segment, whatever else processes of that user do to it.
 #ifndef PINRAIL_BASE_SLOTS_SLOTS_H
 #define PINRAIL_BASE_SLOTS_SLOTS_H
 
@@ -42,7 +43,7 @@ namespace pinrail::slots {
 constexpr uint64_t kImporters = 0xffff;
 constexpr uint64_t kDead = uint64_t{1} << 16;
 constexpr unsigned kGenerationShift = 17;
-constexpr uint64_t kIncarnationMask = ~kImporters;  // what a hit compares
+constexpr uint64_t kIncarnationMask = ~kImporters;  // the part of a word that a hit compares
 
 using Word = std::atomic<uint64_t>;
 
@@ -56,27 +57,28 @@ class Exporter {
   Exporter(const Exporter&) = delete;
   Exporter& operator=(const Exporter&) = delete;
 
-  // NOT_SUPPORTED: no shared memory here, or there is none left; OUT_OF_RESOURCE.
+  // NOT_SUPPORTED: shared memory does not exist or is used up. OUT_OF_RESOURCE: memory is used up.
   Status create(const Process& self, uint32_t slots);
-  uint64_t segment() const { return segment_; }  // its number; 0: create() did not succeed
+  uint64_t segment() const { return segment_; }  // the segment's number; 0: create() did not succeed
   uint32_t count() const { return count_; }
 
-  // A free slot; word_out: what it holds as long as the memory lives. OUT_OF_RESOURCE: all are taken;
-  // TEMP_OUT_OF_RESOURCE: there is no shared memory left for more of them.
+  // Takes a free slot. word_out: the value that the slot's word has as long as the memory lives. OUT_OF_RESOURCE: all
+  // slots are taken. TEMP_OUT_OF_RESOURCE: there is no shared memory for more slots at present.
   Status take(uint32_t* slot_out, uint64_t* word_out) EXCLUDES(mutex_);
-  // The memory is gone; and the slot may be taken again.
+  // kill_hook() marks the slot dead: its memory is gone. give_back() does so too, and then the slot may be taken again.
   void kill_hook(uint32_t slot);
   void give_back(uint32_t slot) EXCLUDES(mutex_);
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
-  const std::atomic<uint64_t>* deaths() const;  // rises with each
-  // Importers that have it open, or had when they crashed; and those of processes that are no more are forgotten, here
-  // and in all slots: that asks the system about each.
+  const std::atomic<uint64_t>* deaths() const;  // rises with each slot that is marked dead
+  // importers_hook() returns how many importers have the slot's memory open or had it open when they crashed.
+  // forget_dead_hook() clears, in all slots, the bits of importers whose processes have ended; it asks the system about
+  // each importer of this slot.
   uint64_t importers_hook(uint32_t slot) const;
   void forget_dead_hook(uint32_t slot);
 
-  // The segment is another process's from now on: the one that was checkpointed, when this one was restarted from its
-  // image. Its words may still be read; nothing in it is written any more. Excludes the rest.
+  // Call it in a process that was restarted from an image: the segment belongs to the process that was checkpointed. The
+  // words may still be read; nothing in the segment is written any more. Excludes all other functions.
   void disown();
 
  private:
@@ -93,21 +95,21 @@ class Exporter {
   bool is_own_ = true;
   int file_ = -1;
   EndMark end_mark_;
-  std::atomic<uint32_t> used_{0};  // slots from here on were never taken
+  std::atomic<uint32_t> used_{0};  // slots from this one on were never taken
   Mutex mutex_{LockRank::slots};
-  uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // there is memory for those before it
-  uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // none below is free
-  uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // 1 a slot
+  uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // the slots below this one have memory
+  uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // no slot below this one is free
+  uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // one byte per slot: 1: taken
 };
 
-// Where a segment came from, to ask later whether it is there still. Any context but a hook.
+// Identifies a segment, to ask later whether it still exists. Start-up or API context.
 struct Source {
   uint32_t pid = 0;
   uint64_t start = 0;
-  int file = -1;  // the exporter's descriptor; -1: of a process without a segment
+  int file = -1;  // the exporter's descriptor; -1: the process has no segment
   uint64_t device = 0, inode = 0;
 
-  // slots/V3. What the system does not tell any more is not alive.
+  // Returns whether the segment still exists (slots/V3). False also if the system does not tell.
   bool is_alive() const;
 };
 
@@ -118,22 +120,23 @@ class Importer {
   Importer(const Importer&) = delete;
   Importer& operator=(const Importer&) = delete;
 
-  // NOT_FOUND: the exporter, or that segment of his, is gone; PERM: it is another user's, or not sealed; ERROR: it is
-  // none of ours.
+  // Maps the exporter's segment. NOT_FOUND: the exporter or that segment is gone. PERM: the file belongs to another
+  // user or is not sealed. ERROR: the file is malformed or cannot be mapped.
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
-  // Takes a seat, if there is one, which the destructor gives back if this is that process still.
+  // Takes a seat if one is free. The destructor gives it back, if it runs in the same process.
   void sit(const Process& self);
   uint32_t count() const { return count_; }
   const Source& source() const { return source_; }
 
-  // Counts an importer of that slot in, if its word is still of that incarnation; false: the memory is gone. As often
-  // as that it has to leave, with the same life.
+  // enter() counts an importer of the slot's memory. False, and not counted: the word is not of that incarnation any
+  // more, so the memory is gone, or too many importers are counted in the word. Each successful enter() needs one
+  // leave() with the same incarnation.
   bool enter(uint32_t slot, uint64_t incarnation) EXCLUDES(mutex_);
   void leave(uint32_t slot, uint64_t incarnation) EXCLUDES(mutex_);
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
-  const std::atomic<uint64_t>* deaths() const;  // rises with each in the segment
-  bool has_ended() const;                       // the exporter
+  const std::atomic<uint64_t>* deaths() const;  // rises with each slot of the segment that is marked dead
+  bool has_ended() const;                       // true if the exporter has ended
 
  private:
   Status map(int file);
@@ -145,19 +148,21 @@ class Importer {
   size_t bytes_ = 0;
   uint32_t count_ = 0;
   Source source_;
-  std::atomic<uint64_t>* seat_ = nullptr;  // NULL: it has none, and is counted
+  std::atomic<uint64_t>* seat_ = nullptr;  // NULL: no seat; the importer is counted in the words
   uint32_t seat_number_ = 0;
-  uint64_t sitter_ = 0;  // what stands in it
-  uint32_t pid_ = 0;     // of this process
+  uint64_t sitter_ = 0;  // the value that the importer has stored in its seat
+  uint32_t pid_ = 0;     // the process that took the seat
   Mutex mutex_{LockRank::slots};
-  std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);  // times, of whatever life
+  std::unordered_map<uint32_t, uint32_t> entered_
+      GUARDED_BY(mutex_);  // slot -> number of enter() calls, of any incarnation
 };
 
-// The same in the word alone, by who has no seat.
+// As Importer::enter() and leave(), but counted in the word. For importers without a seat.
 bool enter(Word* word, uint64_t incarnation);
 void leave(Word* word, uint64_t incarnation);
+// Returns whether the memory of that incarnation is still allocated. Any context.
 inline bool is_alive(const Word* word, uint64_t incarnation) {
-  // acquire: what comes after sees no older memory than the word says; pairs with kill_hook().
+  // acquire: later loads see memory at least as new as the word; pairs with kill_hook().
   return (word->load(std::memory_order_acquire) & kIncarnationMask) == incarnation;
 }
 
