@@ -9,7 +9,7 @@
 namespace pinrail::patch {
 namespace {
 
-// Another runtime's patch at the start: jmp rel32 (UCX), or movabs and a jump through the register (Open MPI).
+// Reads another runtime's patch: jmp rel32 (UCX), or movabs and a jump through the register (Open MPI).
 bool read_foreign(const uint8_t* code, uintptr_t address, Entry* entry) {
   constexpr uint8_t kJump = 0xe9;
   if (code[0] == kJump) {
@@ -69,8 +69,8 @@ class Decoder {
     return has_room() && !is_unknown_patch(instruction) && !is_branch_target() && is_before_system_call();
   }
 
-  // Another runtime's patch of a kind that is not known here would be lost: what leaves the function at once, or with
-  // the next instruction.
+  // Returns whether the bytes may be a patch of a kind that is not known here, which would be lost: a jump, or an
+  // instruction that is followed by a jump or a return.
   bool is_unknown_patch(const Instruction& instruction) const {
     if (instruction.operation == Operation::jump || instruction.operation == Operation::jump_by) return true;
     Instruction next;
@@ -79,7 +79,7 @@ class Decoder {
            (next.operation == Operation::leave && instruction.operation == Operation::push);
   }
 
-  // decode/D1. A branch to the function's very start finds all as a caller leaves it.
+  // Checks decode/D1. A branch to the function's first byte needs no check: it finds the state that a caller leaves.
   bool is_branch_target() const {
     const auto end = static_cast<int64_t>(entry_.offset + entry_.length);
     Instruction instruction;
@@ -92,7 +92,7 @@ class Decoder {
     return false;
   }
 
-  // decode/D3.
+  // Checks decode/D3.
   bool is_before_system_call() const {
     if (!frame_.has_called()) return true;
     Frame after = frame_;
@@ -106,6 +106,8 @@ class Decoder {
     return false;
   }
 
+  // Records a relative displacement, which must be corrected in a copy of the instruction. False: it has not 4 bytes,
+  // or there are too many.
   bool note_moved(const Instruction& instruction) {
     if (instruction.relative_at == 0) return true;
     if (instruction.relative_bytes != 4 || entry_.moved_count == kMaxMoved) return false;
@@ -113,7 +115,7 @@ class Decoder {
     return true;
   }
 
-  // The entry for a jump here, if all can be rolled back.
+  // Completes the entry for a jump at the current offset. NOT_SUPPORTED if the instructions before it cannot be undone.
   Status finish(Entry* entry_out) {
     Entry entry = entry_;
     if (entry.foreign == 0) {

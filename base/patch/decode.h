@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// decode.h - where in a function a jump of five bytes may be laid, and what must be rolled back there.
+// decode.h - finds the place in a function where a jump of five bytes may be written, and what must be undone there.
 //
-// Threads  any; it only reads. Any context but hooks.
+// Threads  All functions may run together; they only read.
+// Context  start-up or API.
 //
-// decode/D1  The jump takes the place of one instruction of five bytes or more (or of another runtime's patch), so that
-//     no thread can stand inside it, and lies in one aligned block of 16 bytes, so that one store writes it. No branch
-//     of the function that is seen leads there.
-// decode/D2  What runs before it, in a straight line from the start, writes nothing but registers and its own new part
-//     of the stack. At the jump every argument, every register that belongs to the caller, and the stack pointer are
-//     still known to stand somewhere: `undo` puts them back. An argument that is an int may have been widened in place.
-// decode/D3  Before the jump the function has not asked the kernel. A call before it is passed only if the function's
-//     own system call is seen to come after the jump.
-// decode/D4  What is not known is refused: nothing is guessed.
+// decode/D1  The jump replaces one instruction of five bytes or more (or another runtime's patch), so that no thread
+//     can be between its bytes. It lies in one aligned block of 16 bytes, so that one store writes it. No branch that
+//     is seen in the function leads into it.
+// decode/D2  The instructions before the jump form a straight line from the start and write only registers and the
+//     function's own new part of the stack. At the jump, each argument, each register that the function preserves for
+//     its caller, and the stack pointer are known to be in some place, and the code `undo` restores them. An int
+//     argument may have been extended to 64 bits in place.
+// decode/D3  The function has made no system call before the jump. A call of another function before the jump is
+//     accepted only if the function's own system call is seen after the jump.
+// decode/D4  Code that is not recognised is refused; the decoder never guesses.
 #ifndef PINRAIL_BASE_PATCH_DECODE_H
 #define PINRAIL_BASE_PATCH_DECODE_H
 
@@ -24,34 +26,35 @@
 namespace pinrail::patch {
 
 constexpr size_t kJumpLength = 5;
-constexpr size_t kMaxDecoded = 48;  // bytes of a function up to the end of what the jump displaces
-constexpr size_t kMaxSeen = 256;    // bytes in which branches are looked for
+constexpr size_t kMaxDecoded = 48;  // the bytes of a function up to the end of the displaced instruction
+constexpr size_t kMaxSeen = 256;    // the bytes in which branches are searched
 constexpr size_t kMaxUndo = 128;
-constexpr size_t kMaxMoved = 4;  // instructions that must be changed when they are copied elsewhere
+constexpr size_t kMaxMoved = 4;  // instructions with a relative displacement, which is corrected in a copy
 
-// What is known of a function from its declaration.
+// The facts about a function that its declaration gives.
 struct Signature {
-  uint8_t arguments = 6;  // in registers
-  uint8_t ints = 0;       // a bit for each that has 32 bits
-  int system_call = -1;   // the one that it makes; -1: not known
+  uint8_t arguments = 6;  // the number of arguments in registers
+  uint8_t ints = 0;       // one bit per argument: it has 32 bits
+  int system_call = -1;   // the system call that the function makes; -1: not known
 };
 
 struct Entry {
-  size_t offset = 0;      // of the jump's place
-  size_t length = 0;      // of what the jump displaces
-  uintptr_t foreign = 0;  // where the patch that stands there leads; 0: there is none
+  size_t offset = 0;      // where the jump is written
+  size_t length = 0;      // the length of the displaced instruction or patch
+  uintptr_t foreign = 0;  // the target of another runtime's patch at this place; 0: none
   uint8_t undo[kMaxUndo] = {};
   size_t undo_length = 0;
-  // Displacements, up to the end of what is displaced, that are relative to where their instruction stands.
+  // Offsets of displacements that are relative to their instruction's address, up to the end of the displaced bytes.
   uint8_t moved_at[kMaxMoved] = {};
   size_t moved_count = 0;
 };
 
-// code: as it stands at that address, kMaxDecoded bytes at least. NOT_SUPPORTED: no place for a jump is known.
+// Finds the place for a jump. code: a copy of the function's bytes, at least kMaxDecoded of them. NOT_SUPPORTED: no
+// place is known to be safe.
 Status decode(const uint8_t* code, size_t length, uintptr_t address, const Signature& signature,
               const Disassembler& disassembler, Entry* entry_out);
 
-// Whether a store of one aligned block of that many bytes (8 or 16) covers a jump there.
+// Returns whether an aligned block of `block` bytes (8 or 16) contains a whole jump at the address.
 constexpr bool fits_block(uintptr_t address, size_t block) { return address % block + kJumpLength <= block; }
 
 }  // namespace pinrail::patch

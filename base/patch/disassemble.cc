@@ -16,7 +16,7 @@
 namespace pinrail::patch {
 namespace {
 
-// Loaded for as long as functions are patched: it takes 60 us, and 0.6 MB that nobody needs afterwards.
+// Loaded only while functions are patched: loading takes 60 us, and the 0.6 MB are not needed afterwards.
 struct Zydis {
   void* library = nullptr;
   decltype(&ZydisDecoderDecodeFull) decode = nullptr;
@@ -29,7 +29,7 @@ struct Zydis {
     if (library != nullptr) dlclose(library);
   }
 
-  // The version whose header was compiled in: others lay their structures out differently.
+  // Loads the version whose header was compiled in: other versions have other structure layouts.
   bool load() {
     char name[32];
     std::snprintf(name, sizeof(name), "libZydis.so.%u.%u", unsigned{ZYDIS_VERSION_MAJOR(ZYDIS_VERSION)},
@@ -50,8 +50,8 @@ struct Decoded {
 
 bool is_general(ZydisRegister name) { return name >= ZYDIS_REGISTER_AL && name <= ZYDIS_REGISTER_R15; }
 
-// Of a part of a register: the register. Zydis lists each width in the order of the numbers, but for the four old
-// upper bytes (ah, ch, dh, bh), which stand behind the four old lower ones.
+// Returns the number of the whole register that contains this part. Zydis lists the registers of each width in the
+// order of their numbers, except the four upper bytes ah, ch, dh and bh, which it lists after the four lower ones.
 uint8_t number_of(ZydisRegister name) {
   if (name >= ZYDIS_REGISTER_RAX) return static_cast<uint8_t>(name - ZYDIS_REGISTER_RAX);
   if (name >= ZYDIS_REGISTER_EAX) return static_cast<uint8_t>(name - ZYDIS_REGISTER_EAX);
@@ -62,7 +62,7 @@ uint8_t number_of(ZydisRegister name) {
 
 bool writes(const ZydisDecodedOperand& operand) { return (operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE) != 0; }
 
-// Memory at a register plus a constant, in the common segment.
+// Returns whether the operand is memory at a register plus a constant, in the common segment.
 bool is_frame(const ZydisDecodedOperandMem& memory) {
   return memory.base >= ZYDIS_REGISTER_RAX && memory.base <= ZYDIS_REGISTER_R15 &&
          memory.index == ZYDIS_REGISTER_NONE &&
@@ -91,7 +91,7 @@ bool is_register(const ZydisDecodedOperand& operand, ZydisRegister name) {
   return operand.type == ZYDIS_OPERAND_TYPE_REGISTER && operand.reg.value == name;
 }
 
-// What it writes, as the library lists it; false if that is more than general registers, flags and one place in memory.
+// Lists what the instruction writes. False if it writes more than general registers, flags and one place in memory.
 bool list_writes(const Decoded& decoded, Instruction* out) {
   for (size_t i = 0; i < decoded.instruction.operand_count; ++i) {
     const ZydisDecodedOperand& operand = decoded.operands[i];
@@ -209,7 +209,7 @@ void describe(const Decoded& decoded, Instruction* out) {
   }
 }
 
-// A displacement that is relative to the instruction's end: of memory, or of where it leads.
+// Finds a displacement that is relative to the instruction's end: of a memory operand or of a branch target.
 void find_relative(const Decoded& decoded, Instruction* out) {
   for (size_t i = 0; i < decoded.instruction.operand_count; ++i) {
     const ZydisDecodedOperand& operand = decoded.operands[i];

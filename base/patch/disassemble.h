@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // disassemble.h - reads x86-64 instructions.
 //
-// Owns     the library Zydis, loaded from open() to the end of the object's life, where it is there.
-// Threads  open() and the end: start-up (the dynamic loader's lock). read(): any.
+// Owns     the library Zydis, if it is installed, from open() until the object is destroyed.
+// Threads  open() and the destructor take the dynamic loader's lock and run at start-up. read() may be called by any
+//          thread.
 //
-// Without Zydis, or without open(), a small reader of our own knows the instructions that C libraries of common
-// distributions begin with. What a reader does not know, or not for sure, it refuses.
+// Without Zydis, or without open(), the built-in reader is used. It knows the instructions with which functions of the
+// C libraries of common distributions begin. A reader refuses each instruction that it does not know for certain.
 #ifndef PINRAIL_BASE_PATCH_DISASSEMBLE_H
 #define PINRAIL_BASE_PATCH_DISASSEMBLE_H
 
@@ -17,20 +18,20 @@ namespace pinrail::patch {
 
 class Disassembler {
  public:
-  // The small reader. It may be used where the dynamic loader's lock may not be taken.
+  // Makes an object with the built-in reader. It may be used where the dynamic loader's lock must not be taken.
   Disassembler() = default;
-  // Zydis if it can be loaded, else the small reader.
+  // Uses Zydis if it can be loaded, otherwise the built-in reader.
   static Disassembler open();
 
-  bool is_complete() const { return zydis_ != nullptr; }  // Zydis reads
-  // False if the bytes are no instruction that the reader knows, or end within it.
+  bool is_complete() const { return zydis_ != nullptr; }  // true if Zydis is used
+  // Decodes one instruction. False if the reader does not know it or `room` ends inside it.
   bool read(const uint8_t* code, size_t room, Instruction* instruction_out) const;
 
  private:
   std::unique_ptr<const void, void (*)(const void*)> zydis_{nullptr, [](const void*) {}};
 };
 
-// The small reader.
+// The built-in reader; see Disassembler::read().
 bool read_known(const uint8_t* code, size_t room, Instruction* instruction_out);
 
 }  // namespace pinrail::patch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The small reader: what the functions of common C libraries begin with, and nothing else.
+// The built-in reader: it knows the instructions with which functions of common C libraries begin, and no others.
 #include <cstring>
 
 #include "base/patch/disassemble.h"
@@ -7,7 +7,7 @@
 namespace pinrail::patch {
 namespace {
 
-// Takes an instruction apart, byte by byte.
+// Reads an instruction byte by byte.
 class Reader {
  public:
   Reader(const uint8_t* code, size_t room) : code_(code), room_(room) {}
@@ -51,7 +51,7 @@ Operand register_operand(uint8_t number, uint8_t bytes) {
   return operand;
 }
 
-// The byte after the opcode, and what it says: a register, memory at rsp, rbp or another register, or at rip.
+// Reads the ModRM byte and what follows it: a register, or memory at rsp, rbp, another register or rip.
 bool read_operands(Reader* reader, const Parts& parts, Operand* reg, Operand* rm, Instruction* out) {
   if (reader->ends() || (parts.rex & kIndex) != 0) return false;
   const uint8_t mod_rm = reader->next();
@@ -81,7 +81,7 @@ bool read_move(Reader* reader, const Parts& parts, uint8_t opcode, Instruction* 
   Operand reg, rm;
   if (!read_operands(reader, parts, &reg, &rm, out)) return false;
   constexpr uint8_t kStore = 0x89, kSignExtend = 0x63;
-  if (opcode == kStore && rm.kind == Operand::other) return false;  // a store to who knows where
+  if (opcode == kStore && rm.kind == Operand::other) return false;  // a store to memory whose place is not known
   if (opcode == kSignExtend && (parts.rex & kWide) == 0) return false;
   out->operation = Operation::move;
   out->to = opcode == kStore ? rm : reg;
@@ -90,7 +90,7 @@ bool read_move(Reader* reader, const Parts& parts, uint8_t opcode, Instruction* 
   return true;
 }
 
-// lea of a register plus a constant; of the stack pointer itself it is not known.
+// lea of a register plus a constant. A lea to rsp is refused.
 bool read_address(Reader* reader, const Parts& parts, Instruction* out) {
   Operand reg, rm;
   if (!read_operands(reader, parts, &reg, &rm, out) || rm.kind == Operand::reg || reg.number == kRsp) return false;
@@ -109,7 +109,8 @@ bool read_clear(Reader* reader, const Parts& parts, Instruction* out) {
   return true;
 }
 
-// Arithmetic with a constant: of rsp what it takes and gives back, of any other register that it changes; a comparison.
+// Arithmetic with a constant. add and sub of rsp move the stack, cmp changes nothing, and other registers are
+// clobbered.
 bool read_arithmetic(Reader* reader, const Parts& parts, size_t bytes, Instruction* out) {
   Operand what, rm;
   int64_t amount;
@@ -133,7 +134,7 @@ bool read_arithmetic(Reader* reader, const Parts& parts, size_t bytes, Instructi
   return true;
 }
 
-// test of two registers, or of one with a constant; cmpb of a constant with memory at rip.
+// test of two registers, test of a register with a constant, or cmpb of memory at rip with a constant.
 bool read_test(Reader* reader, const Parts& parts, uint8_t opcode, Instruction* out) {
   Operand reg, rm;
   int64_t ignored;
@@ -228,7 +229,7 @@ constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 constexpr uint8_t kNop[] = {0x66, 0x90};
 constexpr uint8_t kThreadPrefix[] = {0x64};
 
-// mov %fs:constant, %register: of the thread's own block.
+// mov %fs:constant, %register: a load from the thread's control block.
 bool read_thread_word(Reader* reader, const Parts& parts, Instruction* out) {
   constexpr uint8_t kLoad = 0x8b, kAbsolute = 0x25;
   if (reader->ends() || reader->next() != kLoad || reader->ends()) return false;

@@ -5,12 +5,13 @@
 
 #if PINRAIL_CAN_PATCH
 
-// The six registers of arguments become an array on the stack, in order; with the padding the stack is aligned for the
-// call. An unwinder sees the patched function's caller above this.
+// Stores the six argument registers in order in an array on the stack; the padding aligns the stack for the call. An
+// unwinder finds the patched function's caller above this frame.
 //
-// With CET: the way from the patched function to here is jumps alone, direct or untracked, so the shadow stack's top is
-// the caller's return address all along, and the last ret takes it. What is called or jumped to through a register or
-// memory (this, the island's two entries) begins with endbr64; the hooks do if this object was built with
+// With CET: from the patched function to here there are only direct or untracked jumps. So the top of the shadow stack
+// is always the caller's return address, and the last ret uses it. Code that is reached through a register or memory
+// (this function and the island's two entries) begins with endbr64. The hooks do if this object was compiled with
+// -fcf-protection; otherwise the loader does not enable indirect branch tracking for the process.
 // -fcf-protection, and else the loader does not switch indirect branch tracking on for the process.
 __asm__(
     ".text\n"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// enter_hook.h - from a patched function's registers to a hook's arguments.
+// enter_hook.h - calls a hook with the arguments that a patched function's caller passed in registers.
 #ifndef PINRAIL_BASE_PATCH_ENTER_HOOK_H
 #define PINRAIL_BASE_PATCH_ENTER_HOOK_H
 
-// The hook's array has the six registers, two words of ours, and then what the caller passed on the stack.
-// Not to be called: islands jump here, with the stack as at the patched function's start and r11 at {hook, arg}.
+// Islands jump here; C++ code must not call it. On entry the stack is as at the patched function's start, and r11
+// points to {hook, arg}. The hook's array contains the six argument registers, two words of ours, and then the
+// arguments that the caller passed on the stack.
 extern "C" __attribute__((visibility("hidden"))) void pinrail_patch_enter_hook(void);
 
 #endif

@@ -9,12 +9,12 @@ namespace pinrail::patch {
 namespace {
 
 constexpr uint8_t kArguments[] = {kRdi, kRsi, kRdx, kRcx, kR8, kR9};
-constexpr uint8_t kKept[] = {kRbx, kRbp, kR12, kR13, kR14, kR15};  // by a function for its caller
-constexpr uint8_t kLost[] = {kRax, kRcx, kRdx, kRsi, kRdi, kR8, kR9, kR10, kR11};
+constexpr uint8_t kKept[] = {kRbx, kRbp, kR12, kR13, kR14, kR15};  // registers that a function preserves for its caller
+constexpr uint8_t kLost[] = {kRax, kRcx, kRdx, kRsi, kRdi, kR8, kR9, kR10, kR11};  // registers that a call may change
 constexpr size_t kWord = 8;
-constexpr int64_t kDeepest = 4096;  // of a frame that is followed
+constexpr int64_t kDeepest = 4096;  // the largest frame that is followed, in bytes
 
-// Writes code, and remembers if there was no room.
+// Writes code, and records whether there was not enough room.
 class Emitter {
  public:
   Emitter(uint8_t* code, size_t room) : code_(code), room_(room) {}
@@ -40,7 +40,7 @@ class Emitter {
     bytes(opcode, sizeof(opcode));
     number(offset);
   }
-  void move_stack(int64_t by) {  // lea by(%rsp), %rsp: the flags stay
+  void move_stack(int64_t by) {  // lea by(%rsp), %rsp, which keeps the flags
     const uint8_t opcode[] = {0x48, 0x8d, 0xa4, 0x24};
     bytes(opcode, sizeof(opcode));
     number(by);
@@ -70,7 +70,7 @@ bool Frame::holds_constant(uint8_t reg, int64_t value) const {
   return registers_[reg].kind == Value::constant && registers_[reg].amount == value;
 }
 
-// Where in the stack an operand lies; false if it is not known to lie there.
+// Returns in *offset_out where in the stack an operand lies. False if that is not known.
 bool Frame::find_offset(const Operand& frame, int64_t* offset_out) const {
   const Value& base = registers_[frame.number];
   if (base.kind != Value::stack) return false;
@@ -89,15 +89,15 @@ Frame::Value Frame::read(const Operand& operand) const {
     }
   }
   if (operand.bytes == kWord) return value;
-  // Four bytes of it. A slot is known as a whole or not at all.
+  // The operand is four bytes wide. A slot is known as a whole or not at all.
   if (value.kind == Value::constant) return value;
   const bool known = operand.bytes == 4 && (value.kind == Value::initial || value.kind == Value::low_half);
   return known ? Value{Value::low_half, value.number, 0} : Value{};
 }
 
-// decode/D2: nothing but what the function took of the stack itself; what overlaps is not known any more.
+// Keeps decode/D2: stores only into the function's own part of the stack. Overlapped slots become unknown.
 bool Frame::store(int64_t offset, size_t bytes, const Value& value) {
-  constexpr int64_t kRedZone = 128;  // below the stack pointer, which a function that calls nobody may use
+  constexpr int64_t kRedZone = 128;  // bytes below the stack pointer that a leaf function may use
   const auto length = static_cast<int64_t>(bytes);
   if (offset + length > 0 || offset < depth_ - kRedZone) return false;
   for (size_t i = 0; i < slot_count_;) {
@@ -154,7 +154,7 @@ bool Frame::move(const Instruction& instruction) {
   return write(instruction.to, value);
 }
 
-// What is computed from an address in the stack may be one.
+// The result may be a stack address if an operand was one.
 bool Frame::compute(const Instruction& instruction) {
   is_shown_ = true;
   for (uint8_t i = 0; i < kRegisters; ++i) {
@@ -165,7 +165,8 @@ bool Frame::compute(const Instruction& instruction) {
   return instruction.to.kind == Operand::none || write(instruction.to, Value());
 }
 
-// Whoever is called keeps what functions keep, and what is above the stack pointer, of which it does not know.
+// The called function preserves callee-saved registers, and the memory above the stack pointer if no address of it was
+// passed on.
 bool Frame::call() {
   if (is_shown_) return false;
   for (const uint8_t lost : kLost) registers_[lost] = Value();
@@ -204,7 +205,7 @@ bool Frame::holds(const Value& value, uint8_t number, bool is_int) const {
   return value.kind == Value::initial || (is_int && value.kind == Value::low_half);
 }
 
-// Where it was at the start, if it is still there.
+// Finds where the register's initial value is now; prefers its own register.
 bool Frame::find(uint8_t number, bool is_int, Operand* place_out) const {
   place_out->kind = Operand::reg;
   place_out->number = number;
@@ -222,7 +223,7 @@ bool Frame::find(uint8_t number, bool is_int, Operand* place_out) const {
   return false;
 }
 
-// All that must move is pushed, then popped to where it belongs: so it does not matter what stands in whose place.
+// Pushes each value that must move, then pops each to its own register. So the order does not matter.
 bool Frame::write_undo(const Signature& signature, uint8_t* code, size_t room, size_t* length_out) const {
   Emitter emitter(code, room);
   uint8_t moved[sizeof(kArguments) + sizeof(kKept)];

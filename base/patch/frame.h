@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// frame.h - where the caller's values stand while the first instructions of a function run.
+// frame.h - tracks where the caller's values are while the first instructions of a function run.
 //
-// Threads  one.
+// Threads  An object is used by one thread.
+// Context  start-up or API.
 //
-// frame/F1  A register or a slot of the stack is said to hold a value only if it does so whatever the values are.
-// frame/F2  run() is false where an instruction does anything else than decode/D2 allows; what is held then is of no
-//     use any more.
+// frame/F1  A register or stack slot is recorded as holding a value only if that is true for all possible values.
+// frame/F2  run() returns false at an instruction that decode/D2 does not permit; the object must not be used after
+//     that.
 #ifndef PINRAIL_BASE_PATCH_FRAME_H
 #define PINRAIL_BASE_PATCH_FRAME_H
 
@@ -22,17 +23,17 @@ class Frame {
   bool run(const Instruction& instruction);
   bool has_called() const { return has_called_; }
   bool holds_constant(uint8_t reg, int64_t value) const;
-  // Code that puts arguments, callee-saved registers and the stack pointer where they were at the function's start.
-  // False if something is lost, or there is no room.
+  // Writes code that restores the arguments, the callee-saved registers and the stack pointer to their values at the
+  // function's start. False if a value is lost or there is no room.
   bool write_undo(const Signature& signature, uint8_t* code, size_t room, size_t* length_out) const;
 
  private:
   struct Value {
     enum Kind : uint8_t {
       unknown,
-      initial,   // of the register `number`, as the caller left it
+      initial,   // the value of register `number` when the function was entered
       low_half,  // its lower 32 bits; the upper ones are zero or the sign
-      stack,     // the address at that distance from the first stack pointer
+      stack,     // the stack address at `amount` bytes from the initial stack pointer
       constant
     };
     Kind kind = unknown;
@@ -40,7 +41,7 @@ class Frame {
     int64_t amount = 0;
   };
   struct Slot {
-    int64_t offset = 0;  // from the first stack pointer
+    int64_t offset = 0;  // from the initial stack pointer
     Value value;
   };
   static constexpr size_t kSlots = 24;
@@ -56,15 +57,15 @@ class Frame {
   bool compute(const Instruction& instruction);
   bool call();
   bool holds(const Value& value, uint8_t number, bool is_int) const;
-  // Where a value stands now: a register, or memory at rsp.
+  // Returns where an initial value is now: a register, or memory at rsp.
   bool find(uint8_t number, bool is_int, Operand* place_out) const;
 
   Value registers_[kRegisters];
   Slot slots_[kSlots];
   size_t slot_count_ = 0;
-  int64_t depth_ = 0;  // of the stack pointer, from the first: 0 or less
+  int64_t depth_ = 0;  // the stack pointer minus the initial one: 0 or less
   bool has_called_ = false;
-  bool is_shown_ = false;  // an address in the stack may be known to others
+  bool is_shown_ = false;  // an address in the stack may have been passed to other code
 };
 
 }  // namespace pinrail::patch

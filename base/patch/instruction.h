@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// instruction.h - one x86-64 instruction: what of it the rules of decode.h need to know.
+// instruction.h - the properties of one x86-64 instruction that the rules of decode.h use.
 #ifndef PINRAIL_BASE_PATCH_INSTRUCTION_H
 #define PINRAIL_BASE_PATCH_INSTRUCTION_H
 
@@ -8,7 +8,7 @@
 
 namespace pinrail::patch {
 
-// General registers, by their number in instructions.
+// General registers, with their numbers in instructions.
 enum Register : uint8_t {
   kRax,
   kRcx,
@@ -35,7 +35,7 @@ struct Operand {
     reg,        // a general register
     frame,      // memory at a register plus value
     immediate,  // value
-    other       // anything else that is only read: other memory, parts of registers
+    other       // any other operand that is only read: other memory, parts of registers
   };
   Kind kind = none;
   uint8_t number = 0;  // of the register
@@ -44,28 +44,28 @@ struct Operand {
 };
 
 enum class Operation : uint8_t {
-  nothing,     // no register, no memory: endbr64, nop, a comparison
-  move,        // `from` to `to`; 4 bytes to a register clear its upper half, or copy the sign into it
-  compute,     // the registers in `clobbers` get values that are not known here, and so does `to` if that is memory
-  move_stack,  // value of `from` is added to rsp
-  push,        // of `from`
-  pop,         // to `to`
-  call,        // to a fixed place
-  branch,      // to a fixed place, on a condition
-  jump,        // to a fixed place
-  jump_by,     // to what a register or memory holds
-  leave,       // return
+  nothing,     // writes no register and no memory: endbr64, nop, a comparison
+  move,        // `from` to `to`; 4 bytes to a register clear its upper half, or extend the sign into it
+  compute,     // gives unknown values to the registers in `clobbers`, and to `to` if that is memory
+  move_stack,  // adds the value of `from` to rsp
+  push,        // pushes `from`
+  pop,         // pops into `to`
+  call,        // calls a fixed address
+  branch,      // jumps to a fixed address on a condition
+  jump,        // jumps to a fixed address
+  jump_by,     // jumps to an address in a register or in memory
+  leave,       // returns
   system_call,
-  unknown  // what no rule knows
+  unknown  // any other instruction
 };
 
 struct Instruction {
   Operation operation = Operation::unknown;
   uint8_t length = 0;
-  uint8_t relative_at = 0;     // where in it a displacement lies that is relative to its end; 0: nowhere
+  uint8_t relative_at = 0;     // offset of a displacement that is relative to the instruction's end; 0: none
   uint8_t relative_bytes = 0;  // 1 or 4
   int64_t relative = 0;
-  uint16_t clobbers = 0;  // a bit for each register
+  uint16_t clobbers = 0;  // one bit per register
   Operand to, from;
 };
 

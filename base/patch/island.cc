@@ -17,18 +17,19 @@ namespace pinrail::patch {
 namespace {
 
 constexpr uintptr_t kPage = 4096;
-constexpr uintptr_t kLowest = 0x100000;           // nothing of ours where null pointers may lead
-constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // a jump's, with room for what it starts from
-constexpr int kMaxTries = 100;                    // another thread may take the gap first
+constexpr uintptr_t kLowest = 0x100000;  // islands are not placed below: null pointers with an offset may lead there
+constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // the reach of a jump, less a page for where it starts
+constexpr int kMaxTries = 100;                    // another thread may map the gap first
 
 uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
 
-constexpr uintptr_t kRoomToGrow = uintptr_t{1} << 30;  // for the heap, which grows up, and the stack, which grows down
+constexpr uintptr_t kRoomToGrow = uintptr_t{1}
+                                  << 30;  // left free for the heap, which grows up, and for the stack, which grows down
 
 struct Gap {
   uintptr_t near;
-  uintptr_t behind = kLowest;  // end of the mapping before
-  bool below_grows = false;    // whether that one is the heap
+  uintptr_t behind = kLowest;  // the end of the previous mapping
+  bool below_grows = false;    // true if the previous mapping is the heap
   uintptr_t best = 0;
 
   void offer(uintptr_t at) {
@@ -36,7 +37,7 @@ struct Gap {
   }
 };
 
-// A free page at either end of a gap is as near as it gets.
+// A visitor for for_each_mapping_hook(). Offers the two ends of each gap, which are its nearest free pages.
 bool look_at(void* arg, const Mapping& mapping) {
   auto* gap = static_cast<Gap*>(arg);
   const bool above_grows = std::strncmp(mapping.name, "[stack", 6) == 0;
@@ -54,16 +55,17 @@ uint8_t* map_near(uintptr_t near) {
   for (int tries = 0; tries < kMaxTries; ++tries) {
     Gap gap{near};
     if (!for_each_mapping_hook(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > kReach) return nullptr;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): a place that was looked for
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of the gap that was found
     void* const got = mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (reinterpret_cast<uintptr_t>(got) == gap.best) return static_cast<uint8_t*>(got);
-    if (got != MAP_FAILED) munmap(got, kPage);  // a kernel that takes it as a hint
+    if (got != MAP_FAILED)
+      munmap(got, kPage);  // the kernel does not know MAP_FIXED_NOREPLACE and took the address as a hint
   }
   return nullptr;
 }
 
-// Writes code, and remembers if something did not fit.
+// Writes code, and records whether a displacement did not fit.
 class Writer {
  public:
   explicit Writer(uint8_t* at) : at_(at) {}
@@ -84,7 +86,7 @@ class Writer {
     while (here() % 16 != 0) *at_++ = 0xcc;
   }
 
-  // The displacement at `at` was right before its instruction moved.
+  // Corrects the displacement at `at`, whose instruction was moved by moved_by bytes.
   void move_relative(uint8_t* at, intptr_t moved_by) {
     int32_t relative;
     std::memcpy(&relative, at, sizeof(relative));
@@ -112,7 +114,7 @@ class Writer {
 
 constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 
-// Registers are as the function's caller left them, but for r11, which leads to the record of hook and argument.
+// Registers are as at the function's entry, except r11, which points to the record of hook and argument.
 void write_enter(Writer* writer, const Entry& entry, uintptr_t record) {
   writer->code(kEndbr64);
   writer->bytes(entry.undo, entry.undo_length);
@@ -121,10 +123,11 @@ void write_enter(Writer* writer, const Entry& entry, uintptr_t record) {
   writer->jump_far(reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook));
 }
 
-// What stands before the jump once more, then either the other patch or what the jump displaced and the rest.
+// Copies the code before the jump. Then it jumps to the other runtime's patch, or copies the displaced instruction and
+// jumps to the rest of the function.
 void write_original(Writer* writer, uintptr_t function, const uint8_t* code, const Entry& entry) {
   writer->code(kEndbr64);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): where the writer is
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the writer's position
   auto* const copy = reinterpret_cast<uint8_t*>(writer->here());
   writer->bytes(code, entry.foreign != 0 ? entry.offset : entry.offset + entry.length);
   for (size_t i = 0; i < entry.moved_count; ++i) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// island.h - a page of code near a function: where the jump leads, and the way on to what it displaced.
+// island.h - builds a page of code near a function, to which the function's jump leads.
 //
-// Threads  any; start-up and API context (it reads /proc/self/maps and maps memory). Islands are never given back.
+// Threads  All functions may run together.
+// Context  start-up or API: they read /proc/self/maps and map memory. Islands are never freed.
 //
-// The page holds two pieces of code. enter: undoes what of the function ran already, then calls the hook with the six
-// registers that arguments come in; the hook's result is the function's. original: may be called as the function
+// The page contains two pieces of code. enter: undoes what has already run of the function, then calls the hook with
+// the six argument registers; the hook's result is the function's result. original: may be called in place of the
+// function; it does what the function did before the patch, including another runtime's patch that was there.
 // itself; it does what the function did before the patch, or what another runtime's patch does that stood there.
 #ifndef PINRAIL_BASE_PATCH_ISLAND_H
 #define PINRAIL_BASE_PATCH_ISLAND_H
@@ -23,8 +25,8 @@ struct Island {
   uintptr_t original = 0;
 };
 
-// code: the function's bytes, which entry describes. OUT_OF_RESOURCE: no page within reach of the
-// jump; PERM: the system lets nobody write code.
+// Builds an island. code: the function's bytes, which `entry` describes. OUT_OF_RESOURCE: there is no free page within
+// the jump's reach. PERM: the system does not permit new code.
 Status build_island(uintptr_t function, const uint8_t* code, const Entry& entry, Hook hook, void* arg,
                     Island* island_out);
 

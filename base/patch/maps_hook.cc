@@ -14,11 +14,11 @@
 namespace pinrail::patch {
 namespace {
 
-// A line is "base-end rwxp offset major:minor inode      path"; it is read character by character, for it may be cut
-// anywhere by the end of a buffer.
+// A line is "base-end rwxp offset major:minor inode      path". It is read character by character, because a buffer may
+// end anywhere in it.
 class Line {
  public:
-  // True if the character ended a line: then mapping() is whole.
+  // True if the character ended a line: then mapping() is complete.
   bool feed_hook(char c) {
     if (c == '\n') return true;
     switch (field_) {
@@ -81,7 +81,7 @@ bool for_each_mapping_hook(bool (*visit_hook)(void* arg, const Mapping& mapping)
   long got = 0;
   while (goes_on && (got = read_hook(file, buffer, sizeof(buffer))) > 0) {
     for (long i = 0; i < got && goes_on; ++i) {
-      // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): the kernel has written it
+      // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): the kernel has written the buffer
       if (!line.feed_hook(buffer[i])) continue;
       goes_on = visit_hook(arg, line.mapping());
       line = Line();

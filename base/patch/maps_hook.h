@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// maps_hook.h - the mappings of this process, as /proc/self/maps lists them, without memory of one's own.
+// maps_hook.h - lists the mappings of this process from /proc/self/maps without allocating.
 //
-// Threads  any number may run together; each reads the list anew, and mappings may come and go meanwhile.
-// Hook     all of it: system calls and the stack.
+// Threads  All functions may run together. Each call reads the list anew, and mappings may change meanwhile.
+// Hook     All functions: they use system calls and the stack only.
 #ifndef PINRAIL_BASE_PATCH_MAPS_HOOK_H
 #define PINRAIL_BASE_PATCH_MAPS_HOOK_H
 
@@ -13,13 +13,13 @@ namespace pinrail::patch {
 
 struct Mapping {
   uintptr_t base, end;
-  uint64_t offset;  // in the file, bytes
-  uint64_t inode;   // 0: no file
+  uint64_t offset;  // offset in the file, in bytes
+  uint64_t inode;   // 0: the mapping has no file
   int protection;   // PROT_*
-  char name[16];    // the beginning of the path, or of "[heap]"
+  char name[16];    // the beginning of the path, or of a name such as "[heap]"
 };
 
-// Calls visit for each mapping in rising order until it says false. False if the list cannot be read.
+// Calls visit_hook for each mapping in rising order until it returns false. Returns false if the list cannot be read.
 bool for_each_mapping_hook(bool (*visit_hook)(void* arg, const Mapping& mapping), void* arg);
 
 }  // namespace pinrail::patch

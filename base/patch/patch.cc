@@ -34,6 +34,7 @@ struct Wanted {
   int protection;
 };
 
+// A visitor for for_each_mapping_hook() that finds the protection of one address.
 bool is_there(void* arg, const Mapping& mapping) {
   auto* wanted = static_cast<Wanted*>(arg);
   if (wanted->address >= mapping.end) return true;
@@ -41,7 +42,8 @@ bool is_there(void* arg, const Mapping& mapping) {
   return false;
 }
 
-// Every other thread passes an instruction that makes it fetch code anew before it runs on.
+// After synchronise() each other thread executes a serialising instruction before it continues, so it runs the new
+// code.
 bool may_synchronise() {
   return system_call_hook(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE) == 0;
 }
@@ -76,7 +78,7 @@ bool exchange_16(uintptr_t at, const uint8_t* before, const uint8_t* after) {
   return done;
 }
 
-// The aligned block that the jump lies in, before and after.
+// The aligned block that contains the jump, before and after the store.
 struct Block {
   uintptr_t at;
   size_t length;
@@ -84,7 +86,7 @@ struct Block {
   uint8_t after[kWide];
 };
 
-// What of the block belongs to other functions is taken as it is now: patch/P3 concerns this function's bytes.
+// Bytes of neighbouring functions in the block are taken as they are now: patch/P3 is about this function's bytes only.
 Block make_block(const Patch& patch) {
   const uintptr_t place = patch.function + patch.entry.offset;
   Block block{};
@@ -115,7 +117,7 @@ bool protect(uintptr_t address, int protection) {
 Status store_protected(const Block& block) REQUIRES(mutex) {
   Wanted wanted{block.at, 0};
   if (!for_each_mapping_hook(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
-  // It stays executable: other threads run in it.
+  // The page stays executable, because other threads run in it.
   if (!protect(block.at, PROT_READ | PROT_WRITE | PROT_EXEC)) return PINRAIL_ERR_PERM;
   const bool stored = store(block);
   protect(block.at, wanted.protection);
@@ -134,7 +136,7 @@ Status prepare(uintptr_t function, const Signature& signature, const Disassemble
                Patch* patch_out) {
   Patch patch;
   patch.function = function;
-  // One copy: what is decoded is what activate() compares with.
+  // The bytes are copied once, so that activate() compares with the bytes that were decoded.
   uint8_t code[kMaxSeen];
   const size_t length = std::max(kMaxDecoded, std::min(kMaxSeen, kPage - function % kPage));
   std::memcpy(code, code_at(function), length);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// patch.h - a jump laid into a function of this process while other threads run in it.
+// patch.h - writes a jump into a function of this process while other threads run in it.
 //
-// Owns     nothing that is ever given back: a patch stays until the process ends.
-// Threads  prepare(), stands(): any. activate(): one at a time, which it sees to itself within one shared object.
-//          Functions may be running, and threads may sleep in system calls inside them, all the while.
+// Owns     nothing that is ever freed: a patch stays until the process ends.
+// Threads  prepare() and stands() may run together. activate() takes the lock of patches, one per shared object. Other
+//          threads may run in the function and may sleep in system calls inside it all the while.
 // Contexts start-up and API.
 //
-// patch/P1  One store writes the jump, into one aligned block (decode/D1): a thread sees the old instruction or the
-//     new.
-// patch/P2  A thread that sleeps inside the function goes on behind what the jump displaced: nothing there was changed.
-// patch/P3  The store is made only if the block is still what prepare() saw.
-// patch/P4  What another runtime laid there before is called by the island's `original`, never lost.
+// patch/P1  One store writes the jump into one aligned block (decode/D1), so a thread sees either the old or the new
+//     instruction.
+// patch/P2  A thread that sleeps inside the function continues after the displaced instruction, where nothing was
+//     changed.
+// patch/P3  The store is made only if the block still has the bytes that prepare() read.
+// patch/P4  A patch that another runtime wrote there before is called by the island's `original`; it is never lost.
 #ifndef PINRAIL_BASE_PATCH_PATCH_H
 #define PINRAIL_BASE_PATCH_PATCH_H
 
@@ -20,12 +21,12 @@
 
 namespace pinrail::patch {
 
-// A function's first bytes at one moment.
+// The first bytes of a function at one moment.
 struct Snapshot {
   uint8_t bytes[kMaxDecoded] = {};
 
   static Snapshot of(uintptr_t function);
-  // Whether the first so many bytes are equal.
+  // Returns whether the first `length` bytes are equal.
   bool agrees(const Snapshot& other, size_t length) const { return std::memcmp(bytes, other.bytes, length) == 0; }
 };
 
@@ -33,30 +34,30 @@ struct Patch {
   uintptr_t function = 0;
   Entry entry;
   Island island;
-  Snapshot seen;  // by prepare(); after activate() what stands there with the jump
+  Snapshot seen;  // the bytes that prepare() read; after activate() those with the jump
 
   bool is_chained() const { return entry.foreign != 0; }
-  // Bytes from the function's start that the jump and the way to it need.
+  // The number of bytes from the function's start up to the jump's end, which must stay unchanged.
   size_t guarded_length() const { return entry.offset + kJumpLength; }
 };
 
-// Finds the place and builds the island; nothing is changed yet. NOT_SUPPORTED: the start of the function is not known,
-// or this is no machine for it; NOT_AVAILABLE: the kernel or the processor lacks what makes it safe; else as
-// build_island().
+// Finds the place and builds the island; it does not change the function. NOT_SUPPORTED: the start of the function is
+// not recognised, or this machine cannot be patched. NOT_AVAILABLE: the kernel or the processor lacks a required
+// feature. Other errors as build_island().
 Status prepare(uintptr_t function, const Signature& signature, const Disassembler& disassembler, Hook hook, void* arg,
                Patch* patch_out);
 
-// Lays the jump. BUSY: somebody else changed the function since prepare(): begin again. PERM: the system does not let
-// code be written. Only after BUSY and PERM nothing has changed.
+// Writes the jump. BUSY: the function was changed since prepare(); call prepare() again. PERM: the system does not
+// permit code to be written. After BUSY and PERM nothing has changed.
 Status activate(Patch* patch);
 
-// In a forked child, before anything else there: whoever held the lock of patches is not here.
+// In a forked child, before any other function of this file: makes the lock of patches anew.
 void fork_reinit();
 
-// Whether what activate() laid, and the way to it, stands unchanged.
+// Returns whether the code up to the end of the jump is still as activate() left it.
 bool stands(const Patch& patch);
 
-// What stands there now is accepted as the patch's own doing from here on.
+// Accepts the function's current bytes as this patch's own: stands() compares with them from now on.
 void accept(Patch* patch);
 
 }  // namespace pinrail::patch

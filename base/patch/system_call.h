@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// system_call.h - the kernel, without libc in between: libc's own functions may be what is patched.
+// system_call.h - system calls without the C library, whose own functions may be patched.
 //
-// Hook     all of it. errno is not touched: what comes back is a result, or -errno.
+// Hook     All functions. They do not change errno: the result is a value or -errno.
 #ifndef PINRAIL_BASE_PATCH_SYSTEM_CALL_H
 #define PINRAIL_BASE_PATCH_SYSTEM_CALL_H
 
@@ -9,8 +9,8 @@
 
 #include "base/core/sanitizer.h"
 
-// Code can be patched here: x86-64 Linux, with glibc or musl. Elsewhere prepare() says NOT_SUPPORTED; and so it does
-// under ThreadSanitizer, which crashes in hooks of a thread that is ending.
+// Code can be patched on x86-64 Linux with glibc or musl. Elsewhere prepare() returns NOT_SUPPORTED; so it does under
+// ThreadSanitizer, which crashes in hooks of a thread that is ending.
 #ifndef PINRAIL_CAN_PATCH
 #if !defined(PINRAIL_UNDER_THREAD_SANITIZER) && defined(__x86_64__) && defined(__LP64__) && defined(__linux__)
 #define PINRAIL_CAN_PATCH 1
@@ -34,7 +34,7 @@ inline long system_call_hook(long number, long a = 0, long b = 0, long c = 0, lo
   return result;
 }
 
-// Whether that is an error of a system call.
+// Returns whether the result of a system call is an error.
 constexpr bool is_error_hook(long result) { return result < 0 && result >= -4095; }
 
 }  // namespace pinrail::patch

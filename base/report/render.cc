@@ -4,7 +4,7 @@
 namespace pinrail::report {
 namespace {
 
-// Where the text of a help line begins, behind "What happened  ".
+// Continues a value in the column where a help line's text begins, after "What happened  ".
 constexpr std::string_view kContinuation = "\n               ";
 
 std::string_view take_line(std::string_view* text) {
@@ -16,7 +16,7 @@ std::string_view take_line(std::string_view* text) {
 
 bool is_heading(std::string_view line) { return line.size() >= 2 && line.front() == '[' && line.back() == ']'; }
 
-// The lines below [topic], without blank ones at the end.
+// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic.
 std::string_view body_of(std::string_view catalogue, std::string_view topic) {
   while (!catalogue.empty()) {
     const std::string_view line = take_line(&catalogue);
@@ -71,7 +71,7 @@ std::string render(std::string_view catalogue, std::string_view topic, const pin
       out += body.substr(open, close + 1 - open);
     }
     body.remove_prefix(close + 1);
-    // What was filled in may be a question, and the line's own full stop is one too many.
+    // If a value that ends in '?' was filled in, the line's own full stop is dropped.
     if (!out.empty() && out.back() == '?' && !body.empty() && body.front() == '.') body.remove_prefix(1);
   }
   return out;

@@ -19,7 +19,8 @@ const char kBaseHelp[] =
 #include "base/report/base_help.txt"
     ;
 
-// Beyond this many distinct texts all are forgotten: what is remembered stays bounded whatever the arguments are.
+// When this many distinct texts are remembered, all are forgotten, so that the memory is bounded whatever the arguments
+// are.
 constexpr size_t kRememberedTexts = 1024;
 
 Mutex mutex{LockRank::report};
@@ -42,7 +43,7 @@ bool first_time(const std::string& text) {
   return said->insert(text).second;
 }
 
-// Straight to the descriptor: stdio would need a lock of the program's, and may be closed already.
+// Writes to the descriptor directly: stdio takes a lock of the program's and may be closed already.
 void put(std::string_view text) {
   const NoCancel no_cancel;
   while (!text.empty()) {
@@ -63,7 +64,7 @@ std::string without_controls(std::string_view text) {
   return out;
 }
 
-// The channel's mark and the text, each line of it below the mark if there are several.
+// Returns the text with the channel's mark before it; further lines are indented.
 std::string framed(std::string_view channel, std::string_view text) {
   std::string out = "[pinrail:" + std::string(channel) + "] ";
   for (const char c : text) {
@@ -73,7 +74,7 @@ std::string framed(std::string_view channel, std::string_view text) {
   return out + "\n";
 }
 
-// To the program's function, or to stderr.
+// Passes the message to the program's function, or to stderr. No lock is held meanwhile (report/T3).
 void pass_on(std::string_view channel, int level, const std::string& text) {
   const Listener to = current_listener();
   if (to.function == nullptr) {
@@ -84,7 +85,7 @@ void pass_on(std::string_view channel, int level, const std::string& text) {
   to.function(to.arg, level, std::string(channel).c_str(), text.c_str());
 }
 
-// What a component says about a topic that its catalogue lacks.
+// The text for a topic that the component's catalogue lacks.
 std::string missing(std::string_view topic, const pinrail_help_arg_t* args, size_t arg_count) {
   std::string out = "(no help text for \"" + std::string(topic) + "\")";
   for (size_t i = 0; i < arg_count; ++i) {
