@@ -11,10 +11,10 @@
 namespace pinrail::monitor {
 namespace {
 
-// What is laid over a mapping, or takes it away: the same for all.
+// Events that replace or remove a mapping: possible for every kind.
 constexpr uint32_t kAnywhere = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAIL_EVENT_REMAP |
                                PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_SHMAT_OVER;
-// Pages of the process's own are dropped by these; those of a file stay in the file's cache.
+// Events that drop private pages; pages of a file stay in the page cache.
 constexpr uint32_t kOwnPages = PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE;
 constexpr uint32_t kSharedPages =
     PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE | PINRAIL_EVENT_REMAP_FILE_PAGES;
@@ -109,7 +109,7 @@ bool Coverage::judge(const pinrail_mapping_t& mapping) const {
   return unseen == 0 && !refused;
 }
 
-// A look is over when it goes out of scope, also by an exception.
+// Scope of one look at a mapping; ends it also on an exception.
 class Look {
  public:
   explicit Look(KnownMappings* known) : known_(known), ticket_(known->begin_look()) {}
@@ -123,10 +123,10 @@ class Look {
   const uint64_t ticket_;
 };
 
-// What is not kept, because an event came between, serves for this once: if it touched the range that is asked for, the
-// pool asks again (R13).
+// Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched
+// the requested range, the pool registers again (R13). API context.
 Verdict Coverage::look(uintptr_t at) {
-  const NoCancel no_cancel;  // files are read
+  const NoCancel no_cancel;  // reading files is a cancellation point
   Look look(&known_);
   pinrail_mapping_t mapping{};
   if (!find_(at, &mapping)) mapping.base = UINTPTR_MAX;
@@ -140,7 +140,8 @@ Verdict Coverage::look(uintptr_t at) {
 }
 
 bool Coverage::covers(const Span& span) {
-  if (covers_everything_.load(std::memory_order_relaxed)) return true;  // relaxed: a blind monitor kills what it let in
+  if (covers_everything_.load(std::memory_order_relaxed))
+    return true;  // relaxed: when a monitor goes blind, everything cached dies
   for (uintptr_t at = span.base; at < span.end;) {
     Verdict verdict;
     if (!known_.find(at, &verdict)) verdict = look(at);

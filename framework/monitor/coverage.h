@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// coverage.h - whether all that can make a registration of a range stale is seen by somebody.
+// coverage.h - whether the monitors together see every event that can make a registration of a range stale.
 //
 // Owns     the verdicts on mappings.
-// Threads  covers(), forget_hook(): any time. start(): start-up, or when nothing is cached.
-// Hook     forget_hook().
+// Threads  covers() and forget_hook() may run at any time. start() runs at start-up, or while nothing is cached.
+// Hook     forget_hook(). Everything else is API context.
 //
-// coverage/C1  covers() says yes only if for each mapping of the range the monitors together see every event that can
-//     happen to that kind of mapping on this kernel, but for those that the administrator said never happen.
-// coverage/C2  A verdict holds until an event touches its mapping; then the mapping is looked at again
+// coverage/C1  covers() returns true only if, for each mapping of the range, the monitors together see every event
+//     that can happen to that kind of mapping on this kernel, except the events that monitor_never excludes.
+// coverage/C2  A verdict holds until an event touches its mapping; then the mapping is judged again
 //     (known_mappings_hook/K1, known_mappings_hook/K2).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_COVERAGE_H
 #define PINRAIL_FRAMEWORK_MONITOR_COVERAGE_H
@@ -22,35 +22,38 @@
 
 namespace pinrail::monitor {
 
-// What stays out of consideration, and what is not believed.
+// Which events count, and which memory is refused.
 struct Policy {
-  uint32_t possible = PINRAIL_EVENTS_ALL;  // events that this kernel has, and that may happen
-  bool is_strict = false;                  // what another process can cut or empty is refused (E8)
+  uint32_t possible = PINRAIL_EVENTS_ALL;  // events that this kernel has and monitor_never does not exclude
+  bool is_strict = false;                  // refuse memory whose pages another process can remove (E8)
 };
 
-// The events that can make registrations in such a mapping stale.
+// Returns the events (PINRAIL_EVENT_*) that can make registrations in such a mapping stale.
 uint32_t events_of(pinrail_mapping_kind_t kind);
-// E8: whether no other process can take its pages away.
+// E8: whether no other process can remove the mapping's pages.
 bool is_private_memory(pinrail_mapping_kind_t kind);
-// Those that this kernel has at all: tried on a page of its own.
+// Returns the events that this kernel can cause; tries the newer ones on a page of its own. Start-up.
 uint32_t events_of_kernel();
-// "guard_install,punch_hole" to bits. BAD_PARAM and the name that is none.
+// Converts "guard_install,punch_hole" to event bits. BAD_PARAM: unknown_out receives the unknown name.
 Status parse_events(std::string_view list, uint32_t* events_out, std::string* unknown_out);
-// Bits to names, for people.
+// Converts event bits to names, for messages.
 std::string name_events(uint32_t events);
 
 class Coverage {
  public:
-  using Find = bool (*)(uintptr_t at, pinrail_mapping_t* mapping_out);  // find_mapping, or a test's
-  using Ask = uint32_t (*)(const pinrail_mapping_t& mapping);           // what the monitors see there, all together
-  using Say = void (*)(const std::string& line);                        // a mapping that is not covered, and why
+  using Find = bool (*)(uintptr_t at, pinrail_mapping_t* mapping_out);  // find_mapping(), or a test's substitute
+  using Ask = uint32_t (*)(const pinrail_mapping_t& mapping);           // events that the monitors together see there
+  using Say = void (*)(const std::string& line);                        // logs a mapping that is not covered, and why
 
   constexpr Coverage(Find find, Ask ask, Say say) : find_(find), ask_(ask), say_(say) {}
 
-  // everywhere: what the monitors see in any mapping; is_all: and none of them has more to say of a single one. Then
-  // nothing needs to be looked at.
+  // Sets the policy and forgets all verdicts. everywhere: the events that the monitors see in any mapping. is_all: no
+  // monitor sees more in particular mappings; then, if everywhere is all that can happen, covers() looks at no
+  // mapping.
   void start(const Policy& policy, uint32_t everywhere, bool is_all);
+  // Forgets verdicts that the span touches.
   void forget_hook(const Span& span) { known_.forget_hook(span); }
+  // Whether registrations of the span may be kept. May read /proc; no lock may be held.
   bool covers(const Span& span);
 
   const KnownMappings& known() const { return known_; }
@@ -68,7 +71,7 @@ class Coverage {
   KnownMappings known_;
 };
 
-extern Coverage coverage;  // of the process; constant-initialised, as the subscriptions are
+extern Coverage coverage;  // of the process; constant-initialised, for hooks that run before main()
 
 }  // namespace pinrail::monitor
 

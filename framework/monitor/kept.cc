@@ -46,7 +46,8 @@ void* map_sample(pinrail_mapping_kind_t kind) {
   }
 }
 
-// One page of the kind. What cannot be mapped here is a mapping without a page, which nobody can watch.
+// One mapped page of the kind, unmapped on destruction. If the kind cannot be mapped here, the mapping is empty, and
+// no monitor can watch it.
 class Sample {
  public:
   Sample(pinrail_mapping_kind_t kind, Samples samples) {
@@ -60,7 +61,7 @@ class Sample {
   }
   ~Sample() {
     if (mapping_.end == 0) return;
-    void* const base = reinterpret_cast<void*>(mapping_.base);  // NOLINT(performance-no-int-to-ptr): it was one
+    void* const base = reinterpret_cast<void*>(mapping_.base);  // NOLINT(performance-no-int-to-ptr): from a pointer
     if (mapping_.kind == PINRAIL_MAPPING_SYSV) {
       shmdt(base);
     } else {

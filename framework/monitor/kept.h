@@ -2,9 +2,9 @@
 // kept.h - which kinds of memory may be kept registered, found out on a sample of each.
 //
 // Owns     nothing; samples are unmapped before find_kept() returns.
-// Threads  any. API context; what ask does may be limited further.
+// Threads  all functions may run together. API context; no lock may be held while `ask` calls monitors.
 //
-// A kind is kept if each event that this kernel has and that can happen to it is seen (coverage.h, C1).
+// A kind is kept if the monitors see each event that this kernel has and that can happen to it (coverage/C1).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KEPT_H
 #define PINRAIL_FRAMEWORK_MONITOR_KEPT_H
 
@@ -16,7 +16,7 @@
 
 namespace pinrail::monitor {
 
-// The kinds that programs register. Nothing is promised of the others.
+// The kinds that programs usually register. The others are judged only when they are met.
 constexpr std::array<pinrail_mapping_kind_t, 7> kUsualKinds = {
     PINRAIL_MAPPING_ANONYMOUS,        PINRAIL_MAPPING_HEAP, PINRAIL_MAPPING_STACK,
     PINRAIL_MAPPING_SHARED_ANONYMOUS, PINRAIL_MAPPING_SYSV, PINRAIL_MAPPING_PRIVATE_FILE,
@@ -34,13 +34,14 @@ struct Kept {
 
 enum class Samples : uint8_t { none, real };
 
-// ask: what is seen of this mapping. Samples::none: it does not look at more than the kind.
+// Judges each of kUsualKinds. ask: returns the events that are seen in a mapping. Samples::none: ask needs only the
+// mapping's kind, so no sample is mapped.
 Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples);
 
-// "no monitor sees shmat_over": of one of kUsualKinds; empty if it is kept.
+// Why the index-th of kUsualKinds is not kept, for example "no monitor sees shmat_over"; empty if it is kept.
 std::string why_not(const Kept& kept, size_t index);
-// "anonymous, heap: no monitor sees shmat_over; shared file: no monitor sees truncate". Empty if all are kept, but for
-// those that monitor_strict was set to keep out.
+// All reasons, for example "anonymous, heap: no monitor sees shmat_over; shared file: no monitor sees truncate". Empty
+// if all kinds are kept, except those that monitor_strict excludes.
 std::string describe(const Kept& kept);
 
 }  // namespace pinrail::monitor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which events this kernel has: those that are younger than others are tried on a page that nobody else knows.
+// Which events this kernel has: newer ones are tried on a page of our own. Start-up; takes no lock.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, 6.13 on
 
-// By system calls of our own, for libc may lack the functions.
+// Uses raw system calls, because libc may lack the functions.
 bool has_guard_install(void* page) {
   if (syscall(SYS_madvise, page, kPage, kGuardInstall) != 0) return false;
   constexpr int kGuardRemove = 103;
@@ -33,7 +33,7 @@ bool has_process_madvise(void* page) {
   return advised >= 0;
 }
 
-// A kernel without System V's segments, or a filter that refuses them for good.
+// False: the kernel lacks System V segments, or a seccomp filter refuses them.
 bool has_segments() {
   constexpr long kNoSegment = -1;
   return syscall(SYS_shmat, kNoSegment, nullptr, 0L) >= 0 || (errno != ENOSYS && errno != EPERM);

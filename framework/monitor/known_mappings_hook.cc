@@ -8,24 +8,25 @@ namespace {
 
 constexpr uintptr_t kCovered = 1;
 
-// What readers without the lock see: acquire, so that the second look at the version stays behind it; and release, so
-// that the version is odd before it. Each pairs with the other.
+// Entries, as readers without the lock access them. acquire: the second load of the version stays behind it. release:
+// the version is odd before it. The two pair with each other.
 uintptr_t load(const std::atomic<uintptr_t>& word) { return word.load(std::memory_order_acquire); }
 void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, std::memory_order_release); }
 
 }  // namespace
 
-// Between the two the entries change: readers without the lock come again with it. seq_cst: a hook does this, and then
-// looks for registrations under way; who has entered one looks at the version, and one of the two sees the other.
+// Between begin_change() and end_change() the version is odd and entries change: readers without the lock retry with
+// it. The caller holds mutex_. seq_cst: a hook changes the version, and then looks for registrations that are under
+// way; a thread that has announced such a registration then loads the version: one of the two sees the other.
 void KnownMappings::begin_change() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
-// release: pairs with read_unlocked(). relaxed: only who holds the lock writes it.
+// release: pairs with read_unlocked(). relaxed: only the holder of the lock writes the version.
 void KnownMappings::end_change() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-// The first entry that ends behind this address.
+// Returns the index of the first entry that ends above the address.
 size_t KnownMappings::first_behind(uintptr_t at) const {
   size_t low = 0, high = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
   while (low < high) {
@@ -49,7 +50,7 @@ bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
   return true;
 }
 
-// False if the entries were changing: nothing is known then.
+// Looks up without the lock. False: the entries were changing, and the outputs mean nothing.
 bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
   const uint64_t before = version_.load(std::memory_order_seq_cst);  // pairs with begin_change(), and end_change()
   *found_out = find_at(at, verdict_out);
@@ -63,7 +64,7 @@ bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
   return find_at(at, verdict_out);
 }
 
-// Whether a verdict may be kept on something in there; true also when it cannot be told without the lock.
+// Whether the table may have a verdict that overlaps the span; true also if this cannot be told without the lock.
 bool KnownMappings::touches(const Span& span) const {
   const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change()
   const size_t place = first_behind(span.base);
@@ -73,7 +74,7 @@ bool KnownMappings::touches(const Span& span) const {
   return !sure || !apart;
 }
 
-// seq_cst: an event that does not see this look has happened before the look, so the look sees what it did.
+// seq_cst: an event that does not see this look happened before it, so the look sees the event's effect.
 uint64_t KnownMappings::begin_look() {
   looking_.fetch_add(1);
   const Guard guard(mutex_);
@@ -117,7 +118,7 @@ void KnownMappings::erase(const Span& span) {
   count_.store(count - (behind - first), std::memory_order_release);  // release: as store()
 }
 
-// Nothing in there overlaps it.
+// No entry overlaps the verdict. The caller holds mutex_.
 void KnownMappings::insert(const Verdict& verdict) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
   const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0);
@@ -131,7 +132,7 @@ void KnownMappings::insert(const Verdict& verdict) {
   count_.store(count + 1, std::memory_order_release);  // release: as store()
 }
 
-// Unrelated events take no lock.
+// An event that touches no verdict takes no lock while no look is under way.
 void KnownMappings::forget_hook(const Span& span) {
   if (looking_.load() == 0 && !touches(span)) return;
   const Guard guard(mutex_);

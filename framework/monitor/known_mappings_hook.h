@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // known_mappings_hook.h - verdicts on mappings: kept until a memory event touches them, found without a lock.
 //
-// Owns     1,024 verdicts at most, in place, by rising address; one more takes the place of a neighbour.
-// Threads  all functions may run together.
-// Hook     all of it; keep() too, so that the lock is a leaf.
+// Owns     at most 1,024 verdicts, in place, by ascending address; when the table is full, an insert replaces a
+//          neighbour.
+// Threads  all functions may run together. A seqlock (version_) guards the entries; writers hold mutex_.
+// Hook     all functions; keep() too, so that the lock is a leaf.
 //
 // known_mappings_hook/K1  What find() returns was kept, and no event has touched it since.
-// known_mappings_hook/K2  Who looks at a mapping between begin_look() and keep() keeps nothing of it if an event
-//     touched it after begin_look(): the event wins.
+// known_mappings_hook/K2  If an event touches a mapping after begin_look(), keep() stores nothing for it: the event
+//     wins.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 
@@ -29,25 +30,26 @@ struct Verdict {
 class KnownMappings {
  public:
   static constexpr size_t kRoom = 1024;
-  static constexpr size_t kEvents = 64;  // that are remembered while somebody looks
+  static constexpr size_t kEvents = 64;  // remembered while a look is under way
 
   constexpr KnownMappings() = default;
 
-  // The verdict on the mapping that this address lies in.
+  // Finds the verdict on the mapping that holds the address; false: none is known.
   bool find(uintptr_t at, Verdict* verdict_out) const;
 
-  // Each begin_look() is followed by one end_look(); keep() between them takes what begin_look() returned. False: an
-  // event touched the range, or too many came to tell.
+  // Each begin_look() is followed by one end_look(). Between them keep() stores a verdict; ticket: what begin_look()
+  // returned. False: an event touched the range, or so many events came that this cannot be told.
   uint64_t begin_look();
   bool keep(uint64_t ticket, const Verdict& verdict);
   void end_look() { looking_.fetch_sub(1); }
 
+  // Removes the verdicts that the span touches.
   void forget_hook(const Span& span);
 
-  size_t count() const { return count_.load(std::memory_order_relaxed); }  // relaxed: a figure
+  size_t count() const { return count_.load(std::memory_order_relaxed); }  // relaxed: only shown
 
  private:
-  // What find() reads without the lock, guarded by the version around it. The lowest bit of end says "covered".
+  // What find() reads without the lock, guarded by the seqlock. The lowest bit of `end` means "covered".
   struct Entry {
     std::atomic<uintptr_t> base{0}, end{0};
   };
@@ -70,7 +72,7 @@ class KnownMappings {
   std::atomic<uint64_t> version_{0};  // odd while the entries change
   std::atomic<size_t> count_{0};
   Entry entries_[kRoom];
-  uint64_t events_ GUARDED_BY(mutex_) = 0;  // noted ever
+  uint64_t events_ GUARDED_BY(mutex_) = 0;  // number of events noted since the start
   Span noted_[kEvents] GUARDED_BY(mutex_) = {};
 };
 

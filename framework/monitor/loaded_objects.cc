@@ -9,7 +9,7 @@ namespace {
 
 template <typename T>
 const T* pointer(uintptr_t address) {
-  return reinterpret_cast<const T*>(address);  // NOLINT(performance-no-int-to-ptr): the loader's numbers
+  return reinterpret_cast<const T*>(address);  // NOLINT(performance-no-int-to-ptr): an address from the loader
 }
 
 uint32_t gnu_hash_of(const char* name) {
@@ -20,7 +20,7 @@ uint32_t gnu_hash_of(const char* name) {
 
 }  // namespace
 
-// Some loaders turn the addresses of the dynamic section into absolute ones in place, others leave them.
+// The dynamic section's addresses are absolute with some loaders, and relative to the object with others.
 LoadedObject::LoadedObject(const dl_phdr_info& info)
     : path_(info.dlpi_name != nullptr ? info.dlpi_name : ""), base_(info.dlpi_addr) {
   const ElfW(Dyn)* dynamic = nullptr;
@@ -46,8 +46,8 @@ bool LoadedObject::is_called(const ElfW(Sym) & symbol, const char* name) const {
   return symbol.st_shndx != SHN_UNDEF && std::strcmp(names_ + symbol.st_name, name) == 0;
 }
 
-// The table: number of buckets, first symbol, number and shift of the filter's words, filter, buckets, chains. A chain
-// ends with a hash whose lowest bit is set.
+// Layout of the GNU hash table: number of buckets, first symbol, number of filter words, filter shift, filter,
+// buckets, chains. A chain ends with a hash whose lowest bit is set.
 const ElfW(Sym) * LoadedObject::find_by_hash(const char* name) const {
   const uint32_t hash = gnu_hash_of(name);
   const uint32_t bucket_count = gnu_hash_[0], first = gnu_hash_[1], filter_words = gnu_hash_[2];

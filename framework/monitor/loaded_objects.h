@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// loaded_objects.h - what the objects that this process has loaded define, read from their symbol tables.
+// loaded_objects.h - the functions that the process's loaded objects define, read from their symbol tables.
 //
-// dlsym() takes the loader's lock, which is held while constructors run. This does not: it may be used on any thread.
+// dlsym() takes the loader's lock, under which constructors run. These functions do not take it, so any thread may
+// call them. API context.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_LOADED_OBJECTS_H
 #define PINRAIL_FRAMEWORK_MONITOR_LOADED_OBJECTS_H
 
@@ -12,7 +13,7 @@
 
 namespace pinrail::monitor {
 
-// One object's dynamic symbols; good while the object is loaded.
+// One object's dynamic symbols; valid while the object is loaded.
 class LoadedObject {
  public:
   explicit LoadedObject(const dl_phdr_info& info);
@@ -20,7 +21,7 @@ class LoadedObject {
   const char* path() const { return path_; }
   uintptr_t base() const { return base_; }
   bool holds(uintptr_t address) const { return address >= begin_ && address < end_; }
-  // The address of a function that it defines and exports; 0: it does not.
+  // The address of a function that the object defines and exports; 0 if it does not.
   uintptr_t function(const char* name) const;
 
  private:
@@ -36,8 +37,8 @@ class LoadedObject {
   const uint32_t* hash_ = nullptr;
 };
 
-// Calls visit(object) for each, until it returns false. Nothing is unloaded meanwhile; visit takes no lock of the
-// loader's.
+// Calls visit(object) for each loaded object until it returns false. No object is unloaded meanwhile. visit must not
+// take a lock of the loader.
 template <typename Visit>
 void for_each_object(Visit visit) {
   dl_iterate_phdr([](dl_phdr_info* info, size_t,

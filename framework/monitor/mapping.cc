@@ -18,7 +18,7 @@ namespace {
 
 constexpr char kList[] = "/proc/self/maps";
 
-// The kernel's struct procmap_query (6.11 on), for headers that are older.
+// The kernel's struct procmap_query (since 6.11), for builds with older headers.
 struct Query {
   uint64_t size, flags, address;  // in
   uint64_t start, end, vma_flags, page_size, offset, inode;
@@ -38,7 +38,7 @@ enum class Told : uint8_t { yes, nothing_there, unable };
 Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int file = ::open(kList, O_RDONLY | O_CLOEXEC);
   if (file < 0) return Told::unable;
-  char name[1024] = "";  // a longer path cannot be told: ENAMETOOLONG
+  char name[1024] = "";  // the kernel refuses a longer path: ENAMETOOLONG
   Query query{};
   query.size = sizeof(query);
   query.flags = kThisOrNext;
@@ -60,7 +60,7 @@ Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   return told;
 }
 
-// One line of the list. False if it is none.
+// Parses one line of /proc/self/maps. False: it is malformed.
 bool parse_line(const char* line, pinrail_mapping_t* mapping_out) {
   uint64_t base = 0, end = 0, offset = 0, inode = 0;
   unsigned device_major = 0, device_minor = 0;
@@ -94,7 +94,7 @@ pinrail_mapping_kind_t kind_without_file(std::string_view path, bool is_shared) 
 
 pinrail_mapping_kind_t kind_of(std::string_view path, bool is_shared, uint64_t inode) {
   if (inode == 0) return kind_without_file(path, is_shared);
-  // Files of the kernel's own, which no program can open or cut.
+  // Files of the kernel that no program can open or truncate.
   if (begins(path, "/dev/zero") || begins(path, "/anon_hugepage (deleted)") || begins(path, "[anon_shmem:")) {
     return is_shared ? PINRAIL_MAPPING_SHARED_ANONYMOUS : PINRAIL_MAPPING_ANONYMOUS;
   }
@@ -115,7 +115,7 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const auto close_file = [](std::FILE* file) { std::fclose(file); };
   const std::unique_ptr<std::FILE, decltype(close_file)> list(std::fopen(kList, "re"), close_file);
   char line[512];
-  bool is_start = true;  // of a line: the end of a long path looks like anything
+  bool is_start = true;  // of a line: the rest of a long path must not be parsed
   while (list != nullptr && std::fgets(line, sizeof(line), list.get()) != nullptr) {
     pinrail_mapping_t mapping{};
     const bool found = is_start && parse_line(line, &mapping) && mapping.end > at;

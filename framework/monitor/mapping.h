@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mapping.h - what is mapped at an address, as the kernel tells.
+// mapping.h - what is mapped at an address, as the kernel reports it.
 //
-// Threads  all functions may run together. API context.
+// Threads  all functions may run together. API context; they take no lock. The find functions read /proc/self/maps.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MAPPING_H
 #define PINRAIL_FRAMEWORK_MONITOR_MAPPING_H
 
@@ -11,16 +11,17 @@
 
 namespace pinrail::monitor {
 
-// The mapping that this address lies in, or the next one behind it. False: there is none, or the kernel does not tell.
+// Finds the mapping that holds the address, or else the next one above it. False: there is none, or the kernel
+// refuses.
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out);
 
-// The same by reading the whole list, where kernels before 6.11 have nothing better.
+// The same by reading the whole list, for kernels before 6.11.
 bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out);
 
-// path: as /proc/self/maps shows it.
+// Derives the kind of a mapping. path: as in /proc/self/maps.
 pinrail_mapping_kind_t kind_of(std::string_view path, bool is_shared, uint64_t inode);
 
-// "shared file", for people.
+// The kind's name for messages, for example "shared file".
 const char* kind_name(pinrail_mapping_kind_t kind);
 
 }  // namespace pinrail::monitor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Subscriptions; which monitors there are is in selection.cc.
+// Subscriptions. selection.cc chooses the monitors. API context; the callers hold no lock.
 #include "framework/monitor/monitor.h"
 
 #include <sched.h>
@@ -12,10 +12,10 @@
 namespace pinrail::monitor {
 namespace {
 
-Mutex mutex{LockRank::subscribe};          // who changes the list of ours
-Mutex foreign_mutex{LockRank::strangers};  // who changes that of strangers
+Mutex mutex{LockRank::subscribe};          // guards changes to the list of our subscriptions
+Mutex foreign_mutex{LockRank::strangers};  // guards changes to the list of other runtimes' subscriptions
 
-// After this no hook stands on what was unlinked before. One at a time for each list.
+// Waits until no hook uses an entry that was unlinked before the call. The caller holds the list's mutex.
 void wait_for_hooks(Subscriptions* list) {
   const uint32_t old_side = list->turn.fetch_add(1) & 1;
   while (list->gate[old_side].load() != 0) sched_yield();
@@ -31,6 +31,7 @@ Status add(Mutex* mutex_of_list, Subscriptions* list, uint32_t kinds, Hook hook,
   return success();
 }
 
+// Unlinks a subscription, waits for hooks that may use it, and deletes it; ignores one that is not in the list.
 void take_out(Mutex* mutex_of_list, Subscriptions* list, void* subscription_pointer) {
   auto* subscription = static_cast<Subscription*>(subscription_pointer);
   {

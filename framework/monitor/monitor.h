@@ -2,16 +2,15 @@
 // monitor.h - how pools learn that memory goes away: subscriptions, and which monitors work.
 //
 // Owns     the list of subscriptions.
-// Threads  subscribe(), unsubscribe(), works(), kept_at(), covers(), blind(), check(): any time. declare(), start(),
-// stop(): at
-//          start-up and shut-down.
-// Hook     report_hook(), report_of_hook(): also before init, after finalize, and in a forked child: there it goes
-// nowhere.
+// Threads  subscribe(), unsubscribe(), works(), kept_at(), covers(), blind() and check() may run at any time, in API
+//          context. declare(), start() and stop() run at start-up and shut-down.
+// Hook     report_hook() and report_of_hook(); also before init, after finalize, and in a forked child, where they do
+//          nothing.
 //
 // monitor/M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
-// monitor/M2  An event is delivered to every subscription that was complete before it and not yet taken back, and that
-//     wants events of this kind of memory.
-// monitor/M3  What a monitor of host memory cannot see any more ends nothing that is no host memory (E5).
+// monitor/M2  An event is delivered to every subscription that was complete before it, was not yet removed, and wants
+//     events of this kind of memory.
+// monitor/M3  When a monitor of host memory goes blind, no registration of other memory dies (E5).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 #define PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 
@@ -27,48 +26,53 @@ namespace pinrail::monitor {
 
 using Hook = void (*)(void* arg, uintptr_t base, size_t length);
 
-// kinds: PINRAIL_KIND_* bits of the memory whose events are wanted; 0: all.
+// Adds or removes a subscriber. kinds: PINRAIL_KIND_* bits of the memory whose events it wants; 0: all. unsubscribe()
+// waits for its calls in flight: the caller must not hold a lock that the hook takes. OUT_OF_RESOURCE: no memory.
 Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out);
 void unsubscribe(void* subscription);
 
-// Another runtime's (E3): called after all of ours. unsubscribe_foreign() waits for its calls in flight, too.
+// The same for another runtime's subscriber (E3), which is called after all of ours.
 Status subscribe_foreign(Hook hook, void* arg, void** subscription_out);
 void unsubscribe_foreign(void* subscription);
 
-// kinds: of the memory that goes away; 0: it may be of any kind. "Everything" is (0, UINTPTR_MAX).
+// Delivers an event. kinds: PINRAIL_KIND_* bits of the memory that goes away; 0: any kind. The range (0, UINTPTR_MAX)
+// means all memory.
 void report_hook(uint32_t kinds, uintptr_t base, size_t length);
-// By the monitor with this host table, of the memory that it watches.
+// Delivers an event from the monitor with this host table, for the kinds of memory that it watches.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
 
-// In a forked child: nobody subscribed, nothing was started, whoever was in the middle of it.
+// Re-initialises in a forked child: no subscriptions, no started monitors. Takes no lock.
 void fork_reinit();
-void leave_parents_monitors();  // its part in selection.cc
+void leave_parents_monitors();  // the part of fork_reinit() that is in selection.cc
 
-// The parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().
+// Declares the parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().
 Status declare(param::Registry* params);
 
-// Starts the opened monitors, best first: those that were named, which must work, and others as long as some kind of
-// memory is not kept yet. What was not named and adds nothing is stopped again.
+// Starts the opened monitors in the order of priority: those that were named, which must work, and others as long as
+// some kind of memory is not kept yet. A monitor that was not named and adds nothing is stopped again. Returns the
+// error of a named monitor that does not work.
 Status start(const loader::Loader& loader, const param::Registry& params);
+// Stops all monitors. Shut-down.
 void stop(const loader::Loader& loader);
 
-// Whether memory of some usual kind is kept (E5). why_out: what keeps the rest, or all of it, from being kept; empty if
-// nothing does. The text lives until the next start().
+// Whether memory of some usual kind is kept (E5). why_out: why some or all kinds are not kept; empty if all are. The
+// text lives until the next start(). Takes no lock.
 bool works(const char** why_out);
-// The index-th kind of memory that programs register, and why it is not kept; "": it is. False: past the end.
+// Describes the index-th usual kind of memory, and why it is not kept; "" if it is. False: past the end.
 bool kept_at(size_t index, const char** kind_out, const char** why_not_out);
-// Monitors of host memory that see something, with commas between them.
+// The names of the monitors of host memory that work, separated by commas; lives until the next start().
 const char* names_of_started();
 
-// Whether registrations of the range may be kept (coverage.h); makes monitors watch it. No lock may be held.
+// Whether registrations of the range may be kept (coverage.h); makes monitors watch the range. No lock may be held.
 bool covers(uintptr_t base, size_t length);
 
-// One that was started sees less than before, or nothing any more: it is asked which events are left; the reason of
-// the last one that sees nothing is kept. Everything cached dies: what is not covered now must, and the rest is soon
-// there again. host: the monitor's own. check() asks all that were started to look.
+// blind(): the monitor with this host table sees fewer events than before, or none. It is asked which events remain,
+// and everything cached of its kinds of memory dies; what is still covered is cached again by later misses. why: the
+// reason, for works(). check(): asks all started monitors to check themselves; returns the first error. No lock may be
+// held.
 void blind(const pinrail_host_t* host, const char* why);
 Status check();
-// The same for each miss: looks if nobody did so in the last 40 us (elsewhere than on x86-64: 1 ms).
+// Calls check() unless it ran in the last 40 us (on other processors than x86-64: 1 ms). Each miss calls this.
 void check_on_miss();
 
 }  // namespace pinrail::monitor

@@ -31,7 +31,7 @@ constexpr NamedFunction kSanitizers[] = {{"__asan_init", "AddressSanitizer"},
                                          {"__msan_init", "MemorySanitizer"},
                                          {"__lsan_init", "LeakSanitizer"}};
 
-// Under these names libraries bring an allocator beside the process's, or instead of it.
+// The names of allocators that libraries provide beside the process's malloc, or instead of it.
 struct Pair {
   const char *take, *give;
 };
@@ -53,13 +53,13 @@ struct Allocator {
   char path[kLongestPath];  // "": the program
 };
 
-// While objects are visited nothing is allocated: an allocator may want to visit them too, and hold its lock.
+// No allocation happens while objects are visited: an allocator might visit them too while it holds its own lock.
 void copy_path(const LoadedObject& object, char (*path_out)[kLongestPath]) {
   std::strncpy(*path_out, object.path(), kLongestPath - 1);
   (*path_out)[kLongestPath - 1] = 0;
 }
 
-// C library's and loader's: those that go through the C library's functions, or never give anything back.
+// Whether the object is the C library, whose allocator uses its own functions, or the loader, which returns nothing.
 bool is_system_object(const LoadedObject& object) {
   return object.holds(reinterpret_cast<uintptr_t>(&getauxval)) || object.base() == getauxval(AT_BASE);
 }
@@ -86,7 +86,7 @@ const char* find_sanitizer() {
   return found;
 }
 
-// Of objects that have their own, besides the one that the process's malloc is in.
+// Finds allocators in objects other than the one that defines the process's malloc.
 std::vector<Allocator> find_other_allocators() {
   std::vector<Allocator> found;
   found.reserve(kMaxAllocators);
@@ -106,14 +106,14 @@ std::vector<Allocator> find_other_allocators() {
   return found;
 }
 
-// Unmapped, or its page was dropped: it was written to just before.
+// Whether the page is unmapped or was dropped. The caller has written to it just before.
 bool is_gone(uintptr_t page) {
   unsigned char is_there = 1;
   const long status = syscall(SYS_mincore, page, kPage, &is_there);
   return status != 0 ? errno == ENOMEM : (is_there & 1) == 0;
 }
 
-// Whether what is given back went away, and nobody reported it.
+// Calls give_back() and returns whether the block's memory is gone although no event was reported.
 template <typename GiveBack>
 bool goes_unseen(OwnCallsProbe* probe, void* block, size_t length, GiveBack give_back) {
   if (block == nullptr || block == MAP_FAILED) return false;
@@ -130,7 +130,7 @@ bool goes_unseen(OwnCallsProbe* probe, void* block, size_t length, GiveBack give
   return gone && !probe->is_reported.load();
 }
 
-// The first size is one that the C library maps by default: larger ones would raise its threshold.
+// The first size is one that the C library serves by mmap; larger blocks would raise its threshold for that.
 bool malloc_goes_unseen(OwnCallsProbe* probe, Take volatile take, Give volatile give, bool is_of_system) {
   for (const size_t length : {size_t{144} << 10, size_t{1} << 20, size_t{64} << 20}) {
     void* const block = take(length);
@@ -144,7 +144,7 @@ void* map_pages(size_t length) {
   return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-// As the program calls them, whoever stands before the C library's.
+// Tries mmap and madvise as the program calls them, also if another object interposes them.
 bool mappings_go_unseen(OwnCallsProbe* probe) {
   constexpr size_t kLength = 4 * kPage;
   void* const dropped = map_pages(kLength);
@@ -163,7 +163,7 @@ bool is_of_system(uintptr_t used) {
   return is_system;
 }
 
-// The object stays loaded meanwhile. False too where it is gone already.
+// Tries the allocator of an object, which stays loaded during the trial. False also if it was unloaded already.
 bool other_goes_unseen(OwnCallsProbe* probe, const Allocator& allocator) {
   void* const handle = dlopen(allocator.path[0] == 0 ? nullptr : allocator.path, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return false;
@@ -174,7 +174,8 @@ bool other_goes_unseen(OwnCallsProbe* probe, const Allocator& allocator) {
 
 std::string past_c_library(const std::string& who) { return who + " gives memory back past the C library"; }
 
-// The C library's own munmap is reported unless it could not be patched.
+// Returns a sentence about the first allocator that goes unseen; empty: none. The C library's own munmap goes unseen
+// only where it could not be patched.
 std::string try_allocators(OwnCallsProbe* probe) {
   if (mappings_go_unseen(probe)) {
     return is_of_system(reinterpret_cast<uintptr_t>(&munmap)) ? "no monitor here sees what the C library unmaps"

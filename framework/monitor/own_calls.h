@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// own_calls.h - allocators of this process that give memory back by system calls of their own, past the C library, as
-// those of sanitizers do. A monitor that patches the C library does not see these.
+// own_calls.h - allocators of this process that return memory by raw system calls, without the C library, as those of
+// sanitizers do. A monitor that patches the C library does not see these calls.
 //
 // Owns     nothing.
-// Threads  find_own_calls(): start-up. The others: one call at a time.
+// Threads  find_own_calls(): start-up, without a lock held. The others: one call at a time, API context.
 // Hook     OwnCallsProbe::hook().
 //
-// own_calls/O1  An allocator is found if a block that it was given back went away without a report on the same thread,
-//     or if it is a sanitizer's, which keep freed blocks for a while.
-// own_calls/O2  Not found is one that keeps what is freed during the trial and returns it past the C library later.
+// own_calls/O1  An allocator is found if a block that was freed to it is unmapped without a report on the same thread,
+//     or if it belongs to a sanitizer, because those keep freed blocks for a while.
+// own_calls/O2  An allocator that keeps freed memory during the trial and returns it by raw system calls later is not
+//     found.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 #define PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 
@@ -23,11 +24,11 @@
 
 namespace pinrail::monitor {
 
-// What an allocator may do to memory that it hands out.
+// The events that an allocator may cause for memory that it allocated.
 constexpr uint32_t kAllocatorEvents = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAIL_EVENT_REMAP |
                                       PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_BRK;
 
-// Hears of a range that is about to be given back on this thread.
+// A subscriber that notes whether the release of a range is reported on this thread.
 struct OwnCallsProbe {
   pthread_t thread = pthread_self();
   std::atomic<uintptr_t> base{0}, end{0};
@@ -36,20 +37,21 @@ struct OwnCallsProbe {
   static void hook(void* probe, uintptr_t base, size_t length);  // own_calls_hook.cc
 };
 
-// Who makes such calls, in a sentence for people; empty: nobody was found. The process's malloc and mmap are tried, and
-// those of objects that bring their own, with the monitors that are started.
+// Returns a sentence that names an allocator with such calls; empty if none was found. Tries the process's malloc and
+// mmap and the allocators of other loaded objects, under the monitors that are started.
 std::string find_own_calls();
 
-// Rises with each object that the process loads.
+// The number of objects that the process has loaded so far.
 uint64_t count_loads();
 
-// Objects that bring an allocator or a sanitizer. Found without the loader's lock, which others may hold while they
-// wait for this thread.
+// The loaded objects that contain an allocator or a sanitizer. look() does not take the loader's lock: another thread
+// may hold it and wait for this thread.
 class Allocators {
  public:
   static constexpr size_t kRoom = 32;
 
-  // Looks anew. The path of one that was not there before; empty: none came.
+  // Scans the loaded objects. Returns the path of one with an allocator that is new since the last scan; empty: none
+  // is.
   std::string look();
 
  private:

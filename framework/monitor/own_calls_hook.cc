@@ -3,7 +3,8 @@
 
 namespace pinrail::monitor {
 
-// A monitor that reports on a thread of its own sees system calls by whomever they are made; it is not what is tried.
+// Reports on other threads do not count: a monitor with a thread of its own sees raw system calls too, and is not what
+// the trial is about.
 void OwnCallsProbe::hook(void* probe_pointer, uintptr_t base, size_t length) {
   auto* probe = static_cast<OwnCallsProbe*>(probe_pointer);
   if (pthread_equal(pthread_self(), probe->thread) == 0) return;

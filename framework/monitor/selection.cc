@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which monitors are started, what is kept with them, and what follows when that changes.
+// Chooses the monitors to start, finds out which kinds of memory are kept with them, and acts when that changes.
+//
+// Context  start-up, except works(), kept_at(), names_of_started(), covers(), blind(), check() and check_on_miss():
+//          API context. No function may run in a hook.
+// Locks    the caller holds no lock, unless REQUIRES(mutex) says so. `mutex` guards the publication of findings.
 #include <ctime>
 #include <new>
 #include <utility>
@@ -35,11 +39,11 @@ constexpr pinrail_param_t kParams[] = {
      "that does not, as those of sanitizers. Where it is not so: stale registrations.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 8, nullptr, 0, 0, nullptr}};
 
-// What is kept, for people. Never changed once it is published; an older one stays until the next life, for somebody
-// may be reading it.
+// What is kept, in words. A published object never changes; older ones are deleted by the next start(), because a
+// reader may still use them.
 struct Findings {
-  std::string why;       // nothing, or not everything, is kept; empty: everything is
-  std::string monitors;  // that see something, with commas
+  std::string why;       // why not everything is kept; empty: everything is
+  std::string monitors;  // the names of those that work, separated by commas
   std::array<std::string, kUsualKinds.size()> why_not;
   Findings* before = nullptr;
 };
@@ -53,7 +57,7 @@ bool trusts_allocators = false;                   // the same
 const loader::Loader* components = nullptr;       // from start to stop
 const std::atomic<int64_t>* verbosity = nullptr;  // the same
 std::atomic<uint64_t> known_loads{0};
-std::atomic<bool> looking{false};  // somebody looks at what was loaded; others do not wait for it
+std::atomic<bool> looking{false};  // a thread scans loaded objects; others skip the scan
 Allocators allocators;             // guarded by looking
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
@@ -67,7 +71,7 @@ uint32_t ask_events(const StartedMonitor& monitor) {
   return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
 }
 
-// Calls visit(monitor) for those of host memory that see something.
+// Calls visit(monitor) for each monitor of host memory that sees events.
 template <typename Visit>
 void for_each_seeing(Visit visit) {
   for (size_t i = 0; i < started.count(); ++i) {
@@ -82,7 +86,7 @@ bool any_sees() {
   return any;
 }
 
-// What is seen by whomever it is done, and what is seen if it goes through the C library.
+// The events that monitors see: all, and those that they see even if the caller bypasses the C library.
 struct Seen {
   uint32_t events = 0, by_any_caller = 0;
 
@@ -90,11 +94,11 @@ struct Seen {
     events |= more;
     if (sees_any_caller(*monitor.ops)) by_any_caller |= more;
   }
-  // An allocator that asks the kernel itself is seen by nobody else (E1).
+  // If an allocator makes raw system calls, its events count only if a monitor sees any caller's (E1).
   uint32_t result() const { return has_own_calls.load() ? events & (~kAllocatorEvents | by_any_caller) : events; }
 };
 
-// without: as if that one were not there.
+// Events that the monitors see in the mapping, without the given one (NULL: all monitors).
 uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMonitor* without) {
   Seen seen;
   for_each_seeing([&](const StartedMonitor& monitor) {
@@ -107,7 +111,7 @@ uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMoni
 
 uint32_t events_seen(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
 
-// relaxed: a number on its own.
+// Logs a line. relaxed: the level guards no other data.
 void say(const std::string& line) {
   const int most = verbosity == nullptr ? 0 : static_cast<int>(verbosity->load(std::memory_order_relaxed));
   report::log("monitor", most, PINRAIL_LOG_INFO, line);
@@ -119,12 +123,13 @@ bool any_covers() {
   return any;
 }
 
+// The kinds that would be kept without the given monitor (NULL: all monitors). Maps samples.
 Kept kept_without(const StartedMonitor* without) {
   const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };
   return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
 }
 
-// What the monitors that still see are good for.
+// Restarts the coverage with the monitors that still see events.
 void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
@@ -138,7 +143,7 @@ std::string names_of_monitors() {
   return names;
 }
 
-// troubles: why monitors do not work, or not well; all that there is to say where none sees anything.
+// Builds the findings. troubles: why monitors fail or are incomplete; the only reason if none sees events.
 Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles) {
   auto* found = new Findings;
   found->monitors = names_of_monitors();
@@ -155,7 +160,7 @@ void publish(const Kept& kept, bool any_sees, const std::string& troubles) REQUI
   keeps_something.store(any_sees && kept.keeps_something());
 }
 
-// After a change.
+// Publishes new findings after the set of seen events changed.
 void settle(const std::string& troubles) REQUIRES(mutex) {
   start_coverage();
   publish(kept_without(nullptr), any_sees(), troubles);
@@ -178,6 +183,7 @@ Status read_policy(const param::Registry& params) {
   return success();
 }
 
+// Forgets the findings and the started monitors of the previous start().
 void forget() {
   started.clear();
   keeps_something.store(false);
@@ -205,7 +211,7 @@ bool is_started(const loader::Opened& opened) {
   return false;
 }
 
-// Whether one more monitor could add something.
+// Whether another monitor could add a kind of memory.
 bool lacks_something() { return !any_sees() || !kept_without(nullptr).keeps_everything(); }
 
 void add_trouble(const std::string& text, std::string* troubles) {
@@ -214,7 +220,7 @@ void add_trouble(const std::string& text, std::string* troubles) {
 
 Status start_all(const loader::Loader& loader, std::string* troubles) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
-    // What adds nothing but its price is there for who asks for it.
+    // A monitor that adds only its cost is started only if it was named.
     if (is_for_host(opened) && !opened.named && !lacks_something()) continue;
     const Status status = start_one(opened);
     if (status.ok()) continue;
@@ -228,8 +234,7 @@ Status start_all(const loader::Loader& loader, std::string* troubles) {
   return success();
 }
 
-// Those that see only what goes through the C library are not enough for such a process; one that sees more is started
-// where it may be.
+// The process has an allocator with raw system calls: starts those monitors that see any caller.
 void join_for_own_calls(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
     if (!is_for_host(opened) || !sees_any_caller(*ops_of(opened)) || is_started(opened)) continue;
@@ -238,7 +243,7 @@ void join_for_own_calls(const loader::Loader& loader) {
   }
 }
 
-// What was not asked for by name, and adds no kind of memory that is kept, has a price and no use.
+// Stops each monitor that was not named and adds no kind of memory: it would only cost time.
 void stop_what_adds_nothing() {
   for (size_t i = started.count(); i-- > 0;) {
     StartedMonitor& monitor = started.at(i);
@@ -251,7 +256,7 @@ void stop_what_adds_nothing() {
   }
 }
 
-// Monitors that see everything everywhere need not know what is mapped where; all others do.
+// Whether mappings can be read. Monitors that see every event everywhere do not need this; all others do.
 bool can_tell_kinds(const Kept& kept, std::string* troubles) {
   if (!any_covers() && kept.keeps_everything()) return true;
   pinrail_mapping_t mapping{};
@@ -266,7 +271,7 @@ bool relies_on_c_library() {
   return relies;
 }
 
-// E5. The trial goes through what the process really uses.
+// E5: tries the functions that the process really calls.
 void look_for_own_calls(const loader::Loader& loader, std::string* troubles) {
   known_loads.store(count_loads());
   if (trusts_allocators || !relies_on_c_library()) return;
@@ -278,7 +283,9 @@ void look_for_own_calls(const loader::Loader& loader, std::string* troubles) {
   join_for_own_calls(loader);
 }
 
-// Its allocator cannot be tried here: the object may be unloaded at any time, and the loader's lock is somebody else's.
+// A loaded object contains an allocator that cannot be tried: the object may be unloaded at any time, and another
+// thread may hold the loader's lock. Its calls are assumed to go unseen; everything cached dies. The caller holds no
+// lock.
 void distrust(const std::string& path) {
   has_own_calls.store(true);
   join_for_own_calls(*components);
@@ -384,7 +391,7 @@ StartedMonitor* find_seeing(const pinrail_host_t* host) {
   return nullptr;
 }
 
-// False: it is none that still sees.
+// Marks a monitor as blind, or as seeing fewer events. False: the monitor was blind already or is not started.
 bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
   Guard guard(mutex);
   StartedMonitor* const blinded = find_seeing(host);
@@ -398,7 +405,7 @@ bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out
 
 }  // namespace
 
-// E5. What another monitor watches lives on (monitor/M3).
+// E5. Registrations of other kinds of memory stay (monitor/M3).
 void blind(const pinrail_host_t* host, const char* why) {
   uint32_t kinds = 0;
   if (note_blind(host, why, &kinds)) report_hook(kinds, 0, UINTPTR_MAX);
@@ -422,13 +429,13 @@ std::atomic<uint64_t> last_look{0};
 
 }  // namespace
 
-// A look takes some 100 ns, a fifth of a miss; the clock takes a tenth of that.
+// check() takes some 100 ns, a fifth of a miss; reading the clock takes a tenth of that.
 void check_on_miss() {
   const uint64_t now = ticks();
-  // relaxed: two threads at once may look both.
+  // relaxed: at worst two threads check at the same time.
   if (now - last_look.load(std::memory_order_relaxed) < kTicksBetweenLooks) return;
   last_look.store(now, std::memory_order_relaxed);
-  check().ignore();  // what is wrong they have said, and done what follows
+  check().ignore();  // the monitors have reported it and called blind()
 }
 
 Status check() {

@@ -2,8 +2,8 @@
 // started_hook.h - the monitors that were started, in a table that hooks may read.
 //
 // Owns     one entry for each; not the components behind them.
-// Threads  add() and clear() exclude each other; everything else may run at any time. Entries stay until clear(), at
-//          start-up and shut-down, when no monitor reports.
+// Threads  add() and clear() exclude each other; all else may run at any time. Entries stay until clear(), which runs
+//          at start-up and shut-down, when no monitor reports.
 // Hook     kinds_hook().
 #ifndef PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
@@ -22,9 +22,9 @@ struct StartedMonitor {
   const pinrail_host_t* host = nullptr;
   uint32_t kinds = 0;             // PINRAIL_KIND_* bits of the memory that it watches
   bool is_named = false;          // by the parameter "monitor"
-  std::atomic<bool> sees{false};  // false: it is blind, or was stopped
+  std::atomic<bool> sees{false};  // false: it is blind or was stopped
   std::atomic<bool> is_stopped{false};
-  std::atomic<uint32_t> events{0};  // that it sees wherever they happen
+  std::atomic<uint32_t> events{0};  // events that it sees in any mapping
 
   bool is_for_host() const { return (kinds & PINRAIL_KIND_HOST) != 0; }
 };
@@ -35,14 +35,14 @@ class StartedMonitors {
 
   constexpr StartedMonitors() = default;
 
-  // NULL: there are too many.
+  // Adds an entry and returns it; NULL: the table is full.
   StartedMonitor* add(const pinrail_component_t& descriptor, void* context, const pinrail_host_t* host);
   void clear() { count_.store(0); }
 
   size_t count() const { return count_.load(); }
   StartedMonitor& at(size_t index) { return entries_[index]; }
 
-  // Of the memory that the monitor with this host table watches. 0: it is not among them (yet).
+  // The kinds of memory that the monitor with this host table watches; 0: it is not in the table (yet).
   uint32_t kinds_hook(const pinrail_host_t* host) const;
 
  private:

@@ -12,7 +12,7 @@ namespace pinrail::monitor {
 Subscriptions subscriptions;
 Subscriptions foreign_subscriptions;
 
-// Counts the caller into the gate that is open; again, if the gates turned meanwhile.
+// Counts the caller into the current gate; retries if a removal switched gates meanwhile.
 uint32_t Subscriptions::enter_hook() {
   for (;;) {
     const uint32_t now = turn.load();
@@ -37,15 +37,15 @@ namespace {
 void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   {
     const HookScope scope;
-    // First: who is told to try again looks at the mapping again.
+    // First: a register that retries because of this event judges the mapping anew.
     if (kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0) coverage.forget_hook(Span::of(base, length));
     subscriptions.deliver_hook(kinds, base, length);
   }
-  const ForeignScope theirs;  // E3: the one exception; what they may do there is theirs to know
+  const ForeignScope theirs;  // E3: the one exception to the hook wall
   foreign_subscriptions.deliver_hook(kinds, base, length);
 }
 
-// Deferred events are united, so that there is always room: of whatever kind they were.
+// Deferred events may be merged, of whatever kinds they were, so there is always room for one.
 void deliver_deferred_hook(void*, uintptr_t base, size_t length) { deliver_report_hook(0, base, length); }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// subscriptions_hook.h - the list that hooks walk, without a lock and without memory of their own.
+// subscriptions_hook.h - the list of subscriptions, which hooks walk without a lock and without allocating.
 //
-// Hooks count themselves in and out of one of two gates; who takes a subscription out turns the gates and waits until
-// the old one is empty: then no hook can still stand on what was taken out.
+// Hooks count themselves into one of two gates and out again. Removal unlinks the subscription, switches new hooks to
+// the other gate, and waits until the old gate is empty: then no hook can still use the unlinked entry. All functions
+// are hook context.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_SUBSCRIPTIONS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_SUBSCRIPTIONS_HOOK_H
 
@@ -19,21 +20,22 @@ struct Subscription {
   std::atomic<Subscription*> next;
 };
 
-// All seq_cst: a hook that counted itself in before the gates turned is waited for, one after sees the list without
-// the entry that was taken out.
+// All accesses are seq_cst: a hook that entered before the switch is waited for; a hook that enters after it sees the
+// list without the removed entry.
 struct Subscriptions {
   std::atomic<Subscription*> first{nullptr};
   std::atomic<uint32_t> turn{0};  // hooks enter by gate[turn & 1]
   std::atomic<uint32_t> gate[2] = {{0}, {0}};
 
+  // Enters the current gate; returns its side, for leave_hook().
   uint32_t enter_hook();
   void leave_hook(uint32_t side) { gate[side].fetch_sub(1); }
-  // kinds: of the memory that the event is about; 0: it may be of any kind.
+  // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind.
   void deliver_hook(uint32_t kinds, uintptr_t base, size_t length);
 };
 
-// Both constant-initialised: there before main, and after everything. Those of other runtimes are called last, by a
-// gate of their own: who takes one of ours out never waits for a stranger.
+// Both are constant-initialised and have no destructor, so they are valid before main() and at exit. Other runtimes'
+// subscribers are called last and have gates of their own: removing one of ours never waits for theirs.
 extern Subscriptions subscriptions;
 extern Subscriptions foreign_subscriptions;
 
