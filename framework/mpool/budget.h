@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// budget.h - what the pools of one cache_name may have registered, and have (R8).
+// budget.h - limits and present usage of the pools of one mpool component and cache_name (R8). Plain data; the owner's
+// lock guards it.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 #define PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 

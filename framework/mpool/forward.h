@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// forward.h - what the descriptors of pools have in common: their component comes and goes, and most functions of the
-// table only forward to the pool and turn what it says into a status.
+// forward.h - the parts that all mpool components' descriptors share: open and close of the component, and functions of
+// the pool's table that only forward to the pool and turn exceptions into a status.
 //
-// Component is made from the host table. Pool has the calls, and create(component, config, Module**); Module is what
-// the table's `module` points to: Pool itself, or a class that it is of.
+// Component is constructed from the host table. Pool has the member functions and create(component, config, Module**).
+// Module is the type behind the table's `module`: Pool, or a base class of it.
 //
-// Threads  as the functions of the table.
+// Threads  as pinrail_mpool_ops_t of component.h says for each function. The caller holds no lock.
+// Context  API context; no function here may run in a hook.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 #define PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 
@@ -63,7 +64,7 @@ struct Forward {
     return guarded([&] { return pool_of(module)->ft_event(thread, state); });
   }
 
-  // What is not here the component adds.
+  // Returns the common part of the table; the component adds the rest.
   static constexpr pinrail_mpool_ops_t table() {
     pinrail_mpool_ops_t ops{};
     ops.size = sizeof(ops);

@@ -22,6 +22,7 @@
 namespace pinrail::gc {
 namespace {
 
+// API context. `mutex` guards the members; no lock is held while a member drains.
 constexpr int64_t kSoonMs = 100;
 constexpr int64_t kMaxBetweenLooksMs = 10000;
 constexpr int64_t kForEver = -1;
@@ -29,8 +30,8 @@ constexpr int64_t kForEver = -1;
 struct Member {
   Drain drain;
   void* arg;
-  uint32_t every_ms;  // 0: only when woken
-  uint64_t round;     // the last one that drained it
+  uint32_t every_ms;  // 0: drained only after a wake
+  uint64_t round;     // the last round that drained it
 };
 
 Mutex mutex{LockRank::gc};
@@ -39,7 +40,7 @@ Forever<std::vector<Member*>> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
 unsigned pauses GUARDED_BY(mutex) = 0;
 bool running GUARDED_BY(mutex) = false;
-pthread_t worker;  // as long as running
+pthread_t worker;  // valid while running
 std::atomic<bool> stopping{false};
 
 int64_t now_ms() {
@@ -47,7 +48,7 @@ int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
-// The next member that this round has not drained yet, from now on under way; NULL: that was all.
+// Marks the next member that this round has not drained as under way and returns it; NULL: none, or drains are paused.
 Member* begin_next(uint64_t round) {
   Guard guard(mutex);
   if (pauses != 0) return nullptr;
@@ -66,10 +67,10 @@ void end_this() {
   drained.notify_all();
 }
 
-// Whether something has to be looked at again.
+// Drains all members. Returns true if a member must be checked again.
 bool drain_all(uint64_t round) {
   pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return true;  // no memory just now
+  if (thread == nullptr) return true;  // no memory: try again later
   bool is_left = false;
   while (Member* member = begin_next(round)) {
     OnUnwind unwound(end_this);
@@ -80,7 +81,7 @@ bool drain_all(uint64_t round) {
   return is_left;
 }
 
-// -1: none has one.
+// The shortest interval of a member; -1: no member has one.
 int64_t shortest_interval() {
   Guard guard(mutex);
   int64_t shortest = kForEver;
@@ -91,7 +92,7 @@ int64_t shortest_interval() {
   return shortest;
 }
 
-// Until somebody says "now", or it is "soon", or time for another look.
+// Sleeps until a wake "now", until 100 ms after a wake "soon", or until the given time has passed.
 void wait_for_work(int64_t look_after_ms) {
   const int64_t began = now_ms();
   int64_t deadline = look_after_ms == kForEver ? INT64_MAX : began + look_after_ms;
@@ -116,7 +117,7 @@ void* run(void*) {
     const int64_t interval = shortest_interval();
     const bool is_sooner = interval != kForEver && (look_after_ms == kForEver || interval < look_after_ms);
     wait_for_work(is_sooner ? interval : look_after_ms);
-    // Before the drain, so that what comes during it counts again (gc_thread/W3).
+    // Before the drain: a wake during the drain counts for the next one (gc_thread/W3).
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
     const int64_t last = is_woken || look_after_ms == kForEver ? kSoonMs / 2 : look_after_ms;
@@ -125,7 +126,7 @@ void* run(void*) {
   return nullptr;
 }
 
-// The program's signals are not for this thread.
+// Starts the thread if it does not run; it blocks all signals. False: no thread could be started.
 bool start() REQUIRES(mutex) {
   if (running) return true;
   sigset_t all, before;
@@ -151,7 +152,7 @@ Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out) {
   if (!start()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   members->push_back(member.get());
   *member_out = member.release();
-  if (every_ms != 0) wake_hook(PINRAIL_GC_NOW);  // it may be asleep for longer
+  if (every_ms != 0) wake_hook(PINRAIL_GC_NOW);  // the thread may be asleep for longer than that
   return success();
 }
 
@@ -188,7 +189,7 @@ Pause::~Pause() {
     Guard guard(mutex);
     --pauses;
   }
-  wake_hook(PINRAIL_GC_SOON);  // a round that came meanwhile ended early
+  wake_hook(PINRAIL_GC_SOON);  // a round that began meanwhile ended early
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gc_thread.h - one thread of the process that gives back what events killed, although nobody calls in (E4).
+// gc_thread.h - one thread of the process that deregisters what events invalidated, even if the program never calls
+// Pinrail again (E4).
 //
-// It starts with the first member and ends at finalize. It sleeps until a hook wakes it: at once, when a member's limit
-// is exceeded, or "soon", which is 100 ms after the first such word. Then it drains every member, one after the other.
-// What is dead and still held is looked at again, at growing intervals. A member that cannot be woken, for what dies is
-// in another process, names an interval of its own.
+// The thread starts with the first member and ends at finalize. It sleeps until a hook wakes it: at once when a
+// member's limit is exceeded, or "soon", which is 100 ms after the first such wake. Then it drains every member in
+// turn. Dead registrations that are still referenced are checked again at growing intervals. A member that cannot be
+// woken, because its memory dies in another process, names an interval of its own.
 //
 // Owns     the list of members. Not what they drain.
-// Threads  all functions at any time; stop() when there is no member. A member's drain is never called twice at once.
-// Hook     wake_hook(): a word, and a system call only when the thread sleeps or shall hurry.
+// Threads  all functions at any time, in API context without a lock held; stop() when there is no member. A member's
+//          drain never runs twice at once.
+// Hook     wake_hook(): one atomic word, and a system call only if the thread sleeps or must wake up earlier.
 //
-// gc_thread/W1  No lock is held while a member drains. One whose registrar blocks makes the others wait for their next
-//     call.
+// gc_thread/W1  No lock is held while a member drains. While its registrar blocks, the thread drains no other member.
 // gc_thread/W2  After leave() has returned, the member is not drained any more, and no drain of it is under way.
 // gc_thread/W3  A wake that comes after the thread began to drain makes it drain once more.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
@@ -25,20 +26,22 @@
 
 namespace pinrail::gc {
 
-// As host->gc_join in component.h.
+// Drains one member, as for gc_join in component.h. Nonzero: something is left to check again.
 using Drain = int (*)(void* arg, pinrail_thread_t* thread);
 
-// every_ms: so often at least the thread comes by itself; 0: only when it is woken. OUT_OF_RESOURCE: no memory, or no
-// thread.
+// Adds a member. every_ms: the longest time between two of its drains; 0: it is drained only after a wake.
+// OUT_OF_RESOURCE: no memory, or no thread could be started.
 Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out);
-// Waits for a drain that is under way. Not from inside it.
+// Removes a member and waits for its drain under way. Must not be called inside the drain.
 void leave(void* member);
 
+// Wakes the thread, now or soon. Hook context; preserves errno.
 void wake_hook(pinrail_gc_when_t when);
 
+// Ends the thread and waits for it. Shut-down.
 void stop();
 
-// While one lives nothing is drained; the first waits for a drain under way. Not from inside a drain.
+// While an object lives, no member is drained; the constructor waits for a drain under way. Not inside a drain.
 class Pause {
  public:
   Pause();
@@ -47,10 +50,10 @@ class Pause {
   Pause& operator=(const Pause&) = delete;
 };
 
-// In a forked child: no members, no thread.
+// Re-initialises in a forked child: no members, no thread.
 void fork_reinit();
 
-// What the thread sleeps on: 0, or the most urgent pinrail_gc_when_t since it began to drain.
+// The word that the thread sleeps on: 0, or the most urgent pinrail_gc_when_t since the last drain began.
 struct Word {
   std::atomic<uint32_t> when{0};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: what happened is written down already; the thread shall come.
+// Hook context. The caller has already recorded the event; this only wakes the thread.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,7 +14,8 @@ Word word;
 
 void wake_hook(pinrail_gc_when_t when) {
   const auto wanted = static_cast<uint32_t>(when);
-  // An exchange, not a load: it comes before or after the thread's own, and if before, that one sees what we saw to.
+  // A read-modify-write, not a load: it is ordered with the thread's exchange. If it comes first, that exchange makes
+  // the thread see what the caller wrote before.
   uint32_t seen = word.when.fetch_add(0);
   do {
     if (seen >= wanted) return;

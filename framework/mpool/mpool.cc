@@ -32,14 +32,15 @@ Status refuse(const char* topic, const char* key, const char* value, pinrail_sta
   return status;
 }
 
-// The first component, by priority, that has the name (if one is asked for) and takes the registrar.
+// Creates the module by the first component in the order of priority that has the name (if given) and accepts the
+// registrar.
 Status create_module(const loader::Loader& loader, const char* name, const pinrail_mpool_config_t& config,
                      pinrail_mpool* pool) {
   for (const loader::Opened& opened : loader.opened("mpool")) {
     if (name != nullptr && std::strcmp(opened.descriptor->name, name) != 0) continue;
     const auto* ops = static_cast<const pinrail_mpool_ops_t*>(opened.descriptor->ops);
     pool->ops = ops;
-    pool->name = opened.descriptor->name;  // before the module exists: this may throw
+    pool->name = opened.descriptor->name;  // may throw, so it comes before the module exists
     const Status status = ops->create(opened.context, &config, &pool->module);
     if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && name == nullptr) continue;
     return status;
@@ -48,7 +49,7 @@ Status create_module(const loader::Loader& loader, const char* name, const pinra
   return refuse("no mpool takes it", "registrar", pool->registrar->name.c_str(), PINRAIL_ERR_NOT_SUPPORTED);
 }
 
-// What a registrar must be able to take for the named component; 0: anything.
+// The kinds of memory of which a registrar must accept one for the named component; 0: any registrar will do.
 uint32_t kinds_for(const loader::Loader& loader, const char* name) {
   for (const loader::Opened& opened : loader.opened("mpool")) {
     if (name == nullptr || std::strcmp(opened.descriptor->name, name) != 0) continue;

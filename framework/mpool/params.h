@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// params.h - parameters as pools declare them: one line each, and those that several have.
+// params.h - declarations of parameters that several mpool components have, one line each.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
 #define PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
 
@@ -9,7 +9,7 @@
 
 namespace pinrail::mpool {
 
-// minimum and maximum: of numbers; both 0: any. values: of an enumeration.
+// minimum, maximum: bounds of a number; both 0: none. values: the values of an enumeration.
 constexpr pinrail_param_t param(const char* name, const char* fallback, const char* help, pinrail_param_type_t type,
                                 int level, const char* const* synonyms = nullptr, int64_t minimum = 0,
                                 int64_t maximum = 0, const pinrail_enum_value_t* values = nullptr) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// say.h - what pools say of themselves: their figures at the end, and who keeps them from it (R10).
+// say.h - messages of pools: their statistics, and which referenced registrations prevent destroy (R10).
 //
-// Threads  all functions may run together. Not in hook context.
+// Threads  all functions may run together. API context, never a hook: they log and may allocate.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_SAY_H
 #define PINRAIL_FRAMEWORK_MPOOL_SAY_H
 
@@ -12,10 +12,11 @@
 
 namespace pinrail::mpool {
 
-// Counts registrations that are referenced, and lists the first few in words. list_out: NULL: they are only counted.
+// Counts referenced registrations and lists the first few in words. list_out NULL: only counts.
 class Referenced {
  public:
   explicit Referenced(std::string* list_out) : list_(list_out) {}
+  // references: the registration's reference count; nothing is counted if it is 0 or less.
   void look_at(const pinrail_registration_t* reg, int64_t references) {
     if (references <= 0) return;
     if (++count_ > kNamed || list_ == nullptr) return;
@@ -32,13 +33,14 @@ class Referenced {
   size_t count_ = 0;
 };
 
-// The component's help has the topic.
+// Reports that the pool is busy. The component's help file must have the topic "pool is busy".
 inline void say_busy(const pinrail_host_t* host, size_t referenced, const std::string& list) {
   const std::string count = std::to_string(referenced);
   const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
   host->help(host, "pool is busy", args, 2);
 }
 
+// Logs the pool's statistics in one line.
 inline void say_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& figures) {
   char line[256];
   std::snprintf(line, sizeof(line),

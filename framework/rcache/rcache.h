@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// rcache.h - which index a pool gets.
+// rcache.h - selection of a pool's index.
 //
-// Threads  start-up of a pool.
+// Threads  API context, while a pool is created; the caller holds no lock.
 #ifndef PINRAIL_FRAMEWORK_RCACHE_RCACHE_H
 #define PINRAIL_FRAMEWORK_RCACHE_RCACHE_H
 
@@ -12,7 +12,8 @@
 
 namespace pinrail::rcache {
 
-// A new module of the component that is named, or of the best one if name is empty. NOT_FOUND: no such component.
+// Creates a module of the named component, or of the one of highest priority if name is NULL or empty. NOT_FOUND: no
+// such component.
 Status create(const loader::Loader& loader, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out);
 
 }  // namespace pinrail::rcache

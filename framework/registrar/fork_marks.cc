@@ -33,7 +33,8 @@ bool is_needed = false;  // written at start-up
 Mutex mutex{LockRank::marks};
 Forever<PageCounts> counts GUARDED_BY(mutex);
 
-// Pages of hugetlbfs take no advice for a part of one: their whole is named then.
+// Calls attempt(span), and for hugetlbfs again with the span extended to whole huge pages: madvise refuses parts of
+// them.
 template <typename Try>
 bool with_whole_pages(Span span, Try attempt) {
   if (attempt(span)) return true;
@@ -51,15 +52,16 @@ bool advise(Span span, int advice) {
   return madvise(reinterpret_cast<void*>(span.base), span.length(), advice) == 0;
 }
 
+// Whether no page of the span has a count.
 bool is_unheld(Span span) REQUIRES(mutex) {
   size_t free = 0;
   counts->for_each_unheld(span, [&](Span piece) { free += piece.length(); });
   return free == span.length();
 }
 
-// What is still held around a piece keeps a large page marked; the last one to go takes the mark with it.
+// Unmarks the pages of the span that have no count. A large page stays marked while a part of it has one.
 void unmark_unheld_locked(Span span) REQUIRES(mutex) {
-  counts->for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // called at once, under the mutex
+  counts->for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the mutex
     with_whole_pages(
         piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS { return !is_unheld(whole) || advise(whole, MADV_DOFORK); });
   });

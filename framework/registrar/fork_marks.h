@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// fork_marks.h - ranges that a device has pinned are kept out of forked children where the kernel would share them
-// (F1).
+// fork_marks.h - keeps ranges that a device has pinned out of forked children, where the kernel would share them (F1).
 //
-// Until Linux 5.12 a page that a device has pinned was shared with a forked child like any other: who wrote first,
-// parent or child, got a copy, and if it was the parent, the device went on with a page that was no longer his. A range
-// that is marked (madvise DONTFORK) is missing in children instead. Later kernels copy pinned pages; there nothing is
-// marked.
+// Before Linux 5.12 a pinned page was shared with a forked child like any other page: the process that wrote first got
+// a copy. If that was the parent, the device continued with a page that no longer was the parent's. A marked range
+// (madvise DONTFORK) does not exist in children. Later kernels copy pinned pages at fork; nothing is marked there.
 //
-// Owns     which ranges are marked, counted for the whole process, for marks know no count.
-// Threads  mark() and unmark() may run together; the others at start-up. API context.
+// Owns     the marked ranges, counted per page for the whole process, because the kernel does not count marks.
+// Threads  mark() and unmark() may run together; the others at start-up. API context; the callers hold no lock.
 //
-// fork_marks/K1  A range is marked from before the device pins it until after the device let go.
-// fork_marks/K2  A page is unmarked only when its count falls to 0 by a registration whose memory is still there (R12).
-// fork_marks/K3  A count says nothing of the mark: after an invalidation pages of a counted range may be new and
-//     unmarked. So each registration marks its whole range.
+// fork_marks/K1  A range is marked from before the device pins it until after the device has released it.
+// fork_marks/K2  A page is unmarked only when its count falls to 0 by a registration whose memory still exists (R12).
+// fork_marks/K3  A page with a count need not be marked: after an invalidation it may be a new, unmarked page. So each
+//     registration marks its whole range.
 // fork_marks/K4  A page's mark and its count change under one mutex, which is held across the system call.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_FORK_MARKS_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_FORK_MARKS_H
@@ -26,27 +24,28 @@
 
 namespace pinrail::fork_marks {
 
-// The parameter registrar_fork_marks.
+// Declares the parameter registrar_fork_marks.
 Status declare(param::Registry* params);
-// Reads it, and the kernel's release.
+// Reads the parameter and the kernel's release.
 void start(const param::Registry& params);
+// Whether ranges must be marked; after start().
 bool needed();
 
-// Whether Linux of that release ("5.10.0-28-amd64") shares pinned pages with forked children. Distributions may have
-// brought the copying to older ones; marks do no harm there.
+// Whether Linux of that release ("5.10.0-28-amd64") shares pinned pages with forked children. A distribution may have
+// backported the copying to an older release; marks are harmless there.
 inline bool kernel_shares_pins(const char* release) {
   unsigned major = 0, minor = 0;
   if (std::sscanf(release, "%u.%u", &major, &minor) != 2) return true;
   return major < 5 || (major == 5 && minor < 12);
 }
 
-// BAD_PARAM: a part is not mapped. OUT_OF_RESOURCE: no memory, or the process has all the mappings that the kernel
-// grants (each mark may split some). Nothing is marked then that was not.
+// Marks the span and counts it. BAD_PARAM: a part is not mapped. OUT_OF_RESOURCE: no memory, or the process has as
+// many mappings as the kernel allows (a mark may split some). On an error no page is marked that was not before.
 Status mark(Span span);
-// For a span that was marked. is_gone: its memory was unmapped and may be somebody else's.
+// Uncounts a span that was marked. is_gone: its memory was unmapped and may be another mapping now, so its marks stay.
 void unmark(Span span, bool is_gone);
 
-// In a forked child: what the parent marked is not here.
+// Re-initialises in a forked child: the marked ranges do not exist there.
 void fork_reinit();
 
 }  // namespace pinrail::fork_marks

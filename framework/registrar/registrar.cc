@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls: checked on the way in and on the way out.
+// Calls of a registrar; requests are checked before, results after. API context; the callers hold no lock, because a
+// registrar may block, allocate and unmap (R6).
 #include "framework/registrar/registrar.h"
 
 #include <cxxabi.h>
@@ -21,13 +22,14 @@
 namespace pinrail::registrar {
 namespace {
 
-// One thread at a time in a registrar that asks for it; its own re-entry goes through.
+// Scope of one call of a registrar. Admits one thread at a time if the registrar demands it; a thread that is inside
+// may re-enter.
 class Turn {
  public:
   Turn(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
     refuse_in_hook("a registrar is called");
     ++thread->in_registrar;
-    // relaxed: only this thread could have written its own name.
+    // relaxed: only this thread can have stored its own pointer.
     const bool inside = bound->serving.load(std::memory_order_relaxed) == thread;
     holds_ = bound->table.thread_mode != PINRAIL_THREAD_CONCURRENT && !inside;
     if (!holds_) return;
@@ -53,7 +55,7 @@ class Turn {
 
 bool is_known(pinrail_status_t status) { return status <= PINRAIL_SUCCESS && status >= PINRAIL_ERR_VERSION; }
 
-// Without memory for it it goes unsaid: pools call from the middle of what they do, so nothing may be thrown.
+// Reports a message; drops it without memory. It must not throw, because a pool's call is under way.
 void tell(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
   guarded([&] {
     report::help("registrar", kHelp, topic, args.begin(), args.size());
@@ -66,7 +68,7 @@ Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
   return PINRAIL_ERR_ERROR;
 }
 
-// An embedder's function may be C++ and throw; its thread may end inside it, and that is passed on (C4).
+// Calls the embedder's function. An exception becomes ERROR; a forced unwinding of the thread is passed on (C4).
 template <typename Function>
 PINRAIL_CATCHES_FORCED_UNWIND Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
   try {
@@ -98,13 +100,14 @@ void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
     bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
     return success();
   });
-  finished.ignore();  // reported; the tail serves another registration either way
+  finished.ignore();  // reported; the tail's memory is reused either way
 }
 
-// What a registrar may not touch. Put right again where it did: others read these fields while the call runs, so
-// nothing is written as long as nothing is wrong.
+// Checks that the registrar left base, length and traits alone; restores them and returns false if not. Other threads
+// read these fields during the call, so they are written only if they are wrong.
 bool left_alone(const pinrail_register_request_t* request, pinrail_registration_t* reg) {
-  const bool is_mapped = request->kind == PINRAIL_KIND_REMOTE && reg->base != nullptr;  // where: its own choice
+  const bool is_mapped =
+      request->kind == PINRAIL_KIND_REMOTE && reg->base != nullptr;  // the registrar chooses the address
   const bool same_base = is_mapped || reg->base == request->addr;
   if (same_base && reg->length == request->length && reg->traits == request->traits) return true;
   reg->base = request->addr;
@@ -113,7 +116,7 @@ bool left_alone(const pinrail_register_request_t* request, pinrail_registration_
   return false;
 }
 
-// Asks the device, and makes sure of what it said.
+// Registers with the device and checks the result (registrar/D2).
 Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                       pinrail_registration_t* reg) {
   const Status status = call_register_mem(bound, request, reg);
@@ -129,7 +132,8 @@ Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_r
   return bad_answer(bound, "another range, or rights that are not those asked for or more");
 }
 
-// In the turn of a registrar that is serialised, and between its tail's begin and end.
+// Marks host memory against forks if needed, and registers. Runs inside Turn, after init_tail() and before
+// finish_tail().
 Status mark_and_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                          pinrail_registration_t* reg) {
   const bool marks = bound->marks_for_fork && request->kind == PINRAIL_KIND_HOST;
@@ -144,7 +148,7 @@ Status mark_and_register(pinrail_bound_registrar_t* bound, const pinrail_registe
   return status;
 }
 
-// What is left of it here, once the device does not know it any more.
+// Removes the fork marks and finishes the tail, after the device has forgotten the registration.
 void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
   if (bound->marks_for_fork) {
     fork_marks::unmark(Span::of(reg->base, reg->length), reason == PINRAIL_REASON_INVALIDATED);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registrar.h - a registrar as pools call it, be it a component's or one that an embedder lends.
+// registrar.h - a registrar as pools call it: a component's, or one that an embedder lends.
 //
-// Owns     a copy of the table; the component's registrar behind it.
-// Threads  bind() and the destructor at start-up and end of a pool; the calls may run together.
+// Owns     a copy of the registrar's table; the component's registrar behind it.
+// Threads  bind() and the destructor run at creation and destruction of a pool; the calls may run together. API
+//          context, never a hook; the caller holds no lock.
 //
-// registrar/D1  No lock of Pinrail is held when the registrar runs, but the one that serialises it.
-// registrar/D2  What a registrar returns is checked: an unknown status, or rights taken away, is an ERROR and nothing
-//     is kept.
+// registrar/D1  While the registrar runs, no lock of Pinrail is held except the one that serialises this registrar.
+// registrar/D2  The registrar's results are checked: an unknown status, a changed range or missing rights become
+//     ERROR, and nothing is kept.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H
 
@@ -30,22 +31,24 @@ struct pinrail_bound_registrar {
   pinrail_registrar_t table{};
   std::string name;
   bool marks_for_fork = false;
-  pinrail::loader::Opened component{};  // descriptor NULL: lent by the embedder
+  pinrail::loader::Opened component{};  // descriptor NULL: an embedder lent the table
 
-  // "device" in lock_rank.h.
+  // Serialises a registrar that demands it; rank "device" in base/sync/lock_rank.h.
   std::mutex serial;
-  std::atomic<const pinrail_thread_t*> serving{nullptr};  // who is in, for its own re-entry
+  std::atomic<const pinrail_thread_t*> serving{nullptr};  // the thread inside the registrar, so that it may re-enter
 };
 
 namespace pinrail::registrar {
 
-// The one that is chosen: the lent table, the named component, or the first that works here, by priority, and takes one
-// of these kinds of memory (PINRAIL_KIND_* bits; 0: any).
-// BAD_PARAM: the table is incomplete; NOT_FOUND: no such component; else what the component said.
+// Binds the lent table, the named component, or the usable component of highest priority that accepts one of these
+// kinds of memory (PINRAIL_KIND_* bits; 0: any). BAD_PARAM: the table is incomplete. NOT_FOUND: no such component.
+// Otherwise the component's own error.
 Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, uint32_t kinds,
             std::unique_ptr<pinrail_bound_registrar>* bound_out);
 
-// Host services; see component.h.
+// Host services, see component.h. register_mem() registers reg with the device; deregister_mem() deregisters it, and
+// on an error the registration is forgotten all the same. abandon_mem() does what deregister_mem() does without
+// calling the device. restart() tells the registrar of a restart. reg is the caller's alone during a call.
 pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Selection and validation: which registrar a pool gets, and whether its table is whole.
+// Selection and validation of a pool's registrar. API context, while a pool is created; the caller holds no lock.
 #include <cstring>
 #include <new>
 
@@ -19,9 +19,10 @@ namespace {
 
 using Bound = std::unique_ptr<pinrail_bound_registrar>;
 
-// What a table may not lack; older tables are shorter, what they lack is zero.
+// The shortest table that is accepted. Older tables are shorter than ours; their missing fields are NULL or 0.
 constexpr size_t kLeastTable = offsetof(pinrail_registrar_t, tail_init);
 
+// Returns a clause that names the fault in a table; NULL: no fault.
 const char* flaw(const pinrail_registrar_t& table) {
   if (table.register_mem == nullptr || table.deregister_mem == nullptr) return "register_mem or deregister_mem is NULL";
   if (table.granularity == 0 || (table.granularity & (table.granularity - 1)) != 0) {
@@ -65,7 +66,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
   bound->name = opened.descriptor->name;
   const Status made = ops->create(opened.context, native, &bound->table);
   if (!made.ok()) return made;
-  bound->component = opened;  // from here on the destructor gives it back
+  bound->component = opened;  // from here on the destructor destroys it
   const Status status = check_table(bound);
   if (status.ok()) *bound_out = std::move(bound);
   return status;
@@ -76,8 +77,8 @@ void say_failed(const char* name, const Status& status) {
   report::help("registrar", kHelp, "registrar failed", args, 2);
 }
 
-// What a component that was selected and could not be opened said: NOT_AVAILABLE where there is no such device.
-// NOT_FOUND: there is none of that name.
+// The error of a selected component that could not be opened, for example NOT_AVAILABLE without a device. NOT_FOUND:
+// no component has the name.
 Status why_not_opened(const loader::Loader& loader, const char* name) {
   for (const loader::Listed& listed : loader.listed()) {
     if (listed.framework == "registrar" && listed.name == name && listed.selected && !listed.status.ok()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// request.h - is this a request that a registrar's table promises to take? The checks that every registrar owes.
+// request.h - checks of a request that every registrar must make, and the place of the tail.
 //
-// Threads  all functions may run together.
+// Threads  all functions may run together, in any context.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_REQUEST_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_REQUEST_H
 
@@ -12,16 +12,17 @@
 
 namespace pinrail {
 
-// The device's bytes of one registration lie right behind it, at a multiple of 64: the tail, for components, which
-// have no symbols of the library.
+// The registrar's tail of a registration: it begins right behind it, at a multiple of 64. For components, which use no
+// symbol of the library.
 inline void* registrar_tail(pinrail_registration_t* reg) {
   static_assert(sizeof(pinrail_registration_t) % 64 == 0, "a tail starts right behind the registration");
   return reg + 1;
 }
 inline const void* registrar_tail(const pinrail_registration_t* reg) { return reg + 1; }
 
-// BAD_PARAM: unknown bits, an empty, endless or unaligned range. NOT_SUPPORTED: a kind or a length that the table
-// excludes. What it says of rights and traits beyond that is the registrar's own business.
+// Checks a request against the table. VERSION: the request is too short. BAD_PARAM: unknown bits, or an empty,
+// wrapping or unaligned range. NOT_SUPPORTED: a kind or a length that the table excludes. Restrictions of rights and
+// traits are left to the registrar.
 inline Status check_request(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
   if (request.size < sizeof(request)) return PINRAIL_ERR_VERSION;
   if (request.kind == 0 || (request.kind & (request.kind - 1)) != 0) return PINRAIL_ERR_BAD_PARAM;
