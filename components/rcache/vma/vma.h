@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// vma.h - which registrations cover this range?
+// vma.h - the index of one pool: finds the registrations that cover a range of addresses.
 //
-// Owns     the index of one pool. Not the registrations (their mpool does), nor the pages (the caller does).
+// Owns     the entries of the index. Not the registrations (their mpool does), nor the pages (the caller does).
 // Threads  "-" may run together, "X" exclude each other by the index lock:
 //                            find  insert  remove  invalidate_hook
 //          find               -     -       -       -
 //          insert             -     X       X       X
 //          remove             -     X       X       X
 //          invalidate_hook    -     X       X       X
-//          prepare, find_locked, find_all, count, check: as insert; begin, too, if the find before it was not sure;
-//          cancel: as find.
-// Hook     invalidate_hook() only; no function allocates with the lock held.
+//          prepare, find_locked, hide, unhide, find_all, count, covered_bytes and check: as insert. begin: as insert,
+//          unless the thread's last find was sure that the range is absent; then, and cancel: as find.
+// Locks    Functions that exclude each other take the index lock; callers hold no lock of rank index or above.
+// Context  API, except invalidate_hook(). No function allocates with the lock held.
+// Hook     invalidate_hook() only.
 //
-// vma/I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64.
-// vma/I2  A registration is in the index from insert() until it is removed, displaced or invalidated, at no other time.
-// vma/I3  What is in the index is in its class's tree; start_table_ names some of it, and nothing else;
-//     nothing at all if the module is EXACT.
-// vma/I4  Unless the module is EXACT: none is contained in another of the same traits and a superset of rights, but for
-//     persistent ones.
+// vma/I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64 classes.
+// vma/I2  A registration is in the index from insert() until it is removed, displaced or invalidated, and at no other
+//     time.
+// vma/I3  Every registration of the index is in its class's tree. start_table_ names some of them and no others; it is
+//     empty if the module is EXACT.
+// vma/I4  Unless the module is EXACT, no registration is contained in another one of the same traits and a superset of
+//     its rights. Persistent registrations are exempt.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_H
 
@@ -32,6 +35,7 @@
 
 namespace pinrail::vma {
 
+// A range, and the access that a request asks for.
 struct Query {
   Span span;
   uint32_t rights;
@@ -44,10 +48,12 @@ struct Query {
 
 class Index {
  public:
-  // chunks, epoch: as the host lends them (component.h).
+  // chunks, epoch: host services of these names (component.h).
   Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {})
       : start_table_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
 
+  // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(), find_elsewhere(),
+  // begin(), find_locked() and find_all() take a reference to what they return.
   Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                uint32_t* rights_out);
   Status prepare(bool announced);
@@ -61,49 +67,65 @@ class Index {
                                                                    size_t length, uint32_t access) const;
   Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
+  // Removes each registration that overlaps the span and passes it to visit_hook. Hook or API context.
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
   const pinrail_start_table_t* start_table() const { return exact_ ? nullptr : &start_table_.table(); }
+  // Number of registrations, and bytes that at least one of them covers. covered_bytes() may throw bad_alloc.
   size_t count() const;
   size_t covered_bytes() const;
+  // Returns a reason if an invariant is broken, else NULL. For tests and debug builds.
   const char* check() const;
 
  private:
   static constexpr uint32_t kMaxClasses = 64;  // 16 sets of rights x 4 sets of traits
 
+  // Returns whether registrations of this tree may answer the query, by rights and traits.
   bool answers(const Tree& tree, const Query& query) const {
     if (tree.traits != query.traits) return false;
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
+  // Returns whether the thread's last find has shown that no registration can answer, and nothing has changed since.
   bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const;
+  // Returns the thread's note of a find of the registration's range that found nothing, or NULL.
   const pinrail_absent_t* was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const;
+  // Finds and takes a reference. NULL if no registration answers.
   pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
+  // Returns the rights of all registrations of equal traits that contain the range (R4).
   uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
+  // Removes one registration from its tree and from the start table. False if it is not in the index.
   bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
+  // Returns the class's tree, which is made on first use; NULL if there are 64 others.
   Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
+  // Returns whether the index has a registration that makes this one superfluous (vma/I4).
   bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
+  // Removes the registrations that `by` makes superfluous and passes them to `displaced`.
   void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
+  // Removes registrations that overlap the span (contained_only: that it contains) and passes them to `visit`.
   void take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg)
       REQUIRES(mutex_);
   template <typename Goes>
   size_t take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out, bool* is_last_out)
       REQUIRES(mutex_);
+  // Makes room in the start table. Releases the lock meanwhile.
   void grow_start_table() REQUIRES(mutex_);
   // relaxed: a hint for begin().
   void note_room_in_start_table() REQUIRES(mutex_) {
     start_table_has_room_.store(start_table_.has_room(), std::memory_order_relaxed);
   }
-  // Under the lock; called from lambdas, which cannot say so.
+  // The index lock is held. They are called from lambdas, to which REQUIRES cannot be applied. take_surely() takes a
+  // reference, by revoking a claim if need be; false if the registration is dead or its count is full.
   bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) NO_THREAD_SAFETY_ANALYSIS;
   bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
 
-  StartTable start_table_;  // changed under the index lock; first, for it begins on a line
+  StartTable start_table_;  // changed under the index lock; it comes first because it begins on a cache line
   const bool exact_;
-  std::atomic<uint32_t> classes_{0};  // readers see trees_[0, classes_)
-  std::atomic<uint64_t> inserts_{1};  // counted when they are done, under the index lock
-  std::atomic<uint64_t> changes_{0};  // odd while a tree changes; written under the index lock
+  std::atomic<uint32_t> classes_{0};  // readers use trees_[0, classes_)
+  std::atomic<uint64_t> inserts_{1};  // incremented after each insert, under the index lock
+  std::atomic<uint64_t> changes_{0};  // odd while a tree is changed; written under the index lock
   Tree trees_[kMaxClasses];
-  // Takes the index lock, and lets an event that holds it for long know that somebody waits.
+  // Takes the index lock. If it must wait, it is counted in waiters_, so that a large event releases the lock between
+  // batches.
   class SCOPED_CAPABILITY Turn {
    public:
     explicit Turn(const Index& index) ACQUIRE(index.mutex_);
@@ -114,8 +136,9 @@ class Index {
    private:
     HookMutex& mutex_;
   };
+  // Releases the lock for the threads in waiters_, and takes it again. Hook context.
   void let_others_in_hook() REQUIRES(mutex_);
-  // What begin() or prepare() announced is used up when the insert is over (vma_pool/P1).
+  // Gives back, when the insert ends, the reservation that begin() or prepare() made (vma_pool/P1).
   class Reservation {
    public:
     explicit Reservation(NodePool* pool) : pool_(pool) {}
@@ -126,7 +149,8 @@ class Index {
    private:
     NodePool* const pool_;
   };
-  // While one lives a tree changes, or has changed and not all is told: who looks without the lock takes it then.
+  // Exists while a tree is changed and until the removed registrations were passed on. A lock-free is_clear_hook() that
+  // meets it makes its caller take the lock.
   class Change {
    public:
     explicit Change(Index* index) : index_(index) { index_->count_change(); }
@@ -137,18 +161,19 @@ class Index {
    private:
     Index* const index_;
   };
-  // release: the trees are as they were before, or as they are now; pairs with the acquire loads in is_clear_hook().
+  // release: readers see the trees either before or after the change; pairs with the acquire loads in is_clear_hook().
   void count_change() { changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  // Returns true only if no registration overlaps the span. Reads without the lock.
   bool is_clear_hook(const Span& span) const;
 
   mutable std::atomic<uint32_t> waiters_{0};
   mutable HookMutex mutex_;
   std::atomic<bool> start_table_has_room_{true};
-  NodePool pool_;  // changed under the index lock, but for reservations
+  NodePool pool_;  // changed under the index lock, except for reservations
   size_t count_ GUARDED_BY(mutex_) = 0;
 };
 
-// One index and where it speaks.
+// An index and the host table with which its component logs.
 struct Module {
   Module(const pinrail_host_t* where, bool exact)
       : host(where), index(exact, where->chunks, where->epoch, HookLocks::of(where)) {}
@@ -156,7 +181,7 @@ struct Module {
   Index index;
 };
 
-// As the C table calls it.
+// The operations find and find_elsewhere of pinrail_rcache_ops_t.
 pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
                                    uint32_t access);
 pinrail_registration_t* find_elsewhere_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor and table of rcache/vma: forwards to Index.
+// Descriptor and operation table of rcache/vma. Each operation calls the Index function of the same name.
 #include <new>
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace pinrail::vma {
 namespace {
 
-// What one opened component keeps: where to speak.
+// The context of the opened component.
 struct Context {
   const pinrail_host_t* host;
 };

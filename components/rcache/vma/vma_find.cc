@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ways without a lock: to what starts at an address (base/hit/start_table.h), and down a tree. Each step on the way
-// down looks at a node's version, reads, and looks again (vma_node.h).
+// Finds without a lock: in the start table (base/hit/start_table.h) and down a tree. Each step down reads a node's
+// seqlock version, the fields, and the version again (vma_node.h).
+//
+// API context. Only peek() needs the index lock, which its caller holds. Tree::find(), Index::find() and
+// find_elsewhere() take a reference to what they return; peek() does not.
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
 namespace {
 
-// A node and the version under which it was reached. No initialisers: a search keeps a dozen and uses one or two.
+// A node, and the version that it had when it was reached. Members have no initialisers, because a search has a dozen
+// of these and uses one or two.
 struct Step {
   const Node* node;
   uint64_t version;
 };
 
-// Goes to a child; false if the node changed meanwhile.
+// Moves `at` to a child. False if the node has changed since `at->version` was read.
 bool step_down(Step* at, uint32_t slot) {
   const Node* child = as_inner(at->node)->child[slot].get();
-  if (!at->node->unchanged(at->version)) return false;  // else child may be anything
+  if (!at->node->unchanged(at->version)) return false;  // otherwise child may be any value
   fetch(child);
   const uint64_t version = child->look();
   if ((version & 1) != 0 || !at->node->unchanged(at->version)) return false;
@@ -23,6 +27,7 @@ bool step_down(Step* at, uint32_t slot) {
   return true;
 }
 
+// Sets `at` to the root; at->node is NULL if the tree is empty. False if the tree is being changed.
 bool start(const Word<Node*>& root, Step* at) {
   const Node* node = root.get();
   if (node == nullptr) {
@@ -35,42 +40,42 @@ bool start(const Word<Node*>& root, Step* at) {
   return true;
 }
 
-// The rightmost of the first `before` words that is the span's end or behind it; -1: none. If they rise, none but the
-// last one can be the first to ask: what is before it ends before it.
+// Returns the rightmost of the first `before` slots whose end (or reach) is at or behind span.end; -1: none. If ends
+// rise (vma_tree/T2), only the last slot needs to be tested.
 int reaching(const Word<uintptr_t>* ends, uint32_t before, const Span& span, bool rising) {
   int slot = static_cast<int>(before) - 1;
   while (slot >= 0 && ends[slot].get() < span.end) slot = rising ? -1 : slot - 1;
   return slot;
 }
 
-// The slot of a leaf that answers the question, or -1.
+// Returns the slot of a leaf whose range equals the span, or -1.
 int pick_exact(const Leaf* leaf, uint32_t count, const Span& span) {
   const int slot = static_cast<int>(upper_bound(leaf, 0, count, key_of(span))) - 1;
   return slot >= 0 && leaf->key(static_cast<uint32_t>(slot)) == key_of(span) ? slot : -1;
 }
 
-// Takes a reference to what stands in the slot. The registration is in the index while the leaf is unchanged, so a
-// state word read in between is of this registration and of no later one that uses its memory.
+// Takes a reference to the registration in the slot. The registration is in the index while the leaf is unchanged. So a
+// state word that is read in between belongs to this registration and not to a later one in the same memory.
 Look acquire(const pinrail_thread_t* thread, const Step& at, uint32_t slot, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg = as_leaf(at.node)->reg[slot].get();
   if (!at.node->unchanged(at.version)) return Look::disturbed;
   const uint64_t word = state::load(reg);
   if (!at.node->unchanged(at.version)) return Look::disturbed;
-  // It may be claimed, or dead and about to be removed: then another slot might still answer.
+  // The registration may be claimed by the evictor, or dead and not yet removed; another slot might still answer.
   if (!references::take(thread, reg, word)) return Look::disturbed;
   *reg_out = reg;
   return Look::found;
 }
 
-// The way from the root down, kept for a containment search that ends in a leaf without an answer: the child that the
-// span's base leads to also holds slots that start behind it, so its reach may promise too much. The children to the
-// left of it hold only slots that start before the span: what one of them promises it keeps.
+// A containment search from the root down. It keeps its path, because the leaf that it reaches may have no answer: the
+// child to which the span's base leads also has slots that start behind the span, so its reach may promise too much.
+// Children to its left have only slots that start before the span, so their reach is reliable.
 class Search {
  public:
   Search(const Span& span, bool exact, bool rising) : span_(span), exact_(exact), rising_(rising) {}
 
-  // Walks to the leaf and slot that answer. absent, if not NULL: gets the way to where the span would stand, if it is
-  // short enough.
+  // Walks to the leaf and slot that answer. absent, if not NULL, gets the path to the place where the span would be
+  // inserted, if the path is short enough.
   Look walk(const Word<Node*>& root, Step* at, int* slot, pinrail_absent_t* absent = nullptr) {
     if (!start(root, at)) return Look::disturbed;
     if (at->node == nullptr) return Look::absent;
@@ -82,7 +87,7 @@ class Search {
   }
 
  private:
-  // From an inner node or a leaf to the answer below it.
+  // Walks from `at`, an inner node or a leaf, down to the answer.
   Look down(Step* at, int* slot) {
     while (!is_leaf(at->node)) {
       const Inner* inner = as_inner(at->node);
@@ -115,7 +120,7 @@ class Search {
     return *slot >= 0 ? Look::found : Look::absent;
   }
 
-  // Of a way that only went where the span's base leads.
+  // Records the path for an insert. Valid only for a walk that followed the span's base alone.
   void note(const Step& last, pinrail_absent_t* absent) const {
     if (depth_ >= PINRAIL_STEPS) return;
     for (unsigned i = 0; i < depth_; ++i) {
@@ -125,7 +130,7 @@ class Search {
     absent->steps = depth_ + 1;
   }
 
-  // The deepest node with another child that reaches far enough, and down from there.
+  // Continues in the deepest node on the path that has another child that reaches far enough.
   Look turn_left(Step* at, int* slot) {
     const Turn turn = way_[--depth_];
     const int next = reaching(as_inner(turn.step.node)->reach, static_cast<uint32_t>(turn.slot), span_, rising_);
@@ -144,8 +149,8 @@ class Search {
   const Span& span_;
   const bool exact_;
   const bool rising_;
-  bool is_over_ = false;  // what is left of the way ends too soon
-  uint32_t place_ = 0;    // of the span in the last node, without exact_
+  bool is_over_ = false;  // no slot to the left of the path reaches far enough
+  uint32_t place_ = 0;    // where the span belongs in the last node; not used if exact_
   Turn way_[kMaxDepth];
   unsigned depth_ = 0;
 };
@@ -162,7 +167,7 @@ inline Look Tree::find(pinrail_thread_t* thread, const Span& span, bool exact, p
 pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   Step at;
   int slot = -1;
-  // Under the index lock nothing disturbs.
+  // The index lock is held, so no search is disturbed.
   if (Search(span, exact, ends_rise()).walk(root_, &at, &slot) != Look::found) return nullptr;
   return as_leaf(at.node)->reg[slot].get();
 }
@@ -175,15 +180,17 @@ pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, si
   return find_elsewhere(thread, base, length, access);
 }
 
-// A range inside a registration, or one that start_table_ does not know; claimed ones, and those counted in their state
-// words. If it is sure that there is none it leaves word for begin().
+// find() without the start table. It also finds a range inside a registration, and registrations that are not in the
+// start table or are counted in their state words. A claimed one is left to find_locked(). If it is sure that no
+// registration answers, it notes that in the thread for begin().
 __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
                                                                        size_t length, uint32_t access) const {
   constexpr int kLooks = 3;
   const Query query = Query::of(base, length, access);
   bool sure = true;
   thread->absent.steps = 0;
-  const uint64_t inserts = inserts_.load(std::memory_order_acquire);  // pairs with the release store in insert()
+  const uint64_t inserts =
+      inserts_.load(std::memory_order_acquire);  // acquire: pairs with the release store in insert()
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {

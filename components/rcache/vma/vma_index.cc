@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// API context: prepare, insert, remove, and the finds.
+// API context: begin, prepare, insert, remove, and the finds that take the lock.
+//
+// The caller holds the index lock in class_of(), take_surely(), take_locked(), containing_rights(), is_dominated(),
+// displace(), holds(), check_domination() and grow_start_table(). The other functions take it themselves, if they need
+// it; was_absent() and is_surely_absent() do not.
 #include <new>
 #include <vector>
 
@@ -9,12 +13,13 @@ namespace pinrail::vma {
 
 Index::Turn::Turn(const Index& index) : mutex_(index.mutex_) {
   if (mutex_.try_lock()) return;
-  index.waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a courtesy, as is the look at it
+  index.waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only a hint for let_others_in_hook()
   mutex_.lock();
   index.waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// The last look, and the first step of an insert. Mostly the find before it was sure, and then nothing needs the lock.
+// Searches once more before the miss and reserves memory for the insert. Usually the thread's find was sure, and no
+// lock is needed.
 Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                     uint32_t* rights_out) {
   pinrail_registration_t* reg = nullptr;
@@ -30,13 +35,13 @@ Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_
     return success();
   }
   pool_.reserve();
-  // relaxed: a hint; without room the table takes no more.
+  // relaxed: a hint; a table without room takes no more entries.
   const bool has_room = start_table_has_room_.load(std::memory_order_relaxed);
   return has_room && pool_.covered() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-// Whether the thread has just found out, without the lock, nothing was inserted since, and nothing that it did not look
-// at could add rights.
+// The thread has searched without the lock, nothing was inserted since, and no other class could add rights to the
+// request.
 bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query) const {
   if (absent.index != this || absent.base != query.span.base || absent.length != query.span.length() ||
       absent.access != (query.rights | query.traits))
@@ -51,7 +56,7 @@ bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query)
   return true;
 }
 
-// Memory for one insert. Allocates without the lock, for a hook may be waiting for it.
+// Provides the memory for one insert. Allocates without the lock, because a hook may be waiting for it.
 Status Index::prepare(bool announced) {
   mutex_.lock();
   if (!announced) pool_.reserve();
@@ -71,7 +76,7 @@ Status Index::prepare(bool announced) {
   return success();
 }
 
-// Without the lock meanwhile. What cannot be had makes finds slower, nothing else.
+// Allocates without the lock. If there is no memory the table does not grow, and some finds are slower.
 void Index::grow_start_table() {
   const size_t room = start_table_.room();
   mutex_.unlock();
@@ -83,9 +88,8 @@ void Index::grow_start_table() {
 
 void Index::cancel() { pool_.unreserve(); }
 
-// The class's tree, made on first use.
 Tree* Index::class_of(uint32_t rights, uint32_t traits) {
-  // relaxed: only written under the lock that is held.
+  // relaxed: written only under the lock, which is held.
   const uint32_t count = classes_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
     if (trees_[i].rights == rights && trees_[i].traits == traits) return &trees_[i];
@@ -99,7 +103,7 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
   return &trees_[count];
 }
 
-// Also a claimed one: breaking its claim takes the reference, and what is unclaimed may be found by its start.
+// Takes a claimed one, too, by revoking the claim. Then it puts the registration back into the start table.
 bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const uint64_t word = state::load(reg);
   if (references::take(thread, reg, word)) return true;
@@ -114,8 +118,8 @@ pinrail_registration_t* Index::take_locked(const pinrail_thread_t* thread, const
     if (!answers(trees_[i], query)) continue;
     while (pinrail_registration_t* reg = trees_[i].peek(query.span, exact_)) {
       if (take_surely(thread, reg)) return reg;
-      if ((state::load(reg) & state::kIndexed) != 0) break;  // its count of references is full: a miss
-      // Dead: whoever killed it is on the way to remove it. Another may be behind it.
+      if ((state::load(reg) & state::kIndexed) != 0) break;  // its reference count is full, so the request is a miss
+      // It is dead: the thread that killed it will remove it. Another registration may answer.
       take_off(trees_[i], reg);
     }
   }
@@ -130,7 +134,6 @@ Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pi
   return success();
 }
 
-// R4: those of every registration of the same traits that contains the range.
 uint32_t Index::containing_rights(const Query& query) const {
   uint32_t rights = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
@@ -149,7 +152,7 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
   Tree* tree = class_of(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
   Tree::Place place = tree->place_for(span_of(reg), was_absent(thread, reg));
-  // relaxed: the lock is held. Alone in its class, and there is no other class: the usual case.
+  // relaxed: the lock is held. Usually the registration is alone and its class is the only one.
   const bool alone = place.alone && classes_.load(std::memory_order_relaxed) == 1;
   if (!alone) {
     if (is_dominated(reg)) return PINRAIL_ERR_BUSY;
@@ -163,12 +166,12 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
   if (!exact_) start_table_.insert(thread, reg);
   note_room_in_start_table();
   ++count_;
-  // relaxed load: written under the lock only. release: who sees the new number finds what was inserted.
+  // relaxed load: written under the lock only. release: a thread that sees the new number finds the inserted
+  // registration; pairs with the acquire loads in find_elsewhere() and is_surely_absent().
   inserts_.store(inserts_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return success();
 }
 
-// What the thread knows of a find of that range, in vain; NULL: nothing.
 const pinrail_absent_t* Index::was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const {
   if (thread == nullptr) return nullptr;
   const pinrail_absent_t& absent = thread->absent;
@@ -176,7 +179,8 @@ const pinrail_absent_t* Index::was_absent(const pinrail_thread_t* thread, const 
   return same ? &absent : nullptr;
 }
 
-// Equal ones always count; otherwise what is persistent, or in an EXACT module, stands for itself.
+// An equal registration always counts. A containing one does not count if the module is EXACT or the registration is
+// persistent.
 bool Index::is_dominated(const pinrail_registration_t* reg) const {
   const bool exempt = exact_ || is_exempt(reg);
   const Query query{span_of(reg), reg->rights, reg->traits};
@@ -206,7 +210,7 @@ Status Index::remove(pinrail_registration_t* reg) {
   return tree != nullptr && take_off(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
-// start_table/S1.
+// Keeps start_table/S1.
 void Index::hide(pinrail_registration_t* const* regs, size_t count) {
   if (exact_) return;
   Turn turn(*this);
@@ -216,7 +220,7 @@ void Index::hide(pinrail_registration_t* const* regs, size_t count) {
 void Index::unhide(const pinrail_registration_t* reg) {
   if (exact_) return;
   Turn turn(*this);
-  if (holds(reg)) start_table_.show(reg);  // it may be on its way in, or out
+  if (holds(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
 }
 
 size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,
@@ -246,7 +250,7 @@ size_t Index::covered_bytes() const {
   size_t expected = count();
   for (bool whole = false; !whole; expected *= 2) {
     spans.clear();
-    spans.reserve(expected + 64);  // without the lock; more may come in between
+    spans.reserve(expected + 64);  // without the lock, so more may be inserted meanwhile
     Guard guard(mutex_);
     whole = count_ <= spans.capacity();
     const uint32_t classes = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
@@ -290,7 +294,7 @@ bool Index::holds(const pinrail_registration_t* reg) const {
   return false;
 }
 
-// vma/I4 for one registration: nobody else contains it.
+// Checks vma/I4 for one registration: no other one contains it.
 const char* Index::check_domination(const Tree& own, const pinrail_registration_t* reg) const {
   if (exact_ || is_exempt(reg)) return nullptr;
   const char* why = nullptr;

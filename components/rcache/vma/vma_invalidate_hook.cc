@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: what a range takes with it when it goes. Nothing here allocates or frees.
+// Removes what a range covers. Hook context: nothing here allocates or frees. Callers hold the index lock, except those
+// of invalidate_hook() and is_clear_hook().
 #include <sched.h>
 
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
 
-// False if it is not in.
 bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
   {
     const Change change(this);
@@ -27,7 +27,7 @@ size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_regis
   return taken.count;
 }
 
-// Removes and visits what overlaps the span (contained_only: what lies in it and is not persistent), leaf by leaf.
+// Works leaf by leaf; visits after each leaf.
 void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg) {
   const auto goes = [&](const pinrail_registration_t* reg) {
     return !contained_only || (span.contains(span_of(reg)) && !is_exempt(reg));
@@ -35,7 +35,8 @@ void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_
   for (bool is_last = false; !is_last;) {
     pinrail_registration_t* regs[Leaf::kSlots];
     {
-      // Until they were visited: an event that comes meanwhile shall not find the index clear, and be over before.
+      // The change lasts until the registrations were visited. Otherwise another event could find the index clear and
+      // return before they are dead.
       const Change change(this);
       const size_t count = take_leaf(tree, span, goes, regs, &is_last);
       if (count == 0) return;
@@ -45,19 +46,19 @@ void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_
   }
 }
 
-// Between two batches of a large event: it may take milliseconds, and a miss shall not wait for all of it. What is
-// inserted meanwhile was asked for after the event began, or is marked as raced and will not be.
+// Called between two leaves of a large event, which may take milliseconds: a miss need not wait for all of it. A
+// registration that is inserted meanwhile was requested after the event began: an older request is marked as raced and
+// is not inserted.
 void Index::let_others_in_hook() {
   constexpr int kPatience = 100;
   if (waiters_.load(std::memory_order_relaxed) == 0) return;
   mutex_.unlock();
-  // A lock that is free goes to who runs, which is this thread, not to who is still waking up.
+  // An unlocked mutex goes to a running thread, which would be this one, and not to a waiter that is still waking up.
   for (int i = 0; i < kPatience && waiters_.load(std::memory_order_relaxed) != 0; ++i) sched_yield();
   mutex_.lock();
 }
 
-// Whether nothing overlaps the span, as far as that can be told without the lock: of most memory that goes away nothing
-// was registered.
+// Most freed memory has no registrations, so the hook usually needs no lock.
 bool Index::is_clear_hook(const Span& span) const {
   const uint64_t before = changes_.load(std::memory_order_acquire);
   const auto unchanged = [&] { return changes_.load(std::memory_order_acquire) == before; };

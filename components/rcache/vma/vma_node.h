@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// vma_node.h - one node of the index: a cell of 512 bytes that readers look at without a lock.
+// vma_node.h - one node of the index: a cell of 512 bytes with a seqlock version, which readers read without a lock.
 //
-// Threads  One writer at a time (the index lock); readers at any time. A reader notes a node's version, reads, and
-//          looks at the version again: equal and even means that what it read belongs together. All fields that a
-//          reader touches are atomics; acquire loads keep the second look behind the reads, release stores keep the
-//          writes behind the first change of the version. (No fences: ThreadSanitizer does not know them.)
+// Threads  One writer at a time (it holds the index lock); readers at any time. A reader reads the version, the fields,
+//          and the version again. If both versions are equal and even, the fields are consistent. All fields are
+//          atomics: acquire loads keep the second read of the version behind the fields, release stores keep the writes
+//          behind the first change of the version. There are no fences, because ThreadSanitizer does not know them.
+// Hook     All functions may be called in a hook.
 //
-// vma_node/N1  Reference slots are type-stable until the module is destroyed; a cell's version only ever rises.
-// vma_node/N2  version is odd exactly while the writer changes the cell.
-// vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: everything below child
-//     i - 1 is smaller, everything below child i is not. reach[i] is the largest end below child i.
+// vma_node/N1  Cells are type-stable until the module is destroyed; a cell's version only rises.
+// vma_node/N2  The version is odd exactly while the writer changes the cell.
+// vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: all keys below child i
+//     - 1 are smaller than it, and none below child i is. reach[i] is the largest end below child i.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 
@@ -23,7 +24,7 @@
 
 namespace pinrail::vma {
 
-// An atomic word with the two orders that nodes need; T is a pointer or an integer.
+// An atomic pointer or integer with the memory orders that nodes need.
 template <typename T>
 class Word {
  public:
@@ -48,11 +49,11 @@ struct Node {
   Word<uint32_t> count;
   Word<uint32_t> level;  // 0: leaf
 
-  // The cell is being changed: readers that are in it start again.
+  // Called by the writer. While the version is odd, readers of the cell start again.
   void begin_change() { version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
   void end_change() { version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
-  // The version to compare with later; odd: a change is under way.
+  // Returns the version for unchanged(); odd: the node is being changed.
   uint64_t look() const { return version.load(std::memory_order_acquire); }
   bool unchanged(uint64_t seen) const { return version.load(std::memory_order_acquire) == seen; }
 };
@@ -79,8 +80,7 @@ struct Inner : Node {
 constexpr size_t kNodeBytes = 512;
 static_assert(sizeof(Leaf) <= kNodeBytes && sizeof(Inner) <= kNodeBytes, "a node fits its cell");
 
-// Before a search in it: all its lines are fetched at the same time, not each once the one before has said where to
-// look.
+// Prefetches all lines of a node, so that a search in it does not wait for one line after the other.
 inline void fetch(const Node* node) {
   constexpr size_t kLine = 64;
   for (size_t at = 0; at < kNodeBytes; at += kLine) __builtin_prefetch(reinterpret_cast<const char*>(node) + at);
@@ -92,8 +92,8 @@ inline const Leaf* as_leaf(const Node* node) { return static_cast<const Leaf*>(n
 inline const Inner* as_inner(const Node* node) { return static_cast<const Inner*>(node); }
 inline bool is_leaf(const Node* node) { return node->level.get() == 0; }
 
-// How many of the sorted words [0, count) are <= key, of which the first `first` are known to be. Which half it is
-// cannot be predicted, so nothing branches on it.
+// Returns how many of the sorted words [0, count) are <= key; the first `first` are known to be. The loop selects
+// without a branch, because the result of each comparison cannot be predicted.
 inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32_t count, uintptr_t key) {
   uint32_t left = count > first ? count - first : 0;  // a node that is being changed may show any count
   while (left > 1) {
@@ -104,7 +104,7 @@ inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32
   return left == 1 && words[first].get() <= key ? first + 1 : first;
 }
 
-// As above for whole keys: by their bases, and then among equal ones, which are few, by their ends.
+// The same for whole keys: searches by base, then steps back over the few equal bases by end.
 template <typename N>
 uint32_t upper_bound(const N* node, uint32_t first, uint32_t count, Key key) {
   uint32_t slot = upper_bound(node->base, first, count, key.base);

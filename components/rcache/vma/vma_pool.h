@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// vma_pool.h - cells for nodes, set aside before they are needed, so that an insert never allocates.
+// vma_pool.h - allocates cells for nodes before they are needed, so that an insert never allocates.
 //
-// Threads  All functions under the index lock, except make_slab(), for it allocates, and those on reservations.
+// Threads  The caller holds the index lock, except for make_slab(), which allocates, drop_slab(), reserve(),
+//          unreserve() and covered().
 //
-// vma_pool/P1  free cells >= reservations * kPerInsert, once covered() has said true; an insert takes its cells before
-//     it gives its reservation back.
-// vma_pool/P2  Reference slots are given back to the system by the destructor alone (vma_node/N1).
+// vma_pool/P1  Once covered() has returned true, free cells >= reservations * kPerInsert. An insert takes its cells
+//     before it gives its reservation back.
+// vma_pool/P2  Only the destructor gives cells back to the system (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 
@@ -18,7 +19,7 @@ namespace pinrail::vma {
 
 class NodePool {
  public:
-  // One insert splits at most every level and makes a new root: 15^11 leaves are more than memory holds.
+  // One insert splits at most one node per level and makes a new root. 15^11 leaves are more than memory holds.
   static constexpr size_t kPerInsert = 12;
 
   NodePool() = default;
@@ -33,7 +34,7 @@ class NodePool {
     }
   }
 
-  // A slab that is not in the pool yet; NULL without memory.
+  // make_slab() returns a slab that is not in the pool yet, or NULL if there is no memory.
   struct Slab;
   static Slab* make_slab() {
     void* memory = std::aligned_alloc(kNodeBytes, kSlabBytes);
@@ -41,6 +42,7 @@ class NodePool {
   }
   static void drop_slab(Slab* slab) { std::free(slab); }
 
+  // Puts the slab's cells into the pool.
   void add(Slab* slab) {
     slab->next = slabs_;
     slabs_ = slab;
@@ -50,15 +52,18 @@ class NodePool {
     }
   }
 
-  // Also without the lock. acq_rel: who does not see another's reservation any more sees the cells that it took.
+  // Any thread, with or without the lock. acq_rel: a thread that sees that a reservation was given back also sees the
+  // cells that its insert took.
   void reserve() { reservations_.fetch_add(1, std::memory_order_acq_rel); }
   void unreserve() { reservations_.fetch_sub(1, std::memory_order_acq_rel); }
+  // Returns whether there are cells for all reservations.
   bool covered() const {
     const size_t reservations = reservations_.load(std::memory_order_acquire);
     return free_count_.load(std::memory_order_acquire) >= reservations * kPerInsert;
   }
 
-  // A cell of that level, in change (odd version): fill it, then end_change(). There is one, by vma_pool/P1.
+  // Takes a free cell, which exists by vma_pool/P1. Its version is odd: the caller fills the cell and calls
+  // end_change().
   Node* take(uint32_t level) {
     Node* node = free_;
     free_ = as_leaf(node)->reg[0].get() == nullptr ? nullptr : reinterpret_cast<Node*>(as_leaf(node)->reg[0].get());
@@ -69,7 +74,7 @@ class NodePool {
     return node;
   }
 
-  // The cell left the tree; its version has risen, so that readers in it start again.
+  // Frees a cell that has left the tree. Its version rises, so readers in it start again.
   void put(Node* node) {
     node->begin_change();
     as_leaf(node)->reg[0].put(reinterpret_cast<pinrail_registration_t*>(free_));
@@ -85,13 +90,13 @@ class NodePool {
   };
 
  private:
-  // Under the lock. release: see reserve().
+  // The lock is held. release: pairs with the acquire load in covered().
   void count_free(int more) {
     free_count_.store(free_count_.load(std::memory_order_relaxed) + static_cast<size_t>(more),
                       std::memory_order_release);
   }
 
-  static constexpr size_t kSlabBytes = 32 * kNodeBytes;  // the first cell is the slab's head
+  static constexpr size_t kSlabBytes = 32 * kNodeBytes;  // the first cell is the slab's header
 
   Slab* slabs_ = nullptr;
   Node* free_ = nullptr;

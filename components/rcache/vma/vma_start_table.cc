@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The writer's side of the start table. The caller holds the index lock, except in make_room(), the constructor and the
+// destructor. Hook context (remove(), hide() and what they call) or API context.
 #include "components/rcache/vma/vma_start_table.h"
 
 #include <sys/mman.h>
 
 #ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25  // Linux 6.1; before, it is refused
+#define MADV_COLLAPSE 25  // since Linux 6.1; older kernels refuse it
 #endif
 
 namespace pinrail::vma {
 namespace {
 
-// release: pair with the acquire loads of start_bucket.h.
+// release: pairs with the acquire loads of start_bucket.h.
 template <typename Word>
 void store(Word* word, Word value) {
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
-// start_bucket/L1: the bucket is being changed while this lives.
+// Keeps start_bucket/L1: the bucket's version is odd while this object exists.
 class Change {
  public:
   explicit Change(const start_table::Entry* entry) : version_(&start_bucket::bucket_of(entry)->version) { step(); }
@@ -25,13 +27,13 @@ class Change {
   Change& operator=(const Change&) = delete;
 
  private:
-  // Release is enough for both steps: all other stores are release, too, and so stay behind the first one.
+  // release is enough for both steps: all other stores are release as well, so they stay behind the first step.
   void step() { store(version_, *version_ + 1); }
 
   uint32_t* version_;
 };
 
-// What an entry says.
+// The contents of an entry.
 struct Start {
   start_table::Entry page;
   uint32_t extent;
@@ -52,7 +54,7 @@ void forget(start_table::Entry* entry) {
   store(start_bucket::extent_of(entry), uint32_t{0});
 }
 
-// There is one copy too many meanwhile, not one too few.
+// The entry is copied before it is erased: readers may see two copies, never none.
 void move(start_table::Entry* to, start_table::Entry* from) {
   put(to, {*from, *start_bucket::extent_of(from), *start_bucket::incarnation_of(from),
            __atomic_load_n(start_bucket::date_of(from), __ATOMIC_RELAXED)});
@@ -74,14 +76,14 @@ bool is_eligible(const pinrail_registration_t* reg) {
          reg->base != nullptr && arena::is_number(arena::number_of(reg));
 }
 
-// What is claimed by now will be hidden (start_table/S1): by who claimed it, once he has the index lock.
+// False for a claimed registration: the evictor hides it after it has taken the index lock (start_table/S1).
 bool is_takeable(const pinrail_registration_t* reg) {
   return (state::load(reg) & (state::kIndexed | state::kEvictClaim)) == state::kIndexed;
 }
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Address space that begins where a huge page can; NULL if there is none.
+// Reserves address space, aligned to a huge page. NULL if there is none.
 char* reserve(size_t bytes) {
   void* memory = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
@@ -115,14 +117,15 @@ bool StartTable::make_room(size_t room) const {
   Bucket* const first = table_.buckets + room;
   const size_t bytes = doubled(room) * sizeof(Bucket);
   if (mprotect(first, bytes - room * sizeof(Bucket), PROT_READ | PROT_WRITE) != 0) return false;
-  // Wishes: large tables are looked at all over, small pages cost a walk each time, and lie so that some crowd into a
-  // part of the processor's cache. Not for smaller tables, of which a huge page would be much.
+  // Requests only. A large table is read at random places: small pages would cost a page walk for each, and some of
+  // them would fall into the same part of the processor's cache. For smaller tables a huge page would be too much
+  // memory.
   if (bytes >= kHugePage) madvise(table_.buckets, bytes, MADV_HUGEPAGE);
-  if (bytes == kHugePage) madvise(table_.buckets, bytes, MADV_COLLAPSE);  // small pages so far
+  if (bytes == kHugePage) madvise(table_.buckets, bytes, MADV_COLLAPSE);  // replaces the small pages that it has so far
   return true;
 }
 
-// A free entry of the bucket; NULL if there is none.
+// Returns a free entry of the bucket, or NULL.
 start_table::Entry* StartTable::free_in(size_t bucket) {
   for (Entry& entry : table_.buckets[bucket].pages) {
     if (*start_bucket::extent_of(&entry) == 0) return &entry;
@@ -130,14 +133,14 @@ start_table::Entry* StartTable::free_in(size_t bucket) {
   return nullptr;
 }
 
-// Moves one of a full bucket to its other bucket, where another one may have to move first, and so on.
+// Cuckoo move: frees an entry of a full bucket by moving one to its other bucket, recursively up to `moves` times.
 start_table::Entry* StartTable::make_free(size_t bucket, int moves) {
   for (Entry& entry : table_.buckets[bucket].pages) {
     const size_t other = other_home(bucket, hash_of(&entry));
     if (other == bucket) continue;
     Entry* to = free_in(other);
     if (to == nullptr && moves > 1) to = make_free(other, moves - 1);
-    Entry* const freed = free_in(bucket);  // by a move of somebody else, in a circle
+    Entry* const freed = free_in(bucket);  // a move deeper in the recursion may have freed an entry of this bucket
     if (freed != nullptr) return freed;
     if (to == nullptr) continue;
     move(to, &entry);
@@ -146,7 +149,7 @@ start_table::Entry* StartTable::make_free(size_t bucket, int moves) {
   return nullptr;
 }
 
-// An entry in one of the buckets, made free if need be; NULL if that takes too many moves.
+// Returns a free entry in one of the key's two buckets, after cuckoo moves if needed. NULL if that takes too many.
 start_table::Entry* StartTable::room_for(uint64_t hash) {
   constexpr int kMoves = 4;
   for (const size_t bucket : {first_home(hash), second_home(hash)}) {
@@ -168,7 +171,7 @@ void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registrati
 void StartTable::remove(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   --wanted_;
-  // What died claimed was hidden by who claimed it.
+  // An entry that died claimed was already hidden by the evictor.
   constexpr uint64_t kEvicted = state::kDead | state::kEvictClaim;
   if ((state::load(reg) & kEvicted) != kEvicted) hide(reg);
 }
@@ -179,7 +182,7 @@ void StartTable::show(const pinrail_registration_t* reg) {
   add(reg);
 }
 
-// NULL if it finds no room.
+// Returns NULL if there is no room for the entry.
 start_table::Entry* StartTable::add(const pinrail_registration_t* reg) {
   Entry* const entry = room_for(hash_of(reg));
   if (entry == nullptr) return nullptr;
@@ -193,7 +196,7 @@ void StartTable::hide(const pinrail_registration_t* reg) {
   if (entry != nullptr) leave(entry);
 }
 
-// vma_start_table/S4.
+// Keeps vma_start_table/S4.
 void StartTable::leave(Entry* entry) {
   const uint64_t last_use = start_bucket::last_use(start_bucket::date_of(entry), epoch::load(epoch_));
   touch(arena::numbered(table_.chunks, incarnation::number_of(*start_bucket::incarnation_of(entry))), last_use);
@@ -201,17 +204,18 @@ void StartTable::leave(Entry* entry) {
   --entries_;
 }
 
-// 53 entries for twenty buckets of three: hardly any finds both its buckets full then, and a table of 65,536 fits into
-// a cache of 2 MB. A small table can afford more buckets.
+// The limit is 53 entries for twenty buckets of three: with fewer, nearly every entry finds room in its two buckets,
+// and a table of 65,536 entries fits into a cache of 2 MB. A small table can afford more buckets.
 bool StartTable::is_crowded() const {
   constexpr size_t kSmall = 8192;
   return table_.more < kSmall ? wanted_ > 2 * table_.more : 20 * wanted_ > 53 * table_.more;
 }
 
-// An eighth more, 64 buckets at a time: it is done long before it is crowded again, and readers, who take longer while
-// it grows, seldom meet it then.
+// Adds an eighth of the buckets, 64 at a time. So it has grown long before it is crowded again, and readers, which are
+// slower while it grows, rarely meet that time.
 void StartTable::grow() {
   constexpr int kLines = 64;
+  // line_: the number of old buckets whose entries have not been moved yet.
   if (line_ == 0) {
     if (!is_crowded() || grown(table_.more) > room_) return;
     line_ = table_.count;
@@ -223,7 +227,7 @@ void StartTable::grow() {
   if (line_ == 0) __atomic_store_n(&table_.count, table_.more, __ATOMIC_RELAXED);
 }
 
-// The last bucket that has not grown yet: what stands in it moves to where its places are among more buckets.
+// Redistributes the last old bucket that has not been moved yet: its entries go to their buckets of the larger table.
 void StartTable::grow_line() {
   --line_;
   const uint64_t from = (line_ * kPlaces + table_.count - 1) / table_.count;
@@ -239,7 +243,7 @@ void StartTable::grow_line() {
     if (bucket == line_) continue;
     Entry* room = free_in(bucket);
     if (room == nullptr) room = room_for(hash);
-    if (*start_bucket::extent_of(&entry) == 0) continue;  // it moved itself
+    if (*start_bucket::extent_of(&entry) == 0) continue;  // a cuckoo move has moved it already
     if (room != nullptr) {
       move(room, &entry);
     } else {

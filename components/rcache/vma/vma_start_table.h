@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// vma_start_table.h - the table of starts, as the index keeps it; base/hit/start_table.h says how it is read.
+// vma_start_table.h - the writer's side of the start table, a cuckoo hash table; base/hit/start_table.h is the readers'
+// side.
 //
-// It grows in place, some buckets at each insert: address space for the largest table is reserved at first, memory is
-// used as the table grows. Each entry has two buckets to choose from, buckets of three, and makes room for another one
-// by moving from the one to the other; what finds no room is left out.
+// The table grows in place, some buckets at each insert. Address space for the largest table is reserved at first;
+// memory is used as the table grows. Each entry has two candidate buckets of three entries. An insert may move an entry
+// to its other bucket; an entry that finds no room is left out.
 //
 // Owns     its address space. Not the registrations.
-// Threads  all functions one at a time (the index lock), but for make_room(), which asks the kernel for memory and so
-//          is called without; readers at any time.
+// Threads  The caller holds the index lock, except for make_room(), which asks the kernel for memory and is called
+//          without it. Readers read at any time.
+// Context  API; hide() and remove() also run in hooks.
 //
-// start_table/S1, start_table/S2 and start_bucket/L1 hold here too, and
-// vma_start_table/S3  Each entry is in one of its two bucket buckets, or not at all; never twice but while it moves.
-// vma_start_table/S4  What the table knows of a registration's last use, the registration is told when its entry goes.
+// start_table/S1, start_table/S2 and start_bucket/L1 hold here too.
+// vma_start_table/S3  Each entry is in one of its two buckets or is left out. It is in the table twice only while it is
+//     moved.
+// vma_start_table/S4  When an entry is erased, the date of its last use is written to its registration.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 
@@ -23,7 +26,7 @@ namespace pinrail::vma {
 
 class StartTable {
  public:
-  // What a process lends: host services chunks and epoch (component.h).
+  // chunks, epoch: host services of these names (component.h).
   StartTable(char* const* chunks, const uint64_t* epoch);
   ~StartTable();
   StartTable(const StartTable&) = delete;
@@ -31,21 +34,22 @@ class StartTable {
 
   const pinrail_start_table_t& table() const { return table_; }
 
-  // It came into the index, or leaves it. thread: see the op insert of component.h.
+  // The registration was inserted into the index, or was removed. thread: as for the operation insert of component.h.
   void insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg);
   void remove(const pinrail_registration_t* reg);
-  // In the index all the time: it was claimed, or is unclaimed; more than once does no harm.
+  // The registration stays in the index and was claimed (hide) or is no longer claimed (show). Both may be repeated.
   void hide(const pinrail_registration_t* reg);
   void show(const pinrail_registration_t* reg);
 
-  // Whether memory for the next buckets is there; if not: make_room(room()), and if that succeeds room_made() of it.
+  // has_room() returns whether the next buckets have memory. If not, call make_room(room()) without the lock, and if it
+  // succeeds, room_made() of the same number with the lock.
   bool has_room() const { return grown(table_.more) + kAhead <= room_ || room_ == 0 || room_ == kMost; }
   size_t room() const { return room_; }
   bool make_room(size_t room) const;
   void room_made(size_t room) { room_ = std::max(room_, doubled(room)); }
 
-  // Checks vma_start_table/S3 and that each entry tells what is true of a registration that is(reg) agrees to be in the
-  // index; a reason if broken, else NULL.
+  // Checks vma_start_table/S3, and that each entry agrees with a registration for which is(reg) confirms that it is in
+  // the index. Returns a reason if broken, else NULL.
   template <typename Is>
   const char* check(Is&& is) const;
 
@@ -54,7 +58,7 @@ class StartTable {
   using Entry = start_table::Entry;
   static constexpr size_t kMost = size_t{1} << 20;  // buckets; 64 MiB, for 2.7 million registrations
   static constexpr size_t kFirst = 512;             // buckets to begin with: 32 KiB
-  static constexpr size_t kAhead = 256;             // inserts that may be under way at the same time, and then some
+  static constexpr size_t kAhead = 256;  // the number of inserts that may run at the same time, rounded up generously
   static constexpr uint64_t kPlaces = uint64_t{1} << 32;
 
   static uint64_t hash_of(const pinrail_registration_t* reg) { return start_table::hash_of(span_of(reg).base); }
@@ -85,10 +89,10 @@ class StartTable {
   pinrail_start_table_t table_;
   const uint64_t* epoch_;
   size_t room_ = 0;     // buckets that have memory
-  size_t line_ = 0;     // while it grows: those from here on have grown
-  size_t wanted_ = 0;   // registrations in the index that could be in
-  size_t entries_ = 0;  // that are in
-  Bucket none_ = {};    // all there is if there is no address space to be had
+  size_t line_ = 0;     // while the table grows: buckets from this one on have been moved
+  size_t wanted_ = 0;   // registrations in the index that are eligible for the table
+  size_t entries_ = 0;  // entries in the table
+  Bucket none_ = {};    // the only bucket if no address space could be reserved
 };
 
 template <typename Is>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Changes to the tree. One writer; readers see each node before or after a change, never in between (vma_node.h).
+// Changes of a tree. The caller holds the index lock in all functions; a reader without the lock detects by a node's
+// version that it is being changed (vma_node.h). Hook context (removals) or API context: nothing here allocates or
+// frees.
 #include "components/rcache/vma/vma_tree.h"
 
 namespace pinrail::vma {
@@ -18,7 +20,7 @@ void copy_slot(Inner* to, uint32_t i, const Inner* from, uint32_t j) {
   to->child[i].put(from->child[j].get());
 }
 
-// Opens a gap at slot; the caller has begun the change.
+// Opens a gap at the slot. The caller has called begin_change(), here and in the functions below.
 template <typename N>
 void open_gap(N* node, uint32_t slot) {
   const uint32_t count = node->count.get();
@@ -74,7 +76,7 @@ void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
   inner->child[slot].put(child);
 }
 
-// First slot of a leaf whose key is not smaller.
+// Returns the first slot of a leaf whose key is not smaller.
 uint32_t lower_bound(const Leaf* leaf, Key key) {
   const uint32_t slot = upper_bound(leaf, 0, leaf->count.get(), key);
   return slot > 0 && leaf->key(slot - 1) == key ? slot - 1 : slot;
@@ -102,8 +104,8 @@ void Tree::descend_below(Node* node, unsigned level, Key key, Path* path) {
   path->slot[0] = 0;
 }
 
-// The way that a find went, if none of its nodes has changed: then its slots are where they were. It looked at bases
-// alone, so one that equals the key's is left to who compares the whole.
+// Follows the path that a find has recorded, as long as its nodes are unchanged. The find compared bases only, so where
+// a separator's base equals the key's, the path is refused.
 Tree::Followed Tree::follow(const pinrail_absent_t& absent, Key key, Path* path) const {
   Node* node = root_.get();
   unsigned level = node->level.get();
@@ -123,7 +125,7 @@ Tree::Followed Tree::follow(const pinrail_absent_t& absent, Key key, Path* path)
   return Followed::to_its_leaf;
 }
 
-// A root above the root, with the old one as its only child.
+// Puts a new root above the old one, with the old one as its only child.
 void Tree::grow_root(NodePool& pool, Path* path) {
   Node* old = root_.get();
   Node* root = pool.take(old->level.get() + 1);
@@ -136,8 +138,8 @@ void Tree::grow_root(NodePool& pool, Path* path) {
   ++path->depth;
 }
 
-// Makes room in a full node of the path: its upper half moves to a new node on its right. Of a last child only
-// one slot moves if the key goes behind it: registrations often come in order of address, and then nodes stay full.
+// Splits a full node of the path: its upper half moves to a new node on its right. If the node is the last child and
+// the key goes behind it, only one slot moves: registrations often come in address order, and then nodes stay full.
 void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   Node* node = path->node[level];
   if (level + 1 == path->depth) grow_root(pool, path);
@@ -164,7 +166,8 @@ void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   }
 }
 
-// A reader sees the old or the new reach. Too far costs it a look in vain, too near a miss (find_locked).
+// A reader sees the old or the new reach. A reach that is too large costs it a search in vain; one that is too small
+// makes it miss, and find_locked() finds the entry.
 void Tree::raise_reach(const Path& path, uintptr_t end) {
   for (unsigned level = 1; level < path.depth; ++level) {
     Word<uintptr_t>& reach = as_inner(path.node[level])->reach[path.slot[level]];
@@ -173,7 +176,7 @@ void Tree::raise_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// What reached to that end is gone.
+// Corrects the reaches on the path after an entry with that end was removed.
 void Tree::lower_reach(const Path& path, uintptr_t end) {
   for (unsigned level = 1; level < path.depth; ++level) {
     Word<uintptr_t>& reach = as_inner(path.node[level])->reach[path.slot[level]];
@@ -184,7 +187,8 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// Where ends rise: to the first slot that ends behind the span's base; the leaf's count if there is none.
+// If ends rise: returns the path to the first slot that ends behind the span's base; the slot is the leaf's count if
+// there is none.
 Tree::Path Tree::way_to_overlap(const Span& span) const {
   Path path;
   Node* node = root_.get();
@@ -206,7 +210,7 @@ void Tree::keep_slot(Leaf* leaf, uint32_t to, uint32_t from) {
   if (to != from) copy_slot(leaf, to, leaf, from);
 }
 
-// The leaf before (step -1) or behind (step 1) the path's; NULL if there is none.
+// Returns the leaf before (step -1) or after (step 1) the path's leaf; NULL if there is none.
 const Leaf* Tree::Path::beside(int step) const {
   for (unsigned level = 1; level < depth; ++level) {
     const int64_t at = int64_t{slot[level]} + step;
@@ -218,12 +222,12 @@ const Leaf* Tree::Path::beside(int step) const {
   return nullptr;
 }
 
-// Whether nothing of the tree contains the span or is contained in it. Where ends rise the neighbours of the span's
-// place speak for all others.
+// Returns whether no slot contains the span or is contained in it. If ends rise, only the neighbours need to be tested;
+// otherwise it returns false, because that would take a search.
 bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const {
-  if (!ends_rise()) return false;  // that would take a search
+  if (!ends_rise()) return false;  // it would take a search
   const Leaf& leaf = *as_leaf(path.node[0]);
-  // The one before it contains it, or is contained in it where both begin at the same base.
+  // The slot before it contains it, or both begin at the same base.
   const auto is_free_of = [&](const Leaf& left, uint32_t last) {
     return left.end[last].get() < span.end && left.base[last].get() != span.base;
   };
@@ -296,7 +300,8 @@ bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   return true;
 }
 
-// Joins the node in that slot of the parent with a neighbour if both fit well into one. False if they do not.
+// Merges the node in that slot of the parent with a neighbour if both fill at most three quarters of one node. Else
+// false.
 bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
   const uint32_t left_at = *slot > 0 ? *slot - 1 : 0;
   if (parent->count.get() < 2) return false;
@@ -306,7 +311,7 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
   parent->begin_change();
   left->begin_change();
   right->begin_change();
-  if (!is_leaf(right)) {  // its first child's separator stood in the parent, and becomes an ordinary one
+  if (!is_leaf(right)) {  // its first child's separator was in the parent and becomes an ordinary one
     as_inner(right)->base[0].put(parent->base[left_at + 1].get());
     as_inner(right)->end[0].put(parent->end[left_at + 1].get());
   }
@@ -321,7 +326,7 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
   return true;
 }
 
-// After a removal: an empty node goes, a nearly empty one joins a neighbour, and so on upwards.
+// After a removal: frees an empty node, merges a nearly empty one with a neighbour, and continues upwards.
 void Tree::tidy(NodePool& pool, Path* path) {
   for (unsigned level = 0; level + 1 < path->depth; ++level) {
     Node* node = path->node[level];
@@ -339,7 +344,7 @@ void Tree::tidy(NodePool& pool, Path* path) {
   lower_root(pool);
 }
 
-// A root without children goes, one with a single child hands over to it.
+// A root without children is freed; one with a single child is replaced by the child.
 void Tree::lower_root(NodePool& pool) {
   for (;;) {
     Node* root = root_.get();

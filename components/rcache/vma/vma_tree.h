@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// vma_tree.h - the registrations of one class (equal rights and traits), ordered by (base, end): a B+tree whose inner
-// nodes know how far each child reaches, so that containment is one way down, however much the spans overlap.
+// vma_tree.h - the registrations of one class (equal rights and traits), ordered by (base, end). It is a B+tree whose
+// inner nodes know how far each child reaches, so that a containment search is one path down even if spans overlap.
 //
 // Owns     its nodes. Not the registrations.
-// Threads  find() at any time. All others: one at a time (the index lock). None of them allocates.
+// Threads  find() and overlap_hook() may run at any time without a lock. For all others the caller holds the index
+//          lock. No function allocates.
+// Context  any.
 //
-// vma_tree/T1  (base, end) of two slots are never equal.
-// vma_tree/T2  Unless is_exact, or persistent ones are in: none contains another, so ends rise as bases do.
-// vma_tree/T3  vma_node/N1-vma_node/N3; every leaf but the root holds at least one slot; all leaves are at level 0.
+// vma_tree/T1  No two slots have equal (base, end).
+// vma_tree/T2  Unless is_exact is set or persistent registrations are in the tree: no slot contains another, so ends
+//     rise as bases do.
+// vma_tree/T3  vma_node/N1 to vma_node/N3 hold; every leaf except the root has at least one slot; all leaves are at
+//     level 0.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 
@@ -18,22 +22,22 @@
 
 namespace pinrail::vma {
 
-// What a search without a lock came to.
+// Result of a search without a lock. disturbed: a writer changed a node meanwhile, so the search must be repeated.
 enum class Look : uint8_t { found, absent, disturbed };
 
 class Tree {
  public:
   uint32_t rights = 0;
   uint32_t traits = 0;
-  bool is_exact = false;  // its module is
+  bool is_exact = false;  // true if its module is EXACT
 
   bool empty() const { return root_.get() == nullptr; }
 
-  // A slot that contains the span (with exact: that equals it), with a reference taken. disturbed: a writer was at it.
-  // absent: the thread is told the way to where the span would stand.
+  // Finds a slot that contains the span (exact: that equals it) and takes a reference to its registration. If absent,
+  // the thread gets the path to where the span would be inserted.
   Look find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
 
-  // The way from the root to a leaf; node[0] is the leaf, slot[i] the child taken in node[i].
+  // A path from the root to a leaf. node[0] is the leaf; slot[i] is the child taken in node[i].
   struct Path {
     Node* node[NodePool::kPerInsert];
     uint32_t slot[NodePool::kPerInsert];
@@ -42,36 +46,38 @@ class Tree {
     const Leaf* beside(int step) const;
   };
 
-  // Where a span goes. Good until the tree changes.
+  // Where a span is to be inserted. Valid until the tree changes.
   struct Place {
     Path path;
     uint32_t slot = 0;
-    bool taken = false;  // by the very span
-    bool alone = false;  // nothing of the tree contains it or is contained in it; false: or that would take a search
+    bool taken = false;  // a slot has exactly this span
+    bool alone = false;  // no slot contains the span or is contained in it; false also if that would take a search
   };
-  // absent: of a find of that span, or NULL: its way, as far as it has not changed, is not gone again.
+  // Returns the place for a span. absent: the path of an earlier find of that span, or NULL; its unchanged part is not
+  // searched again.
   Place place_for(const Span& span, const pinrail_absent_t* absent = nullptr) const;
 
   // False if the place is taken.
   bool insert(NodePool& pool, pinrail_registration_t* reg, Place place);
-  // False if it is not in.
+  // False if the registration is not in the tree.
   bool remove(NodePool& pool, pinrail_registration_t* reg);
 
-  // What a removal came to; is_last: nothing else that overlaps the span goes.
+  // Result of take_leaf(). is_last: no later leaf has anything that overlaps the span.
   struct Taken {
     size_t count;
     bool is_last;
   };
-  // Removes what overlaps the span and for which goes(reg), of the first leaf that has any: at once, for the tree need
-  // then be put right but once. regs_out: room for a leaf.
+  // Removes, from the first leaf that has any, the registrations that overlap the span and for which goes(reg) is true.
+  // One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations.
   template <typename Goes>
   Taken take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out);
 
-  // The slot that contains the span, without a reference; NULL if none does.
+  // Returns the registration in the slot that contains the span (exact: that equals it), without a reference; NULL if
+  // there is none.
   pinrail_registration_t* peek(const Span& span, bool exact) const;
 
-  // Whether a slot overlaps the span, without the lock: found, absent, or disturbed if the index changed meanwhile;
-  // unchanged() tells that, in acquire order.
+  // Returns, without the lock, whether a slot overlaps the span. disturbed: the index changed meanwhile, which
+  // unchanged() reports; it reads in acquire order.
   template <typename Unchanged>
   Look overlap_hook(const Span& span, Unchanged&& unchanged) const {
     const Node* root = root_.get();
@@ -79,14 +85,14 @@ class Tree {
     return root == nullptr ? Look::absent : overlap_below_hook(root, span, ends_rise(), unchanged);
   }
 
-  // Calls visit(reg) for slots that overlap the span until it says false, in order of base.
+  // Calls visit(reg) for the slots that overlap the span, in order of base, until it returns false.
   template <typename Visit>
   void for_overlaps(const Span& span, Visit&& visit) const {
     Node* root = root_.get();
     if (root != nullptr) visit_node(root, span, visit);
   }
 
-  // Checks vma_tree/T1 to vma_tree/T3 and reach; a reason if broken, else NULL.
+  // Checks vma_tree/T1 to vma_tree/T3 and all reaches. Returns a reason if broken, else NULL.
   const char* check() const;
 
  private:
@@ -97,7 +103,8 @@ class Tree {
   template <typename Unchanged>
   static Look overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged);
 
-  // vma_tree/T2. Who looks without the lock may find it true when a persistent one just comes: then he came before it.
+  // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
+  // is being inserted; then its search is ordered before that insert.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
   enum class Followed : uint8_t { no, to_its_leaf, to_its_slot };
@@ -118,10 +125,10 @@ class Tree {
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
-  Word<size_t> exempt_;  // persistent entries: they may nest in others
+  Word<size_t> exempt_;  // persistent entries: they may be nested in others
 };
 
-// From domination (R3).
+// Returns whether the registration is exempt from domination (R3).
 inline bool is_exempt(const pinrail_registration_t* reg) { return (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0; }
 
 template <typename Visit>
@@ -142,7 +149,7 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
   return true;
 }
 
-// The way to the first slot that overlaps the span and for which goes(reg); false: there is none.
+// Finds the path to the first slot that overlaps the span and for which goes(reg) is true. False if there is none.
 template <typename Goes>
 bool Tree::way_to_first(const Span& span, Goes& goes, Path* path_out) const {
   if (ends_rise() && !empty()) {
@@ -171,11 +178,11 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t count = leaf->count.get();
   const bool is_last = leaf->base[count - 1].get() >= span.end;
-  // Registrations that stay are not looked at: each would be a line of memory.
+  // Registrations that stay are not read: each would be a cache miss.
   const auto overlaps = [&](uint32_t i) { return leaf->base[i].get() < span.end && leaf->end[i].get() > span.base; };
   uint32_t kept = path.slot[0];
   size_t taken = 0;
-  uintptr_t end = 0;  // of those that go
+  uintptr_t end = 0;  // the largest end of the removed ones
   leaf->begin_change();
   for (uint32_t i = kept; i < count; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
@@ -194,8 +201,8 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
   return {taken, is_last};
 }
 
-// What was read of a node is not followed before it is known that nothing has changed. Where ends rise, what is left of
-// one that ends before the span does so, too.
+// Follows a pointer only after unchanged() has confirmed the node it was read from. If ends rise, a slot that ends
+// before the span shows that all slots to its left do so too.
 template <typename Unchanged>
 Look Tree::overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged) {
   const uint32_t count = node->count.get();
