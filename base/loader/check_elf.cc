@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// dlopen maps what a file's headers promise and touches it: where the file is shorter that is a SIGBUS, not an error.
+// Checks a file before dlopen(), which maps what the file's headers promise and touches it: if the file is shorter, the
+// result is a SIGBUS, not an error. Start-up context. Functions that return a string return what is wrong, or "".
 #include <elf.h>
 #include <fcntl.h>
 #include <link.h>
@@ -23,7 +24,7 @@ constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
 constexpr unsigned char kByteOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
 constexpr const char* kCutOff = "is cut off: ";
 
-// More segments than any linker makes; the file's word must not decide how much memory is taken.
+// More segments than any linker makes. The file must not decide how much memory is allocated.
 constexpr unsigned kMaxSegments = 1024;
 
 #if defined(__x86_64__)
@@ -49,7 +50,7 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // Reason, or "".
+  // Opens and measures the file. Returns what is wrong, or "".
   std::string measure() {
     struct stat about {};
     if (fd_ < 0 || fstat(fd_, &about) != 0) return "cannot be read: " + std::generic_category().message(errno);
@@ -59,7 +60,7 @@ class File {
     return "";
   }
 
-  // Whether the range lies inside the file.
+  // Returns whether the range lies inside the file.
   bool holds(uint64_t offset, uint64_t length) const { return offset <= length_ && length <= length_ - offset; }
 
   bool read_at(uint64_t offset, void* into, size_t length) const {
@@ -97,7 +98,7 @@ std::string check_segment(const File& file, const Segment& segment) {
   return "";
 }
 
-// Whether the address range lies in what the file fills of a loaded segment.
+// Returns whether the address range lies in the part of a loaded segment that the file fills.
 bool is_loaded(const std::vector<Segment>& segments, const Segment& inner) {
   return std::any_of(segments.begin(), segments.end(), [&inner](const Segment& outer) {
     return outer.p_type == PT_LOAD && inner.p_vaddr >= outer.p_vaddr && inner.p_filesz <= outer.p_filesz &&

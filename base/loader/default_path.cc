@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Start-up context.
 #include <sys/stat.h>
 
 #include "base/core/trust.h"
@@ -18,7 +19,7 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-// The folder of the shared object, or of the program, that this code was linked into.
+// Returns the folder of the shared object or program into which this code is linked.
 std::string own_folder() {
   const std::string file = trust::own_file();
   return file.substr(0, file.rfind('/'));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Checks component descriptors. Start-up context.
 #include "base/loader/descriptor.h"
 
 #include <dlfcn.h>
@@ -10,7 +11,7 @@
 namespace pinrail::loader {
 namespace {
 
-// What every age of descriptors has: all that may be read before the size is known to be ours.
+// The part that descriptors of all versions have. Only this may be read before the size is known to be ours.
 constexpr size_t kFixedPart = offsetof(pinrail_component_t, version);
 
 std::string both(const char* what, uint64_t its, uint64_t ours) {
@@ -34,7 +35,7 @@ std::string differences_of(const pinrail_component_t& descriptor, const Framewor
   if (descriptor.ops == nullptr) return differences;
   size_t ops_size = 0;
   std::memcpy(&ops_size, descriptor.ops, sizeof(ops_size));
-  // A larger table is a newer one with more at its end: as long as the ABI is the same, what is known of it holds.
+  // A larger table is a newer one with more at its end: with equal ABI numbers its known part is valid.
   if (ops_size < framework.ops_size) append(&differences, both("size of the table", ops_size, framework.ops_size));
   return differences;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What components are there, and what does the user want of them?
+// Finds components and reads the selection lists. Start-up context, one thread.
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -32,7 +32,7 @@ std::string joined(const std::vector<std::string>& folders) {
   return text;
 }
 
-// Names of the entries, in the same order on every machine. Empty and an errno if the folder cannot be read.
+// Returns the names of the entries, sorted. Empty, and an errno in *error_out, if the folder cannot be read.
 std::vector<std::string> entries_of(const std::string& folder, int* error_out) {
   std::vector<std::string> entries;
   *error_out = 0;
@@ -73,7 +73,7 @@ Component* Loader::Impl::component(std::string_view framework, std::string_view 
   return nullptr;
 }
 
-// The loader's parameter, and those that each framework has.
+// Declares the loader's own parameter and those that each framework has.
 Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
   const std::string path = joined(default_component_path());
   const pinrail_param_t own =
@@ -114,7 +114,7 @@ Status Loader::Impl::choose(const Framework& framework) {
   return status;
 }
 
-// Takes note of a component, unless one of its name was found before. True if it was taken.
+// Records a component unless one of its name was found before. Returns whether it was recorded.
 bool Loader::Impl::add(const Chosen& chosen, const std::string& name, const std::string& path,
                        const pinrail_component_t* descriptor) {
   const std::string framework = chosen.framework.name;
@@ -128,7 +128,7 @@ bool Loader::Impl::add(const Chosen& chosen, const std::string& name, const std:
   found->listed.framework = framework;
   found->listed.name = name;
   found->listed.path = path;
-  // Its priority, if it is not known yet, is looked at again when it is loaded.
+  // The priority of a file is unknown yet; Loader::Impl::load() evaluates `selected` again.
   found->listed.selected = chosen.selection.allows(name, descriptor != nullptr ? descriptor->priority : 0);
   found->descriptor = descriptor;
   components.push_back(std::move(found));
@@ -169,7 +169,7 @@ void Loader::Impl::find_in_folder(const std::string& folder) {
   const std::vector<std::string> entries = entries_of(folder, &error);
   for (const std::string& entry : entries) add_file(folder, entry);
   if (error == 0) return;
-  // One that the user named should be there; of the built-in ones there need be none.
+  // A folder that the user named should exist; folders of the default path need not.
   pinrail_param_info_t info{};
   const bool by_default = params.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
   log(by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,

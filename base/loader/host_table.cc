@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The services that a component has of the base: its parameters, its log, its help texts. A C border: no exception
-// leaves it.
+// The services of base for a component: its parameters, its log and its help texts. This is a C interface: no exception
+// leaves it. Components call these functions in start-up or API context.
 #include <new>
 
 #include "base/loader/loader_impl.h"
@@ -27,7 +27,7 @@ pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrai
     pinrail_param_info_t info{};
     const Status status = record.params->find(param::full_name(record.framework, record.name, name), &info);
     if (!status.ok()) return status.code();
-    // grdma_x's "y" and grdma's "x_y" have one full name.
+    // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
     if (record.framework != info.framework || record.name != info.component) return PINRAIL_ERR_NOT_FOUND;
     *value_out = info.typed;
     return PINRAIL_SUCCESS;
@@ -46,7 +46,7 @@ pinrail_status_t host_param_info(const pinrail_host_t* host, const char* name, p
 void host_log(const pinrail_host_t* host, pinrail_log_level_t level, const char* line) {
   if (host == nullptr || line == nullptr) return;
   const HostRecord& record = record_of(host);
-  // relaxed: a number on its own.
+  // relaxed: no other data depends on the number.
   const int verbosity =
       record.verbosity == nullptr ? 0 : static_cast<int>(record.verbosity->load(std::memory_order_relaxed));
   guarded([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a file's name to a descriptor that may be called: checked, mapped, compared, its parameters declared.
+// Loads components: checks the file, maps it, compares its descriptor and declares its parameters. Start-up context.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::string why_not_selected(const Listed& listed, const param::Registry& params
   return "not selected: " + listed.framework + " = " + params.describe(listed.framework);
 }
 
-// dlerror begins with the path, which the message has already.
+// Returns the text of dlerror() without the path, which the message has already.
 std::string loader_error(const std::string& path) {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc keeps it per thread.
   const char* const text = dlerror();
@@ -49,7 +49,7 @@ std::string loader_error(const std::string& path) {
 
 }  // namespace
 
-// Skips the component with one message; one that was asked for by name has its message when it is missed.
+// Skips the component with one message. If the user asked for it by name, require_named() reports it instead.
 void Loader::Impl::refuse(Component* component, Status status, const std::string& why) {
   Listed& listed = component->listed;
   listed.status = status;
@@ -79,7 +79,7 @@ Status Loader::Impl::map(Component* component) {
   return status;
 }
 
-// BAD_PARAM if the user set one wrong; a component whose declarations are wrong is just not used.
+// BAD_PARAM: the user gave a malformed value. A component whose declarations are wrong is skipped.
 Status Loader::Impl::declare_params(Component* component) {
   const Listed& listed = component->listed;
   const pinrail_component_t& descriptor = *component->descriptor;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// loader_impl.h - the state of a loader: frameworks, and what was found for each.
+// loader_impl.h - the state of a loader: frameworks, and the components that were found for each.
+//
+// Context  start-up; one thread at a time.
 #ifndef PINRAIL_BASE_LOADER_LOADER_IMPL_H
 #define PINRAIL_BASE_LOADER_LOADER_IMPL_H
 
@@ -16,7 +18,7 @@
 
 namespace pinrail::loader {
 
-// What a host table's `self` points to.
+// The object to which a host table's `self` points.
 struct HostRecord {
   const void* services_self = nullptr;
   param::Registry* params = nullptr;
@@ -25,10 +27,10 @@ struct HostRecord {
   const std::atomic<int64_t>* verbosity = nullptr;
 };
 
-// A component that was found. Its place in memory does not change: its host table points to its record.
+// A component that was found. Its address does not change, because its host table points to its record.
 struct Component {
   Listed listed;
-  void* handle = nullptr;                           // of dlopen, or NULL for one that is built in
+  void* handle = nullptr;                           // of dlopen, or NULL if it is built in
   const pinrail_component_t* descriptor = nullptr;  // NULL: not loaded, or refused
   bool opened = false;
   void* context = nullptr;
@@ -36,7 +38,7 @@ struct Component {
   HostRecord record;
 };
 
-// A framework, and what the user said of it.
+// A framework, and the user's selection for it.
 struct Chosen {
   Framework framework{};
   Selection selection;
@@ -48,7 +50,7 @@ struct Loader::Impl {
   const pinrail_component_t* const* built_in;
 
   std::vector<Chosen> frameworks;
-  std::vector<std::unique_ptr<Component>> components;  // as they were found
+  std::vector<std::unique_ptr<Component>> components;  // in the order in which they were found
   std::vector<Component*> mapped;                      // in the order of dlopen
   std::vector<Component*> open_order;
   std::vector<Listed> list;

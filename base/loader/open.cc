@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Opening what was selected, and closing it again.
+// Opens the selected components, and closes them. Start-up context.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@ bool opens_before(const Component* a, const Component* b) {
          std::make_tuple(-static_cast<int64_t>(b->listed.priority), std::string_view(b->listed.name));
 }
 
-// What a hook may run in stays mapped until the process ends, also when this copy of the library goes.
+// Keeps a shared object that hooks may run in mapped until the process ends, even if this copy of the library is
+// unloaded.
 void pin(const std::string& path) {
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
   if (handle != nullptr) dlclose(handle);
@@ -31,7 +32,7 @@ Status Loader::Impl::open_one(Component* component) {
   Listed& listed = component->listed;
   fill_host(component);
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
-  open_order.reserve(components.size());  // before it is open: from then on close_all() must know of it
+  open_order.reserve(components.size());  // before open(), because close_all() must find every opened component
   listed.status = component->descriptor->open(&component->host, &component->context);
   if (listed.status.ok()) {
     component->opened = true;
@@ -78,7 +79,7 @@ std::vector<std::string_view> Loader::Impl::names_of(std::string_view framework)
   return names;
 }
 
-// A slip in a list of what is left out leaves in what was meant.
+// A misspelled name in a list of exclusions excludes nothing, so it is reported.
 void Loader::check_exclusions(const std::vector<std::string>& shipped) {
   const auto has = [](const auto& list, std::string_view name) {
     return std::find(list.begin(), list.end(), name) != list.end();
@@ -100,7 +101,7 @@ void Loader::check_exclusions(const std::vector<std::string>& shipped) {
   }
 }
 
-// Whoever asks for a component by name gets it, or an error.
+// Returns an error if a component that was asked for by name is not open.
 Status Loader::Impl::require_named(const Chosen& chosen) {
   Status result = success();
   if (chosen.selection.exclude || chosen.selection.is_none()) return result;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Any thread; start-up context.
 #include <algorithm>
 
 #include "base/loader/loader.h"
@@ -7,7 +8,7 @@
 namespace pinrail::loader {
 namespace {
 
-constexpr char kNone[] = "none";  // no component is called so
+constexpr char kNone[] = "none";  // no component has this name
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A declaration's way into the registry: checked, copied, given its value, put among the others.
+// Registers declarations: checks and copies each one, gives it its value, and adds it to the registry. Start-up
+// context; Registry::declare() takes the registry's lock, and the functions of Registry::Impl are called with it held.
 #include <algorithm>
 #include <cstring>
 #include <tuple>
@@ -38,7 +39,7 @@ void note_old_names(const Parameter& parameter, const Settings& settings) {
   }
 }
 
-// A malformed value that a stronger source hides today decides tomorrow.
+// Reports a malformed value although a stronger source hides it: without that source it would decide.
 void note_hidden_values(const Parameter& parameter, const Given* decides, const Settings& settings) {
   std::string why;
   for (const Given* given : settings.all_of(parameter.name)) {
@@ -63,7 +64,7 @@ Firmness firmness_of(const Given* given) {
   return given->strength == kCallersDefault ? Firmness::callers_default : Firmness::own;
 }
 
-// Tables of another size have their elements elsewhere: none of them is looked at.
+// Returns VERSION if the declarations have another size. In such a table only the first element's size can be read.
 Status check_size(const Family& family, const pinrail_param_t* params, size_t count) {
   if (count == 0 || params[0].size == sizeof(pinrail_param_t)) return success();
   const std::string why = "it has " + std::to_string(params[0].size) + " bytes, this library's declarations have " +
@@ -83,7 +84,7 @@ bool goes_before(const std::unique_ptr<Parameter>& a, const std::unique_ptr<Para
 
 }  // namespace
 
-// Parameters that take another's value as long as nobody sets them.
+// Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
 Parameter* Registry::Impl::followed_by(const Parameter& parameter) const {
   const bool of_component =
       !parameter.framework.empty() && !parameter.component.empty() && parameter.component != "base";
@@ -93,13 +94,14 @@ Parameter* Registry::Impl::followed_by(const Parameter& parameter) const {
   return name == "leave_pinned" ? lookup("leave_pinned") : nullptr;
 }
 
+// Sets the parameter's effective value: its own one, or that of the parameter that it follows.
 void Registry::Impl::settle(Parameter* parameter) {
   parameter->value = parameter->own;
   const Parameter* const followed = parameter->followed;
   if (followed != nullptr && std::min(followed->firmness, Firmness::chosen) > parameter->firmness) {
     Value taken;
     std::string why;
-    // By number: the follower may have other names for its values, or not have this one at all.
+    // The value is passed on as a number: the follower may have other names for its values, or may lack this one.
     const std::string text = std::to_string(followed->value.typed.i);
     if (read_value(parameter->declaration, text, &strings, &taken, &why).ok()) {
       taken.source = followed->value.source;
@@ -109,7 +111,7 @@ void Registry::Impl::settle(Parameter* parameter) {
       parameter->value = taken;
     }
   }
-  // relaxed: a number on its own; nothing else is published with it.
+  // relaxed: no other data is published with the number.
   parameter->number.store(parameter->value.typed.i, std::memory_order_relaxed);
 }
 
@@ -119,6 +121,7 @@ void Registry::Impl::settle_followers(const Parameter* followed) {
   }
 }
 
+// Gives the parameter its own value: the default, or the one of the strongest source that sets it.
 Status Registry::Impl::take_value(Parameter* parameter) {
   const pinrail_param_t& declaration = parameter->declaration;
   std::string why;
@@ -151,7 +154,7 @@ Status Registry::Impl::prepare(const Family& family, const pinrail_param_t& decl
                                std::unique_ptr<Parameter>* parameter_out) {
   auto parameter = copy_declaration(family, declaration, &strings);
   const char* fault = fault_of(declaration);
-  // Only a framework has a parameter without a name of its own: the selection list.
+  // Only a framework's selection list is a parameter without a name of its own.
   const bool nameless = parameter->declaration.name[0] == '\0' && !family.component.empty();
   if (fault == nullptr && (nameless || !is_name(parameter->name))) {
     fault = "its name is not made of letters, digits and _";
@@ -187,7 +190,7 @@ Status Registry::declare(std::string_view framework, std::string_view component,
   Status result = check_size(family, params, count);
   if (!result.ok()) return result;
 
-  // All are looked at, so that whoever has several values wrong is told of all of them at once.
+  // All declarations are checked, so that a user with several malformed values is told of all of them at once.
   Guard guard(impl_->mutex);
   std::vector<std::unique_ptr<Parameter>> declared;
   for (size_t i = 0; i < count; ++i) {

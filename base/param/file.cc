@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Reads parameter files. Start-up context, no lock.
+//
 #include "base/param/file.h"
 
 #include <fcntl.h>
@@ -19,7 +21,7 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 class Descriptor {
  public:
-  // Without blocking: a FIFO must not hold up the start of a program.
+  // O_NONBLOCK: opening a FIFO must not block the start of the program.
   explicit Descriptor(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   ~Descriptor() {
     if (fd_ >= 0) close(fd_);
@@ -41,7 +43,7 @@ Status refuse(FileError* error_out, const std::string& why, int error_number = 0
   return PINRAIL_ERR_ERROR;
 }
 
-// The text before a comment.
+// Returns the text before a comment.
 std::string_view without_comment(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const bool begins_word = i == 0 || text[i - 1] == ' ' || text[i - 1] == '\t';
@@ -50,7 +52,7 @@ std::string_view without_comment(std::string_view text) {
   return text;
 }
 
-// What stands behind the =. Reason, or NULL.
+// Parses the text behind the =. Returns what is wrong, or NULL.
 const char* parse_value(std::string_view text, std::string* value_out) {
   const std::string_view rest = trim(text);
   const bool quoted = !rest.empty() && (rest[0] == '"' || rest[0] == '\'');
@@ -65,7 +67,7 @@ const char* parse_value(std::string_view text, std::string* value_out) {
   return nullptr;
 }
 
-// Reason, or NULL; name stays empty for a line that sets nothing.
+// Parses one line. Returns what is wrong, or NULL. The name stays empty if the line sets nothing.
 const char* parse_line(std::string_view line, FileLine* setting_out) {
   if (line.size() > kLongestLine) return "is longer than 65536 bytes";
   if (line.find('\0') != std::string_view::npos) return "has a NUL byte";
@@ -122,7 +124,7 @@ Status read_file(const std::string& path, std::vector<FileLine>* lines_out, File
   struct stat about {};
   if (fstat(file.get(), &about) != 0) return refuse(error_out, message_of(errno), errno);
   if (S_ISDIR(about.st_mode)) return refuse(error_out, "it is a folder", EISDIR);
-  // /dev/null is a usual way to say "no file".
+  // Users name /dev/null to mean "no file", so character devices are permitted.
   if (!S_ISREG(about.st_mode) && !S_ISCHR(about.st_mode)) return refuse(error_out, "it is not a regular file");
   const std::string why_not = S_ISREG(about.st_mode) ? trust::why_not(about) : "";
   if (!why_not.empty())

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file.h - parameter files: `name = value` lines.
+// file.h - reads parameter files, which contain `name = value` lines.
 //
 //   # a comment; a line may also be blank
 //   mpool_grdma_size_limit = 8G     # a comment needs white space before its #
-//   mpool = "grdma"                 # one pair of quotes, " or ', is taken off: white space and # inside are kept
+//   mpool = "grdma"                 # one pair of quotes, " or ', is removed: white space and # inside are kept
 //
-// Lines end in LF or CRLF, the last one also in nothing. Threads: all functions may run together.
+// Lines end in LF or CRLF; the last one need not end.
+//
+// Threads  All functions may run together.
+// Context  start-up or API. They allocate, and may throw bad_alloc.
 #ifndef PINRAIL_BASE_PARAM_FILE_H
 #define PINRAIL_BASE_PARAM_FILE_H
 
@@ -27,16 +30,16 @@ struct FileLine {
 };
 
 struct FileError {
-  int line = 0;          // of the first line that is wrong; 0: the file cannot be read
-  int error_number = 0;  // errno, if the system refused
-  std::string why;       // "has no =", "is a folder"
+  int line = 0;          // the first line that is wrong; 0: the file cannot be read
+  int error_number = 0;  // errno, if a system call failed
+  std::string why;       // for example "has no =" or "it is a folder"
 };
 
-// The lines of a text. BAD_PARAM: a line is neither blank, a comment nor a setting.
+// Parses a text. BAD_PARAM: a line is neither blank, nor a comment, nor a setting.
 Status parse_file(std::string_view text, std::vector<FileLine>* lines_out, FileError* error_out);
 
-// NOT_FOUND: there is no such file. ERROR: it cannot be read, or others may change it (base/core/trust.h). BAD_PARAM:
-// as above.
+// Reads and parses a file. NOT_FOUND: it does not exist. ERROR: it cannot be read, or other users may change it
+// (base/core/trust.h). BAD_PARAM: as parse_file().
 Status read_file(const std::string& path, std::vector<FileLine>* lines_out, FileError* error_out);
 
 }  // namespace pinrail::param

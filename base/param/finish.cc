@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Settings that named nothing.
+// Warns of settings that name no parameter. Start-up context. Registry::finish() takes the registry's lock; the
+// functions of Registry::Impl are called with it held.
 #include <algorithm>
 
 #include "base/param/registry_impl.h"

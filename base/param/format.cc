@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Values as text. Any thread; start-up or API context, no lock.
 #include <limits>
 
 #include "base/param/param.h"
@@ -10,7 +11,7 @@ constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 std::string format_unsigned(uint64_t value) { return value == kUnlimited ? "unlimited" : std::to_string(value); }
 
-// With the largest suffix that leaves a whole number.
+// Formats with the largest suffix that leaves a whole number.
 std::string format_size(uint64_t value) {
   if (value == 0 || value == kUnlimited) return format_unsigned(value);
   constexpr std::string_view kSuffixes = "KMGT";

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// param.h - MCA parameters: sources are read first, declarations take their values from them as they come.
+// param.h - the registry of MCA parameters. All sources are read first; each declaration then takes its value from
+// them.
 //
-// Owns     settings (name, text, source) and declared parameters with their values. Everything that a declaration
+// Owns     settings (name, text, source), and declared parameters with their values. Everything that a declaration
 //          points to is copied: a component may be unmapped while its parameters stay listed.
-// Threads  read_sources(), declare(), expect() and finish() at start-up only; the rest may run together.
-//          std::bad_alloc may leave all of them: C faces catch it.
+// Threads  read_sources(), declare(), expect() and finish() run one at a time; the others may run together.
+// Context  read_sources(), declare(), expect() and finish(): start-up. The others: start-up or API. All functions but
+//          watch()'s result take the registry's lock and may throw bad_alloc; the C face catches it.
 //
 // param/P1  A declared parameter always has a valid value.
-// param/P2  The strongest source that names it (or a synonym of it) decides; equal sources: the later one, and in the
-//     environment, which has no order, the name before its synonyms. Of the files of mca_base_param_files the first
-//     one is the strongest, as folders are in a path.
-// param/P3  A malformed value is an error that names value, parameter, source and line; nothing takes its place.
-// param/P4  A parameter that follows another (see declare) takes the other's value unless it is set itself.
-// param/P5  Strings that were handed out stay until the registry is destroyed, also when the parameter is set.
+// param/P2  The strongest source that sets the parameter, or a synonym of it, decides. Of equal sources the later one
+//     decides; in the environment, which has no order, the name decides before its synonyms. Of the files in
+//     mca_base_param_files the first one is the strongest, as in a search path.
+// param/P3  A malformed value is an error; the message names value, parameter, source and line. No other value replaces
+//     it.
+// param/P4  A parameter that follows another one (see declare) takes the other's value unless it is set itself.
+// param/P5  Strings that were returned stay valid until the registry is destroyed, also after the parameter is set
+//     again.
 #ifndef PINRAIL_BASE_PARAM_PARAM_H
 #define PINRAIL_BASE_PARAM_PARAM_H
 
@@ -33,20 +37,20 @@ struct Setting {
   std::string value;
 };
 
-// Where to look. The C face fills this from the process; tests fill it as they like.
+// The sources of settings. The C face fills this from the process; tests fill it as they need.
 struct Sources {
   std::vector<Setting> defaults;                  // replace built-in defaults
-  std::vector<Setting> settings;                  // of pinrail_init()
-  std::string settings_from = "the program";      // what messages call them
+  std::vector<Setting> settings;                  // those of pinrail_init()
+  std::string settings_from = "the program";      // what messages call the source of these settings
   std::string site_file;                          // $sysconfdir/pinrail-mca-params.conf
   std::string user_file;                          // ~/.pinrail/mca-params.conf
   std::string override_file;                      // $sysconfdir/pinrail-mca-params-override.conf
-  std::vector<std::string> environment;           // "NAME=value", as environ
-  std::vector<std::string> environment_prefixes;  // weakest first: {"PINRAIL_MCA_", "FOO_MCA_"}
+  std::vector<std::string> environment;           // "NAME=value", as in environ
+  std::vector<std::string> environment_prefixes;  // the weakest first: {"PINRAIL_MCA_", "FOO_MCA_"}
 };
 
-// What this process has: environment, home, and the files of the configured sysconfdir. A program that runs with more
-// rights than its caller (setuid) has only the site's files.
+// Returns the sources of this process: environment, home folder, and the files of the configured sysconfdir. A program
+// with more rights than its caller (setuid) has only the site's files.
 Sources process_sources();
 
 class Registry {
@@ -61,34 +65,37 @@ class Registry {
   // mca_base_param_files. A missing site, user or override file is no error.
   Status read_sources(const Sources& sources);
 
-  // Declares a component's parameters (component "base": those of a framework; framework "": bare names).
-  // A component's `verbose` follows <framework>_base_verbose, its `leave_pinned` the bare leave_pinned.
-  // BAD_PARAM: a value is malformed, out of range or sets a constant. VERSION: a declaration of another size.
-  // ERROR: a declaration is wrong in itself, or of a name that is taken. Nothing was declared then.
+  // Declares the parameters of a component. Component "base": those of a framework; framework "": names without a
+  // prefix. A component's `verbose` follows <framework>_base_verbose, its `leave_pinned` follows the parameter
+  // leave_pinned. BAD_PARAM: a value is malformed or out of range, or a constant is set. VERSION: the declarations have
+  // another size. ERROR: a declaration is wrong in itself, or its name is in use. After an error nothing was declared.
   Status declare(std::string_view framework, std::string_view component, const pinrail_param_t* params, size_t count,
                  const char* const* synonym_prefixes = nullptr);
 
-  // A component "framework_component" exists, but is not loaded: finish() keeps quiet about its names.
+  // Says that the component "framework_component" exists but is not loaded: finish() does not warn of its parameters.
   void expect(std::string_view component);
 
-  // Warns, once, of every setting that named nothing: with a did-you-mean for a known framework. shipped lists
-  // "framework_component" names that exist but are not loaded here (also old families such as "rcache_rgpusm"); theirs
-  // are silent.
+  // Warns, once, of every setting that names no parameter, with a suggestion if a name is similar. shipped: names
+  // "framework_component" of components that exist but are not loaded here (also old names such as "rcache_rgpusm");
+  // there is no warning about their parameters.
   void finish(const std::vector<std::string>& shipped);
 
+  // Sets a SETTABLE parameter while the program runs. NOT_FOUND: there is no such parameter. PERM: it is not settable,
+  // or the override file sets it. BAD_PARAM: the value is malformed. Each error prints a message.
   Status set(std::string_view name, std::string_view value);
+  // Describe a parameter, by name or synonym, or by index in the order of framework, component and name. NOT_FOUND.
   Status find(std::string_view name, pinrail_param_info_t* info_out) const;
   Status at(size_t index, pinrail_param_info_t* info_out) const;
   size_t count() const;
 
-  // For code that declared them itself: the value, by full name. Zero if there is no such parameter.
+  // Returns the value by full name, for code that declared the parameter itself. Zero if there is no such parameter.
   pinrail_param_value_t value(std::string_view name) const;
-  // The value of a BOOL, INT or ENUM where it can be looked at without a lock, for as long as the registry lives; NULL
-  // if there is no such parameter.
+  // Returns where the value of a BOOL, INT or ENUM can be read without a lock as long as the registry lives; NULL if
+  // there is no such parameter.
   const std::atomic<int64_t>* watch(std::string_view name) const;
-  // "unlimited, from the default"; "8M, from the environment"; "8M, from /etc/...conf line 3".
+  // Returns for example "unlimited, from the default", "8M, from the environment" or "8M, from /etc/...conf line 3".
   std::string describe(std::string_view name) const;
-  // The second half of that: "the environment".
+  // Returns only where the value comes from, for example "the environment".
   std::string origin(std::string_view name) const;
 
  private:
@@ -96,21 +103,21 @@ class Registry {
   std::unique_ptr<Impl> impl_;
 };
 
-// Text to value by declaration; BAD_PARAM and a reason ("is not a number") otherwise. Of a STRING every text is right,
-// and value_out->s is text.data(): the caller keeps the text, and sees to it that it is terminated.
+// Converts a text to a value of the declaration's type. BAD_PARAM and a reason ("is not a number") if it is malformed.
+// For a STRING every text is valid, and value_out->s is text.data(): the caller keeps the text and terminates it.
 Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value_out,
              std::string* why_out);
 
-// "8 MiB"-free text of a value, as a user may type it again: "8M", "unlimited", "yes", "auto".
+// Formats a value so that a user may type it again: "8M" (not "8 MiB"), "unlimited", "yes", "auto".
 std::string format(const pinrail_param_t& declaration, pinrail_param_value_t value);
 
-// What parse() takes: "auto (-1), no (0) or yes (1)", "a number from 0 to 100".
+// Describes what parse() accepts: "auto (-1), no (0) or yes (1)", "a whole number from 0 to 100".
 std::string accepted(const pinrail_param_t& declaration);
 
-// "<framework>_<component>_<name>" of the parts that are not empty.
+// Returns "<framework>_<component>_<name>", without the parts that are empty.
 std::string full_name(std::string_view framework, std::string_view component, std::string_view name);
 
-// For C faces: as much of info as fits into info_out->size, which the caller has set. BAD_PARAM if it is 0.
+// For C faces: copies as much of info as fits into info_out->size, which the caller has set. BAD_PARAM if it is 0.
 Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_out);
 
 }  // namespace pinrail::param

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Copies and checks declarations. Start-up or API context. A caller that passes a registry's Strings holds its lock.
 #include "base/param/parameter.h"
 
 #include "base/param/text.h"
@@ -18,7 +19,7 @@ void copy_values(const pinrail_enum_value_t* from, Strings* strings, Parameter* 
   parameter->declaration.values = parameter->values.data();
 }
 
-// Those of the declaration and those that old families of names make.
+// Copies the declaration's synonyms and adds those that the family's old name prefixes make.
 void copy_synonyms(const Family& family, const pinrail_param_t& from, Strings* strings, Parameter* parameter) {
   for (const char* const* synonym = from.synonyms; synonym != nullptr && *synonym != nullptr; ++synonym) {
     parameter->synonyms.emplace_back(*synonym);
@@ -71,7 +72,7 @@ std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_
 Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_out,
                   std::string* why_out) {
   Value value;
-  // A kept one is terminated and stays.
+  // strings->keep() terminates the text and keeps it.
   if (declaration.type == PINRAIL_TYPE_STRING) text = strings->keep(text);
   const Status status = parse(declaration, text, &value.typed, why_out);
   if (!status.ok()) return status;

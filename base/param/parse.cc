@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Text to value. Any thread; start-up or API context, no lock. Functions that return a text return what is wrong, or
+// NULL.
 #include <limits>
 
 #include "base/param/param.h"
@@ -24,7 +26,7 @@ int digit_of(char c) {
   return 16;
 }
 
-// A decimal number or 0x and a hexadecimal one, nothing else around it. Reason, or NULL.
+// Accepts a decimal number, or 0x and a hexadecimal one, and nothing else. Returns what is wrong, or NULL.
 const char* parse_magnitude(std::string_view text, uint64_t* magnitude_out) {
   unsigned base = 10;
   if (text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
@@ -64,7 +66,7 @@ const char* parse_unsigned(std::string_view text, uint64_t* value_out) {
   return parse_magnitude(text, value_out);
 }
 
-// Power of two that a suffix stands for; 0 if it is none.
+// Returns the power of two that a suffix means; 0 if it is no suffix.
 unsigned suffix_shift(char c) {
   switch (c) {
     case 'k':

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The registry as others call it, but for declare() and finish().
+// The registry's functions, except declare(), set() and finish(). Each takes the registry's lock; Impl::lookup() is
+// called with it held. Start-up or API context.
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registry_impl.h - the state of a registry.
+//
+// Threads  The functions are called with the lock held. settings and expected are used at start-up only.
 #ifndef PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 #define PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 
@@ -25,20 +27,23 @@ struct Registry::Impl {
 
   mutable Mutex mutex{LockRank::params};
   Strings strings GUARDED_BY(mutex);
-  std::vector<std::unique_ptr<Parameter>> parameters GUARDED_BY(mutex);  // by framework, component, name
+  std::vector<std::unique_ptr<Parameter>> parameters GUARDED_BY(mutex);  // sorted by framework, component and name
   Names names GUARDED_BY(mutex);
   Names synonyms GUARDED_BY(mutex);
 
+  // Returns the parameter of this name or synonym, or NULL.
   Parameter* lookup(std::string_view name) const REQUIRES(mutex);
 
-  // The three steps of a declaration: copied, given its value, put among the others.
+  // The three steps of a declaration: prepare() checks and copies it, take_value() gives it its value, commit() adds
+  // it.
   Status prepare(const Family& family, const pinrail_param_t& declaration, std::unique_ptr<Parameter>* parameter_out)
       REQUIRES(mutex);
   Status take_value(Parameter* parameter) REQUIRES(mutex);
   void commit(std::vector<std::unique_ptr<Parameter>> declared) REQUIRES(mutex);
 
+  // Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
   Parameter* followed_by(const Parameter& parameter) const REQUIRES(mutex);
-  // Settles what the parameter's value is, its own or the followed one's.
+  // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
   void settle(Parameter* parameter) REQUIRES(mutex);
   void settle_followers(const Parameter* followed) REQUIRES(mutex);
 
@@ -47,7 +52,7 @@ struct Registry::Impl {
   std::set<std::string> frameworks() const REQUIRES(mutex);
 };
 
-// "the default", "the environment", "/etc/x.conf line 3", ...
+// Returns for example "the default", "the environment" or "/etc/x.conf line 3".
 std::string origin_of(const Value& value);
 
 }  // namespace pinrail::param

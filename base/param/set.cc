@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parameters that are set while the program runs.
+// Sets parameters while the program runs. API context; set() takes the registry's lock.
 #include "base/param/registry_impl.h"
 #include "base/param/suggest.h"
 #include "base/report/report.h"
@@ -7,7 +7,7 @@
 namespace pinrail::param {
 namespace {
 
-// What is said when the lock is given back.
+// A refusal, which is reported after the lock was released.
 struct Refusal {
   Status status = PINRAIL_SUCCESS;
   std::string why, now, advice;

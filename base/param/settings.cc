@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Reads the sources of settings. Start-up context, one thread; no lock.
 #include "base/param/settings.h"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ const char* role_of(int strength) {
   }
 }
 
-// A user's file that another user's process may not read is no reason to stop it; any other file is meant for it.
+// A user's file that is unreadable for this process (it may run as another user) does not stop the program. Any other
+// file is meant for all processes.
 bool may_be_unreadable(int strength, const FileError& error) {
   return strength == kUserFile && error.error_number == EACCES;
 }
@@ -43,7 +45,7 @@ void report_line(const std::string& path, int line, const std::string& why) {
   report::help("malformed line", {{"file", path.c_str()}, {"line", number.c_str()}, {"why", why.c_str()}});
 }
 
-// A list of files cannot be changed by one of its own: what it would then mean depends on the order of reading.
+// A file of the list cannot set the list itself: the result would depend on the order of reading.
 void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
   const auto is_list = [](const FileLine& line) { return line.name == kFileList; };
   for (const FileLine& line : *lines) {
@@ -110,7 +112,7 @@ Status Settings::add_file(const std::string& path, int strength) {
   return success();
 }
 
-// The last one first, so that the first one is the strongest.
+// Adds the last file first, so that the first one is the strongest.
 Status Settings::add_listed_files() {
   const Given* given = strongest(kFileList);
   if (given == nullptr) return success();

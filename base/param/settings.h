@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// settings.h - everything that was set, by whom, and which of it decides.
+// settings.h - all settings with their sources, and which of them decides.
 //
 // Owns     the settings.
-// Threads  one at a time: start-up only.
+// Threads  One at a time; start-up only.
 //
 // settings/G1  Positions rise with strength: a later setting is never weaker than an earlier one.
-// settings/G2  A name that a parameter asked for is used; what stays unused named nothing.
+// settings/G2  A name that a parameter asked for is marked as used. Settings that stay unused name no parameter.
 #ifndef PINRAIL_BASE_PARAM_SETTINGS_H
 #define PINRAIL_BASE_PARAM_SETTINGS_H
 
@@ -22,7 +22,7 @@
 
 namespace pinrail::param {
 
-// Sources, weakest first. Each prefix of the environment is a step of its own.
+// Sources, the weakest first. Each prefix of environment variables has a strength of its own.
 enum Strength : int {
   kCallersDefault = 0,
   kSiteFile,
@@ -33,36 +33,36 @@ enum Strength : int {
   kOverrideFile
 };
 
-// One setting, as it was given.
+// One setting as it was given.
 struct Given {
   std::string name;
   std::string value;
-  std::string file;  // or ""
-  int line = 0;      // or 0
+  std::string file;  // "" if it is not from a file
+  int line = 0;      // 0 if it is not from a file
   int strength = kCallersDefault;
-  std::string from = {};  // of settings of pinrail_init(): who gave them
+  std::string from = {};  // for settings of pinrail_init(): what gave them
 
   pinrail_param_source_t source() const;
-  // "the environment", "/etc/x.conf line 3", ...
+  // Returns for example "the environment" or "/etc/x.conf line 3".
   std::string origin() const;
   bool in_environment() const { return strength >= kEnvironment && strength < kCommandLine; }
 };
 
 class Settings {
  public:
-  // Reads all sources, and says what is wrong. BAD_PARAM: a line or a file is; the rest was read nevertheless.
+  // Reads all sources and reports what is malformed. BAD_PARAM: a line or a file is malformed; all others were read.
   Status read(const Sources& sources);
 
-  // The setting that decides a parameter of this name and these synonyms; NULL: nothing sets it. Marks the names used.
+  // Returns the setting that decides a parameter of this name and these synonyms, or NULL. Marks the names as used.
   const Given* decide(const std::string& name, const std::vector<std::string>& synonyms);
 
-  // The strongest setting of exactly this name, or NULL.
+  // Returns the strongest setting of exactly this name, or NULL.
   const Given* strongest(const std::string& name) const;
 
-  // All settings of exactly this name, the weakest first.
+  // Returns all settings of exactly this name, the weakest first.
   std::vector<const Given*> all_of(const std::string& name) const;
 
-  // The strongest setting of each name that nobody asked for, in the order of the names.
+  // Returns the strongest setting of each name that no decide() asked for, sorted by name.
   std::vector<const Given*> unused() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What this process has of sources, and the parameters of the base itself.
+// The sources of this process, and the parameters of base itself. Start-up context.
 #include <pwd.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ const pinrail_param_t kBaseParams[] = {
 };
 
 std::string home_folder() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): start-up; whoever changes the environment meanwhile breaks every library.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): start-up; a program that changes the environment now breaks every library.
   const char* home = secure_getenv("HOME");
   if (home != nullptr && home[0] != '\0') return home;
   std::array<char, 4096> buffer;

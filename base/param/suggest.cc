@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Finds similar names. Any thread; start-up or API context, no lock.
 #include "base/param/suggest.h"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace pinrail::param {
 namespace {
 
-// No parameter is that long; what is need not cost the square of its length.
+// No parameter's name is that long, and a longer text would cost the square of its length.
 constexpr size_t kLongestName = 256;
 
 constexpr size_t kMaxSlips = 3;
@@ -18,7 +19,8 @@ size_t difference(size_t a, size_t b) { return a > b ? a - b : b - a; }
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the usual table: distances of a's first i letters to b's first j. A swap looks two rows back.
+  // Rows of the usual table: row[j] is the distance of a's first i letters to b's first j. A swap needs the row before
+  // the last.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {

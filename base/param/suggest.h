@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// suggest.h - did you mean? The nearest of some names.
+// suggest.h - finds the most similar of some names, for messages with "did you mean".
 #ifndef PINRAIL_BASE_PARAM_SUGGEST_H
 #define PINRAIL_BASE_PARAM_SUGGEST_H
 
@@ -8,11 +8,11 @@
 
 namespace pinrail::param {
 
-// How many letters must be added, left out, replaced or swapped with their neighbour to make one of the other.
+// Returns how many letters must be added, removed, replaced or swapped with their neighbour to turn a into b.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to name, if it is near enough to be a slip of the fingers (one letter in four, 3 at most);
-// else empty. Of equally near ones the first.
+// Returns the candidate most similar to name if it may be a typing error (one letter in four differs, at most 3);
+// otherwise an empty text. Of equally similar ones it returns the first.
 std::string_view suggest(std::string_view name, const std::vector<std::string_view>& candidates);
 
 }  // namespace pinrail::param

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Any thread; start-up or API context, no lock.
 #include "base/param/text.h"
 
 #include <algorithm>
