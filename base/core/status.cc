@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Any context.
 #include "base/core/status.h"
 
 namespace pinrail {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Start-up or API context. No function takes a lock.
 #include "base/core/trust.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The reader that uses Zydis. Start-up or API context, no lock of Pinrail's.
 #include "base/patch/disassemble.h"
 
 #include "config.h"

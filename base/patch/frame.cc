@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Start-up or API context, no lock.
 #include "base/patch/frame.h"
 
 #include <cstring>

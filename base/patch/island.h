@@ -15,8 +15,8 @@
 
 namespace pinrail::patch {
 
-// Hook context: arg is the caller's, args the function's: six from registers, and from kStackArgs on those on the
-// stack.
+// A hook. It runs in hook context. arg: the pointer given to build_island(). args: the function's arguments, first six
+// from registers, and from index kStackArgs on those from the stack.
 constexpr size_t kStackArgs = 8;
 using Hook = long (*)(void* arg, const long* args);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Any context: system calls and the stack only, no lock.
 #include "base/patch/maps_hook.h"
 
 #include "base/patch/system_call.h"

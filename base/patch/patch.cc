@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Start-up or API context. Only activate() takes the lock of patches; store_protected() is called with it held.
 #include "base/patch/patch.h"
 
 #include "base/patch/system_call.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Fills help texts. Start-up or API context, no lock.
 #include "base/report/report.h"
 
 namespace pinrail::report {

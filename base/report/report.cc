@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Start-up or API context. Each function takes the lock of messages only while it reads or changes this file's state.
 #include "base/report/report.h"
 
 #include <unistd.h>

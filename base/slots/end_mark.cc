@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Starts and ends the thread whose end the kernel marks. API context.
 #include "base/slots/end_mark.h"
 
 #include <signal.h>

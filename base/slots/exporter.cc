@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The exporter's functions in API context. reserve_more() is called with the exporter's lock held; take(), give_back(),
+// create() and the destructor take it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The importer's side of a segment. API context. leave_locked() is called with the importer's lock held.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

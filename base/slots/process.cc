@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Identifies this process. API or start-up context.
 #include "base/slots/process.h"
 
 #include <sys/stat.h>

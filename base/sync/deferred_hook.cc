@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Hook context, in signal handlers as well, except fork_reinit(). No function takes a lock.
 #include "base/sync/deferred_hook.h"
 
 #include <pthread.h>

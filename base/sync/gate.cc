@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// See gate.h for the contexts. No function takes a lock.
 #include "base/sync/gate.h"
 
 #include <pthread.h>
