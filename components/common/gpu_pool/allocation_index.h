@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// allocation_index.h - the writers' side of the table that hits read (base/hit/allocation_table.h): each entry is in
-// one of two buckets, lines with room for two, and moves to the other one if that makes room.
+// allocation_index.h - the writers' side of the cuckoo hash table that hits read (base/hit/allocation_table.h). Each
+// entry is in one of two buckets, cache lines of two entries, and an insert may displace it to its other bucket.
 //
-// Owns     its lines, and copies of what owners are. Those that were outgrown stay until it is destroyed, for readers
-// may
-//          be there.
-// Threads  one at a time (the lock of the cache); readers at any time.
+// Owns     the buckets and the owner records. Outgrown arrays stay until the object is destroyed, because readers may
+//          still use them.
+// Threads  writers hold the cache lock, except shut() and open(); readers may run at any time.
+// Hook     shut(), open() and is_shut() may run in any context; nothing else may run in a hook.
 //
-// allocation_index/N1  A registration is in once or not at all. What finds no room is left out, and the pool answers
-//     for it.
+// allocation_index/N1  A registration is in the table at most once. If it finds no room, it is left out, and the pool
+//     answers requests for it.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_ALLOCATION_INDEX_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_ALLOCATION_INDEX_H
 
@@ -24,43 +24,45 @@
 
 namespace pinrail::gpu_pool {
 
-// What an entry is found by, and has to agree with.
+// What a request must equal to match an entry.
 struct Called {
   uint64_t key;    // salted_key
-  uint64_t owner;  // his number
-  uint32_t sum;
+  uint64_t owner;  // number of its owner record
+  uint32_t sum;    // checksum of base, length and id
 };
 
 class alignas(64) Allocations {
  public:
-  // chunks: of the process's registrations. hits: a line for each of hit_threads threads.
+  // chunks: the memory of the process's registrations. hits: one line of counters for each of hit_threads threads.
   Allocations(char* const* chunks, uint64_t* hits, uint32_t hit_threads)
       : table_{nullptr, 0, nullptr, nullptr, chunks, hits, hit_threads}, hit_threads_(hit_threads) {}
 
   const pinrail_allocation_table_t& table() const { return table_; }
 
-  // Room for that many. May throw bad_alloc; then nothing changed.
+  // Makes room for that many entries. May throw bad_alloc; then nothing has changed.
   void reserve(size_t count) {
     if (owners_.empty()) {
       hints_.reset(new uint64_t[PINRAIL_WORDS_HINTS]());
       table_.words = hints_.get();
       publish_owners(make_owners(kFirstOwners));
     }
-    if (!blocks_.empty() && count <= kEntries * lines() / kFullOf * kFull) return;  // fuller ones leave many out
+    if (!blocks_.empty() && count <= kEntries * lines() / kFullOf * kFull)
+      return;  // a fuller table would leave many entries out
     const size_t old_lines = blocks_.empty() ? 0 : lines();
     const size_t new_lines = blocks_.empty() ? kFirstLines : 2 * old_lines;
     blocks_.reserve(blocks_.size() + 1);
     blocks_.push_back(make_block(new_lines));
     Entry* const old = table_.entries;
-    __atomic_store_n(&table_.entries, blocks_.back().get(), __ATOMIC_RELEASE);  // before the mask; pairs with find()
+    __atomic_store_n(&table_.entries, blocks_.back().get(),
+                     __ATOMIC_RELEASE);  // release: before the mask; pairs with the acquire loads of readers
     store(&table_.mask, (new_lines - 1) * kLine);
     for (size_t i = 0; i < kEntries * old_lines; ++i) {
-      if (!is_free(&old[i])) put(leave(&old[i]));  // a reader may be on his way to it
+      if (!is_free(&old[i])) put(leave(&old[i]));  // leave() first: a reader may be at the old entry
     }
   }
 
-  // An owner of whom no entry is in, or who is as he was. number: his; 0: he has none yet, or if there are too many of
-  // them. May throw bad_alloc; then nothing changed.
+  // Stores an owner record. Either the table has no entry of that number, or the owner is unchanged. number: in and
+  // out; 0: the owner has none yet, or the table has too many owners. May throw bad_alloc; then nothing has changed.
   void introduce(const pinrail_owner_t& owner, uint64_t* number) {
     if (*number == allocation_table::kNoOwner) {
       if (known_owners_ > allocation_table::kMaxOwners) return;
@@ -71,7 +73,7 @@ class alignas(64) Allocations {
       }
       *number = known_owners_++;
     }
-    // Before his number is in an entry.
+    // The record is complete before an entry has its number.
     pinrail_owner_t& known = owners_.back()[*number];
     store(&known.pid, owner.pid);
     store(&known.start, owner.start);
@@ -81,25 +83,25 @@ class alignas(64) Allocations {
     __atomic_store_n(&hints_[hint], reinterpret_cast<uintptr_t>(owner.words), __ATOMIC_RELAXED);
   }
 
-  // A registration that nobody asks for yet. Left out where an entry cannot say it.
+  // Inserts a registration that no reader can have. It is left out if an entry cannot express its number or owner.
   void insert(pinrail_registration_t* reg, const Called& called) {
     const uint64_t number = arena::number_of(reg);
     if (called.owner == allocation_table::kNoOwner || !arena::is_number(number)) return;
     put({called, incarnation::of(number, generation_of(reg)), last_use(reg)});
   }
 
-  // From now on no reader gets it. What he dated there the registration takes over.
+  // Removes the entry: no reader finds it from now on. The registration takes over the entry's last use.
   void remove(pinrail_registration_t* reg, uint64_t key) {
     if (Entry* entry = find(reg, key)) touch(reg, leave(entry).last_use);
   }
 
-  // The date of its last hit's release; 0 if it is not in.
+  // The epoch of the last use noted in the registration's entry; 0 if it has none.
   uint64_t last_use_of(const pinrail_registration_t* reg, uint64_t key) const {
     const Entry* entry = find(reg, key);
     return entry == nullptr ? 0 : date_of(entry);
   }
 
-  // While it is shut the pool is asked. Any context.
+  // While the table is shut, hits ask the pool. Any context.
   void shut() { __atomic_store_n(&table_.hit_threads, 0, __ATOMIC_SEQ_CST); }
   void open() { __atomic_store_n(&table_.hit_threads, hit_threads_, __ATOMIC_SEQ_CST); }
   bool is_shut() const { return __atomic_load_n(&table_.hit_threads, __ATOMIC_ACQUIRE) == 0; }
@@ -112,7 +114,7 @@ class alignas(64) Allocations {
   using Block = std::unique_ptr<Entry[], Free>;
   using Owners = std::unique_ptr<pinrail_owner_t[]>;
 
-  // An entry on its way.
+  // The content of an entry that is being moved.
   struct Content {
     Called called;
     uint64_t incarnation;
@@ -123,7 +125,7 @@ class alignas(64) Allocations {
   static constexpr size_t kLine = kEntries * sizeof(Entry);
   static constexpr size_t kFirstLines = 64;  // a page
   static constexpr size_t kFull = 13, kFullOf = 16;
-  static constexpr int kMoves = 64;  // that one insert makes at most
+  static constexpr int kMoves = 64;  // displacements that one insert makes at most
   static constexpr uint64_t kFirstOwners = 64;
 
   static void store(uint64_t* word, uint64_t value) {
@@ -136,7 +138,7 @@ class alignas(64) Allocations {
     const bool huge = bytes >= kHugePage;
     Block block(static_cast<Entry*>(std::aligned_alloc(huge ? kHugePage : 4096, bytes)));
     if (block == nullptr) throw std::bad_alloc();
-    if (huge) madvise(block.get(), bytes, MADV_HUGEPAGE);  // a wish: hits consider all over them
+    if (huge) madvise(block.get(), bytes, MADV_HUGEPAGE);  // advice only: hits read all over the table
     std::fill_n(block.get(), kEntries * lines, Entry{});
     return block;
   }
@@ -159,10 +161,10 @@ class alignas(64) Allocations {
     return allocation_table::owner_of(entry->tag) == allocation_table::kNoOwner;
   }
   static uint64_t date_of(const Entry* entry) {
-    return __atomic_load_n(&entry->last_use, __ATOMIC_RELAXED);  // only an order hangs on it
+    return __atomic_load_n(&entry->last_use, __ATOMIC_RELAXED);  // relaxed: it only orders evictions
   }
 
-  // Its two buckets: the first entries of their lines.
+  // The key's two buckets: their first entries.
   struct Homes {
     Entry *first, *second;
   };
@@ -183,14 +185,14 @@ class alignas(64) Allocations {
     return nullptr;
   }
 
-  // The next version of the entry's, with nothing else in the tag.
+  // Returns the entry's next version, in place; the tag's other bits are 0.
   static uint64_t next_version(const Entry* entry) {
     constexpr uint64_t kVersions =
         (uint64_t{1} << allocation_table::kOwnerAt) - (uint64_t{1} << allocation_table::kVersionAt);
     return (entry->tag + (uint64_t{1} << allocation_table::kVersionAt)) & kVersions;
   }
 
-  // allocation_table/A2: what follows an odd version is stored with release as well, and so behind it.
+  // Writes an entry (allocation_table/A2). The stores after the odd version are release too, so they stay behind it.
   static void fill(Entry* entry, const Content& with) {
     store(&entry->tag, next_version(entry));
     store(&entry->key, with.called.key);
@@ -199,29 +201,31 @@ class alignas(64) Allocations {
     store(&entry->tag, with.called.owner << allocation_table::kOwnerAt | next_version(entry) | with.called.sum);
   }
 
-  // What it held, and then it is free.
+  // Frees an entry and returns its content.
   static Content leave(Entry* entry) {
     const Called called = {entry->key, allocation_table::owner_of(entry->tag), allocation_table::sum_of(entry->tag)};
     const Content content = {called, entry->incarnation, date_of(entry)};
     store(&entry->tag, next_version(entry));
-    store(&entry->incarnation, 0);  // who releases it dates it elsewhere
+    store(&entry->incarnation, 0);  // a release then dates the registration instead
     store(&entry->tag, next_version(entry));
     return content;
   }
 
+  // Returns a free entry of the bucket, or NULL.
   static Entry* free_one(Entry* bucket) {
     Entry* const found = std::find_if(bucket, bucket + kEntries, [](const Entry& entry) { return is_free(&entry); });
     return found == bucket + kEntries ? nullptr : found;
   }
 
-  // By lot: whoever chose them in turn would go round in circles.
+  // A random victim: round-robin could cycle.
   size_t any_entry() {
     lots_ = lots_ * 6364136223846793005u + 1442695040888963407u;
     return lots_ >> 63;
   }
   static_assert(kEntries == 2, "one bit");
 
-  // Where both buckets are full, somebody moves on from the one that he who is moved did not just leave.
+  // Cuckoo insert. If both buckets are full, it displaces an entry of the bucket that the displaced entry did not come
+  // from. After kMoves displacements the last displaced entry is left out.
   void put(Content content) {
     const Entry* last = nullptr;
     for (int move = 0; move < kMoves; ++move) {
@@ -243,13 +247,13 @@ class alignas(64) Allocations {
   }
 
   pinrail_allocation_table_t table_;
-  const uint32_t hit_threads_;  // while it is open
-  std::vector<Block> blocks_;   // the last one is in use
+  const uint32_t hit_threads_;  // threads with a counter line; the table's value while it is open
+  std::vector<Block> blocks_;   // readers start from the last one
   std::vector<Owners> owners_;
   std::unique_ptr<uint64_t[]> hints_;
-  uint64_t room_ = 0;          // for owners, the last list
-  uint64_t known_owners_ = 1;  // the first number is nobody's
-  uint64_t lots_ = 1;
+  uint64_t room_ = 0;          // owner records in the last array
+  uint64_t known_owners_ = 1;  // number 0 belongs to free entries
+  uint64_t lots_ = 1;          // state of the random numbers
 };
 
 }  // namespace pinrail::gpu_pool

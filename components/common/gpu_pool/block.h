@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// block.h - the bytes that travel (pinrail/gpu.h): sealed by their owner, checked by the peer.
+// block.h - the block of pinrail/gpu.h: its owner seals it, a peer checks it.
 //
-// Threads  all functions may run together. Any context.
+// Threads  all functions may run together, in any context.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_BLOCK_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_BLOCK_H
 
@@ -17,7 +17,7 @@ namespace pinrail {
 static_assert(sizeof(pinrail_gpu_block_t) == PINRAIL_GPU_BLOCK_BYTES, "the block is what the header promises");
 static_assert(offsetof(pinrail_gpu_block_t, size) == 64, "a hit reads one line");
 
-// Any change of one or two words is noticed; whoever wants to lie may compute it.
+// FNV-1a hash of all bytes before the checksum. It detects damage, not forgery.
 inline uint64_t checksum_of(const pinrail_gpu_block_t& block) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(&block);
   uint64_t hash = 0xcbf29ce484222325u;
@@ -25,6 +25,7 @@ inline uint64_t checksum_of(const pinrail_gpu_block_t& block) {
   return hash;
 }
 
+// Completes a block: magic, version, size and checksum.
 inline void seal_block(pinrail_gpu_block_t* block) {
   block->magic = PINRAIL_GPU_BLOCK_MAGIC;
   block->version = PINRAIL_GPU_BLOCK_VERSION;
@@ -32,19 +33,19 @@ inline void seal_block(pinrail_gpu_block_t* block) {
   block->checksum = checksum_of(*block);
 }
 
-// Whether it begins as blocks of this version do.
+// Whether the block has the magic and the version of this release.
 inline bool has_known_head(const pinrail_gpu_block_t& block) {
   const uint32_t version = block.version;
   return ((block.magic ^ PINRAIL_GPU_BLOCK_MAGIC) | (version ^ PINRAIL_GPU_BLOCK_VERSION)) == 0;
 }
 
-// Whether that part of the allocation is one, and not of no bytes.
+// Whether the range is not empty and lies within the allocation.
 inline bool is_inside(const pinrail_gpu_block_t& block, size_t offset, size_t length) {
   const size_t end = offset + length;
   return end > offset && end <= block.length;
 }
 
-// The first line alone: BAD_PARAM, VERSION.
+// Checks the head of a block. BAD_PARAM: no block, or an invalid range. VERSION: another version or size.
 inline Status check_head(const pinrail_gpu_block_t& block) {
   if (block.magic != PINRAIL_GPU_BLOCK_MAGIC) return PINRAIL_ERR_BAD_PARAM;
   if (block.version != PINRAIL_GPU_BLOCK_VERSION || block.size != PINRAIL_GPU_BLOCK_BYTES) return PINRAIL_ERR_VERSION;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A pool's cache and thread, its end (R10), and its figures.
+// Joins a pool to its cache and the gc thread, destroys it (R10), and computes its statistics.
+//
+// API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
+// lock.
 #include <algorithm>
 
 #include "base/core/guarded.h"
@@ -9,7 +12,7 @@
 
 namespace pinrail::gpu_pool {
 
-// R11: the first pool of a name makes the budget; later ones may not name another.
+// R11: the first pool of a name determines the budget; a later pool with other explicit limits is BAD_PARAM.
 Status Pool::join(const char* cache_name) {
   limits_of_registrar_ = *config_.limits;
   allocations_.reserve(1);
@@ -33,7 +36,7 @@ Status Pool::join(const char* cache_name) {
   return joined;
 }
 
-// What dies in other processes wakes nobody here, so the thread comes by itself.
+// Joins the gc thread with an interval: deaths in other processes do not wake it. Not for registrars of mode CALLER.
 Status Pool::join_gc_thread() {
   const bool may_have_thread = config_.limits->thread_mode != PINRAIL_THREAD_CALLER;
   if (settings_.gc_interval_ms == 0 || !may_have_thread) return success();
@@ -45,6 +48,7 @@ int Pool::progress_entry(void* pool, pinrail_thread_t* thread) {
   return done.ok() ? 0 : 1;
 }
 
+// Leaves the cache and deletes it with its last pool. Takes caches_->mutex, then the cache lock.
 void Pool::leave_cache() {
   Guard guard(caches_->mutex);
   {
@@ -70,7 +74,7 @@ Status Pool::progress(pinrail_thread_t* thread) {
   return success();
 }
 
-// list_out: the first few, in words.
+// Counts referenced registrations; list_out (or NULL) receives the first few in words.
 size_t Pool::count_referenced_locked(std::string* list_out) {
   pinrail_registration_t* batch[Victims::kRoom] = {};
   int64_t references[Victims::kRoom] = {};
@@ -96,6 +100,8 @@ size_t Pool::referenced() {
   return count_referenced_locked(nullptr);
 }
 
+// Destroys the pool and deletes this object. BUSY, and nothing changes: a registration is referenced and flags lacks
+// FORCE. No other call on the pool may run.
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   std::string list;
   size_t referenced = 0;
@@ -108,7 +114,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     return PINRAIL_ERR_BUSY;
   }
   if (gc_member_ != nullptr) host_->gc_leave(host_, gc_member_);
-  // Other pools of the cache may be closing what they evicted here.
+  // Other pools of the cache may still be closing registrations that they evicted from this one.
   while (wait_for_closing(thread)) {
   }
   release_all(thread, Device::knows);
@@ -126,6 +132,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   return success();
 }
 
+// Releases all registrations, referenced or not. No other call on the pool may run.
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
   pinrail_registration_t* regs[Victims::kRoom];
   int64_t references[Victims::kRoom];
@@ -136,7 +143,7 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
   }
 }
 
-// Out of the index and summed, without a barrier: no call of another thread has to do with them.
+// Kills up to one batch and sums it without a barrier, because no other thread uses these registrations.
 size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out) {
   Guard guard(cache_->mutex);
   size_t count = 0;
@@ -151,8 +158,8 @@ size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t
   return count;
 }
 
-// Nobody else is at this pool any more. A referenced one is made an orphan: its handles may still be deregistered, and
-// their drops are counted as they come.
+// Releases one registration of take_some_of(). A referenced one becomes an orphan: its handles may still be
+// deregistered, and each drop is counted.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
   deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
   left(reg);
@@ -173,7 +180,7 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
 }
 
-// relaxed throughout: figures, each right by itself.
+// relaxed throughout: each counter is read on its own.
 void Pool::counters(pinrail_mpool_stats_t* figures) const {
   figures->hits = hits_.sum();
   figures->misses = misses_.load(std::memory_order_relaxed);
@@ -194,7 +201,7 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
       const uint64_t phase = state::load(reg) & (state::kIndexed | state::kDead);
-      if (phase == 0) continue;  // pending: the registrar is about to say where it is
+      if (phase == 0) continue;  // pending: its base is not known yet
       if ((phase & state::kDead) != 0) figures.dead_bytes += reg->length;
       spans.push_back(span_of(reg));
     }
@@ -207,7 +214,7 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   *stats_out = figures;
 }
 
-// gpu_pool/X2, gpu_cache/B1 and gpu_cache/B2, as far as the lock holds them still.
+// Checks gpu_pool/X2, gpu_cache/B1 and gpu_cache/B2, as far as the cache lock keeps them still.
 const char* Pool::check() {
   Guard guard(cache_->mutex);
   size_t linked = 0, indexed = 0;

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Making room and making way: idle ones are closed, oldest first. Nothing that is referenced is (R9).
+// Eviction, for room and for stale mappings: closes idle registrations, the least recently used first. A referenced
+// one is never closed (R9).
+//
+// API context, inside calls of a pool. A function whose name ends in _locked runs under the cache lock
+// (cache_->mutex); before all others the caller holds no lock, because they call the registrar. The calling thread may
+// hold references of other registrations.
 #include <algorithm>
 
 #include "base/core/on_unwind.h"
@@ -10,12 +15,13 @@ namespace {
 
 Span remote_span(const pinrail_registration_t* reg) { return Span::of(name_of(reg).base, reg->length); }
 
-constexpr size_t kSmall = 4;  // bytes: of whatever lies at that base
+constexpr size_t kSmall = 4;  // bytes: a length that finds any registration at that base
 
 bool is_stale(const pinrail_registration_t* reg) { return !is_current(reg); }
 
 }  // namespace
 
+// Adds the registration to its peer's list.
 void Pool::link_locked(pinrail_registration_t* reg) {
   Area& area = area_of(reg);
   area.next = area.peer->regs;
@@ -24,7 +30,7 @@ void Pool::link_locked(pinrail_registration_t* reg) {
   ++linked_;
 }
 
-// The registrar has forgotten it.
+// Removes the registration from its peer's list and from the budget, after the registrar has forgotten it.
 void Pool::dismiss_locked(pinrail_registration_t* reg) {
   Area& area = area_of(reg);
   if (area.next != nullptr) area_of(area.next).previous = area.previous;
@@ -35,18 +41,19 @@ void Pool::dismiss_locked(pinrail_registration_t* reg) {
   cache_->changed.notify_all();
 }
 
-// Released hits are dated in their entries, the others in the registrations.
+// The last use: releases of hits are dated in the table's entry, all others in the registration.
 uint64_t Pool::last_use_locked(const pinrail_registration_t* reg) const {
   return std::max(last_use(reg), allocations_.last_use_of(reg, entry_key(reg)));
 }
 
+// Removes the registration from the index, from the table that hits read and from the LRU list.
 void Pool::unindex_locked(pinrail_registration_t* reg) {
   table_.remove(hash_of(name_of(reg)), reg);
   hide_locked(reg);
   if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
 }
 
-// An idle indexed one becomes the caller's to close.
+// Claims an indexed registration for closing if it is idle. False: it is referenced or not indexed.
 bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (!claim_idle(thread, reg)) return false;
   unindex_locked(reg);
@@ -54,16 +61,18 @@ bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registratio
   return true;
 }
 
-// An indexed one dies, held or not; word_out is of before. False if it is not indexed any more.
+// Kills an indexed registration, referenced or not; word_out receives its state word from before. False: it was not
+// indexed.
 bool Pool::die_locked(pinrail_registration_t* reg, uint64_t* word_out) {
   if (!kill(reg, word_out)) return false;
   unindex_locked(reg);
-  allocation_table::stir(host_->gpu_bucket);  // releases look at the state word again, and find it dead
+  allocation_table::stir(host_->gpu_bucket);  // invalidates notes: releases read the state word and see that it is dead
   return true;
 }
 
-// The least recently used idle one. One that is held counts as used now, for its release will come later; one that may
-// not be closed from here, likewise. Each is caught up with at most once, and then looked at.
+// Claims the least recently used idle registration of the cache; NULL: none is idle. A registration that is
+// referenced, or whose registrar may only be called inside calls of another pool, moves to the end of the list as used
+// now. Each place on the list is corrected at most once before its registration is tried.
 pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread) {
   LruList<LruPlaceOf>& list = cache_->lru_list;
   const uint64_t now = timestamps::advance(thread);
@@ -83,6 +92,7 @@ pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread
   return nullptr;
 }
 
+// Closes the least recently used idle registration of the cache. False: none is idle.
 bool Pool::evict_oldest(pinrail_thread_t* thread) {
   pinrail_registration_t* victim;
   {
@@ -96,7 +106,8 @@ bool Pool::evict_oldest(pinrail_thread_t* thread) {
   return true;
 }
 
-// Somebody else is closing something: afterwards there may be room. Not for who is inside a registrar call himself.
+// Waits, at most 1 ms, while another thread closes a registration: afterwards there may be room. False: no thread
+// closes one, or the caller is inside a registrar call and would wait for itself.
 bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
   if (thread->in_registrar != 0) return false;
   Guard guard(cache_->mutex);
@@ -105,6 +116,7 @@ bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
   return true;
 }
 
+// Tries to make room, once. True: the caller should try its request again. False: nothing is idle.
 bool Pool::make_room(pinrail_thread_t* thread) {
   if (close_left_over(thread)) return true;
   sum_again(thread);
@@ -114,13 +126,15 @@ bool Pool::make_room(pinrail_thread_t* thread) {
   return true;
 }
 
+// The error if nothing is idle: TEMP_OUT_OF_RESOURCE if another registration than `own` exists, else OUT_OF_RESOURCE.
 Status Pool::nothing_idle(const pinrail_registration_t* own) {
   Guard guard(cache_->mutex);
   const uint64_t others = cache_->usage.count - (own != nullptr ? 1 : 0);
   return others != 0 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// Closes what of the exporter overlaps and is idle; held_out: whether something overlaps that is not.
+// Closes up to one batch of the exporter's idle registrations that overlap the range; returns how many. held_out
+// becomes true if an overlapping one is referenced.
 size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out) {
   const Span span = Span::of(base, length);
   Victims victims;
@@ -144,20 +158,22 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
   return victims.count();
 }
 
-// Of one exporter's, the one that comes next after that: these are few, and looked through.
+// Returns the exporter's indexed registration that follows `after` in the order of last use; NULL: none. An exporter
+// has few, so all are visited.
 Pool::Aged Pool::next_oldest_of_locked(const Peer& peer, const Aged& after) {
   Aged oldest{UINT64_MAX, nullptr};
   for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
     if (!each->is_process(peer)) continue;
     for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
       if ((state::load(reg) & state::kIndexed) == 0) continue;
-      const Aged aged{last_use_locked(reg), reg};  // dates of two threads may be equal
+      const Aged aged{last_use_locked(reg), reg};  // the address breaks ties: dates of two threads may be equal
       if (aged > after && (oldest.second == nullptr || aged < oldest)) oldest = aged;
     }
   }
   return oldest;
 }
 
+// Closes the exporter's least recently used idle registration. False: none is idle.
 bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
   pinrail_registration_t* oldest = nullptr;
   {
@@ -174,8 +190,9 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
   return true;
 }
 
-// The driver says that something stale is in the way. First what lies at that base, however small; then what overlaps;
-// then whatever is idle of that exporter, one by one. One step a call; the caller asks the driver after each.
+// The driver reports that a stale mapping is in the way. Each call does one step, and the caller then asks the driver
+// again: first closes what is idle at that base, of any length; then what overlaps; then the exporter's other idle
+// registrations, one per call. blocked: nothing could be closed, or what overlaps is referenced.
 Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* stage) {
   if (request.block == nullptr) return Way::blocked;
   const Key& key = request.key;
@@ -190,6 +207,8 @@ Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* 
   return Way::blocked;
 }
 
+// Deregisters by the registrar, or (Device::forgot) only abandons. The reason becomes INVALIDATED if the memory is
+// gone.
 void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                                   Device device) {
   if (is_stale(reg)) reason = PINRAIL_REASON_INVALIDATED;  // R12
@@ -197,11 +216,13 @@ void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration
     host_->registrar_abandon(config_.registrar, thread, reg, reason);
     return;
   }
-  Status(host_->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();  // reported by the framework
+  Status(host_->registrar_deregister(config_.registrar, thread, reg, reason))
+      .ignore();  // the framework reports an error
 }
 
+// Closes a registration that this thread has claimed, and frees its memory; also if the registrar ends the thread.
 void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  const pinrail_host_t* const host = host_;  // once it is dismissed the pool may go, if another one's call got here
+  const pinrail_host_t* const host = host_;  // after dismiss_locked() another thread may destroy the pool
   const auto forget = [&] {
     left(reg);
     {
@@ -218,6 +239,7 @@ void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinr
   forget();
 }
 
+// Closes a batch that this thread has claimed. If the registrar throws, the rest is left over (gpu_pool/X6).
 void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason) {
   pinrail_registration_t* const* at = victims.begin();
   OnUnwind unwound([&] { leave_over(at + 1, victims.end()); });
@@ -225,7 +247,7 @@ void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reaso
   unwound.disarm();
 }
 
-// gpu_pool/X6
+// Leaves claimed registrations to the next caller of close_left_over() (gpu_pool/X6).
 void Pool::leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end) {
   Guard guard(cache_->mutex);
   for (; begin != end; ++begin) {
@@ -236,7 +258,7 @@ void Pool::leave_over(pinrail_registration_t* const* begin, pinrail_registration
   cache_->changed.notify_all();
 }
 
-// Whether there was anything.
+// Closes up to one batch of left-over registrations. False: there was none.
 bool Pool::close_left_over(pinrail_thread_t* thread) {
   if (left_over_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: a hint
   Victims victims;
@@ -257,7 +279,8 @@ bool Pool::close_left_over(pinrail_thread_t* thread) {
 
 Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
 
-// Batches, for the lock is not held while they are closed.
+// Kills the peer's indexed registrations for which is(reg) is true, and closes the idle ones; returns how many it
+// closed. Works in batches, because the lock is not held while they are closed.
 template <typename Is>
 size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
   size_t closed = 0;
@@ -293,7 +316,7 @@ size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
   if (!everything) {
     Guard guard(cache_->mutex);
     if (peer->deaths == nullptr) return 0;
-    const uint64_t deaths = peer->deaths->load();  // before the words are looked at
+    const uint64_t deaths = peer->deaths->load();  // before the slots are read: a later death is seen next time
     if (deaths == peer->deaths_seen) return 0;
     peer->deaths_seen = deaths;
   }

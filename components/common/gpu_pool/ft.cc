@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// F2: a checkpoint finds nothing idle open, and after a restart nothing of the past slot_word is given to the driver.
+// F2: a checkpoint leaves no idle registration open; after a restart no handle of before reaches the driver. API
+// context; the caller holds no lock.
 #include "components/common/gpu_pool/gpu_pool.h"
 
 namespace pinrail::gpu_pool {
@@ -20,16 +21,18 @@ Status Pool::tell_registrar(pinrail_thread_t* thread) const {
   return host_->registrar_restart(config_.registrar, thread);
 }
 
-// Nobody else is at this pool or another one of its cache, hooks apart, and these look at no registration.
+// Forgets all registrations without calling the device. The caller ensures that no other thread uses a pool of this
+// cache; hooks may run, but read no registration.
 void Pool::abandon_all(pinrail_thread_t* thread) {
   release_all(thread, Device::forgot);
   Guard guard(cache_->mutex);
   held_dead_ = 0;
 }
 
-// Of this pool alone. It ends while others use the pool: each round but the last closes as many as one lock's hold can.
+// Closes what is dead or idle in this pool, then waits at most a second for closings on other threads. It ends even
+// while others use the pool: it looks at each peer until a batch is not full.
 void Pool::release_idle(pinrail_thread_t* thread) {
-  progress(thread).ignore();  // what is dead; never an error
+  progress(thread).ignore();  // closes what is dead; never an error
   bool held = false;
   for (const Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
     while (close_idle_of(thread, *peer, 0, UINTPTR_MAX, &held) == Victims::kRoom) {

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cache.h - what pools of GPU memory of one cache_name share: lock, budget, exact order of eviction. Never keys.
+// gpu_cache.h - what pools of GPU memory of one cache_name share: a lock, a budget and an exact LRU order. Never keys.
 //
-// Owns     itself, as long as it has pools. Not the pools, not the registrations.
-// Threads  `mutex` guards every field. Never taken in a hook, nor by a hit.
+// Owns     itself, while it has pools. Not the pools, not the registrations.
+// Threads  `mutex` guards every field. It is never taken in a hook or by a hit.
 //
-// gpu_cache/B1  usage counts every registration that the registrar was told of: from before its register_mem until
-//     after its deregister_mem. It never exceeds the limits.
-// gpu_cache/B2  Each release is dated (base/lru/timestamps.h): what is idle was used last when it was released. An
-// epoch
-//     begins with
-// each
-//     registration that goes in and each search for something to evict. On the LRU list stand the indexed ones that
-//     stay when nobody holds them, held or not.
+// gpu_cache/B1  usage counts every registration that the registrar knows, from before register_mem until after
+//     deregister_mem. It never exceeds the limits.
+// gpu_cache/B2  Each release is dated with an epoch (base/lru/timestamps.h), so an idle registration was last used at
+//     its release. A new epoch begins with each insert into the index and each search for a victim. The LRU list holds
+//     the indexed registrations that stay without references, referenced or not.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_CACHE_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_CACHE_H
 
@@ -34,13 +31,13 @@ namespace pinrail::gpu_pool {
 class Pool;
 struct Peer;
 
-// What a pool keeps of a registration, under the cache lock.
+// A pool's own data of a registration, guarded by the cache lock.
 struct Area {
-  int64_t kept;  // the library's, of what is dead and held: settle_dead()
+  int64_t kept;  // belongs to settle_dead() of the host table (references/C5)
   Peer* peer;
   uint32_t lru_place;
-  bool is_left_over;                 // claimed by a thread that ended before it was closed; under the cache lock
-  pinrail_registration_t* previous;  // of the same peer
+  bool is_left_over;                 // claimed, but its thread ended before closing it
+  pinrail_registration_t* previous;  // in the list of its peer
   pinrail_registration_t* next;
 };
 static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it fits");
@@ -49,16 +46,16 @@ inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(a
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
 inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
 
-// Which memory it is: all that a hit compares, in one line behind the registrar's tail. Written before it is in the
-// index. From `start` to `slot_word` as in a block, so that they are compared as they lie.
+// The identity of the memory: all that a request is compared with, in one line behind the registrar's tail. Written
+// before the registration is indexed. The fields from `start` to `slot_word` lie as in a block.
 struct alignas(64) Name {
   uint64_t start;
-  uintptr_t base;  // as its owner knows it
+  uintptr_t base;  // in its owner's address space
   size_t length;
   uint64_t id;
   uint64_t segment;
-  uint64_t slot_word;           // of the slot's word
-  std::atomic<uint64_t>* slot;  // NULL: it has none
+  uint64_t slot_word;           // value of the slot's word while the memory is allocated
+  std::atomic<uint64_t>* slot;  // the slot's word; NULL: none
   uint32_t pid;
 };
 static_assert(sizeof(Name) == 64, "one line");
@@ -83,15 +80,15 @@ struct Cache {
   explicit Cache(const Limits& wanted) : limits(wanted) {}
 
   Mutex mutex{LockRank::cache};
-  Condition changed;  // something was closed, or a pending one is settled
+  Condition changed;  // a registration was closed, or a pending request ended
   const Limits limits;
   Usage usage GUARDED_BY(mutex);
   LruList<LruPlaceOf> lru_list GUARDED_BY(mutex);
-  uint64_t closing GUARDED_BY(mutex) = 0;  // left the index, and the registrar has not answered yet
+  uint64_t closing GUARDED_BY(mutex) = 0;  // claimed, and its deregister_mem has not returned
   size_t pools GUARDED_BY(mutex) = 0;
 };
 
-// A component's caches by name.
+// The caches of a component, by cache_name.
 struct Caches {
   Mutex mutex{LockRank::caches};
   std::map<std::string, std::unique_ptr<Cache>> by_name GUARDED_BY(mutex);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpu_component.h - what the descriptors of the pools of GPU memory have in common beside what all pools have: the
-// module is an gpu_pool::Pool, and hits need more than the C face's shortcut knows.
+// gpu_component.h - what the descriptors of gpusm and rgpusm have in common beside framework/mpool/forward.h: common
+// parameters, and functions of the table that forward to gpu_pool::Pool. API context; the caller holds no lock.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_COMPONENT_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_COMPONENT_H
 
@@ -28,10 +28,10 @@ inline void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_
   Status(guarded([&] {
     pool_of(module)->finish(thread, handle);
     return success();
-  })).ignore();  // it is closed; never an error
+  })).ignore();  // finish() returns no error, but may throw
 }
 
-// What is not here the component adds.
+// The common part of the table; the component adds the rest.
 template <typename Forward>
 constexpr pinrail_mpool_ops_t table() {
   pinrail_mpool_ops_t ops = Forward::table();

@@ -1,27 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pool.h - a pool of whole allocations of GPU memory, local or peers', found by whose they are and by their very
-// range: what gpusm and rgpusm have in common.
+// gpu_pool.h - a pool of whole allocations of GPU memory, local or of peers, found by exporter and exact range: what
+// gpusm and rgpusm have in common.
 //
-// Owns     its registrations, its peers. The process's gc thread closes what died.
-// Threads  all functions may run together, but create() and destroy() exclude every other on the same pool.
-// Hook     none: what a hook has to say it says by a validity slot, or by note_dead_hook().
+// Owns     its registrations and its peers. The process's gc thread calls progress() to close what died.
+// Threads  all functions may run together, but create() and destroy() exclude every other call on the same pool. All
+//          run in API context. A function whose name ends in _locked, or that is declared REQUIRES(cache_->mutex),
+//          runs under the cache lock; before all others the caller holds no lock of the pool.
+// Hook     none. The components' hooks change validity slots, or note a range and shut the table that hits read.
 //
-// gpu_pool/X1  Two registrations answer the same request only if they are of the same peer, base, length and id; a
-//     hit makes sure of peer and slot, or of peer and id where there is no slot: one slot_word of a slot, and one id,
-//     is of one allocation for ever (base/hit/allocation_table.h).
-// gpu_pool/X2  A registration is pending, indexed or dead by its state word. Those that stay when nobody holds them
-//     are counted per thread (base/registration/references.h), the others in their words. "Dead and unreferenced" is
-//     seen by one, who closes it: in the word by the last drop; per thread under the cache lock, by whoever sums it to
-//     0 first, and it is claimed then. What dies together is summed with one barrier; what that finds held is marked as
-//     summed (references/C5), so that its last drop is known without another one. What only seemed held, for a find
-//     counted it and took that back, is looked at again by progress().
-// gpu_pool/X3  Nothing that is referenced is closed (R9). A stale one that is in the way of the driver and referenced
-//     stays as it is, and the caller gets WOULD_BLOCK.
-// gpu_pool/X4  No lock is held across a call of the registrar. A hit takes none (base/hit/allocation_table.h).
-// gpu_pool/X5  While a registration is claimed the cache lock is held, and hits do not get it. While one of a peer's
-//     is linked, the peer's slots stay mapped, and what it says does not change.
-// gpu_pool/X6  What a thread has claimed it closes, also when the registrar throws or the thread ends inside it: the
-//     one that is being closed is dismissed, the others are left over for who comes next.
+// gpu_pool/X1  Two registrations answer the same request only if they have the same peer, base, length and id. A hit
+//     compares the peer and the slot, or the peer and the id if there is no slot: one slot_word of a slot, and one id,
+//     belong to one allocation for ever (base/hit/allocation_table.h).
+// gpu_pool/X2  The state word says whether a registration is pending, indexed or dead. Registrations that stay without
+//     references are counted per thread (base/registration/references.h), the others in their state words. Exactly one
+//     thread finds that a registration is dead and unreferenced, and closes it: for a count in the word the last drop;
+//     for counts per thread the first thread that sums to 0 under the cache lock, and it claims the registration then.
+//     Registrations that die together are summed with one barrier. Those found referenced are marked as summed
+//     (references/C5), so that their last drop is known without another barrier. A sum may include a speculative
+//     reference that is rolled back later: progress() sums such registrations again.
+// gpu_pool/X3  Nothing that is referenced is closed (R9). If the driver reports that a stale mapping is in the way and
+//     it is referenced, it stays, and the caller gets WOULD_BLOCK.
+// gpu_pool/X4  No lock is held across a call of the registrar. A hit takes no lock (base/hit/allocation_table.h).
+// gpu_pool/X5  A claim by the evictor lasts only while the cache lock is held, and hits do not take a claimed
+//     registration. While a peer has a linked registration, its slots stay mapped and its owner record does not
+//     change.
+// gpu_pool/X6  A thread closes what it has claimed, also if the registrar throws or the thread ends inside it: the
+//     registration being closed is dismissed, and the others are left over for the next caller.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 
@@ -42,17 +46,17 @@
 
 namespace pinrail::gpu_pool {
 
-// Whose memory: one segment of one exporter. The peer of gpusm is the process itself.
-// `pool` and `next` are written once, the rest under the cache lock; what hits compare is a copy (gpu_pool/X5). It
-// may serve another exporter later.
+// An exporter: one segment of validity slots of one process. The peer of gpusm is the process itself. `pool` and
+// `next` are written once, the rest under the cache lock; hits compare a copy (gpu_pool/X5). The object may serve
+// another exporter later.
 struct Peer {
-  pinrail_owner_t owner{};  // pid 0: nobody
+  pinrail_owner_t owner{};  // pid 0: the object is free
   class Pool* pool = nullptr;
   Peer* next = nullptr;
-  uint64_t number = 0;  // of the copy in the table that hits read; 0: none yet
-  uint32_t users = 0;   // requests under way that name it
+  uint64_t number = 0;  // of its owner record in the table that hits read; 0: none yet
+  uint32_t users = 0;   // requests under way for its memory
   pinrail_registration_t* regs = nullptr;
-  const std::atomic<uint64_t>* deaths = nullptr;  // of its segment; NULL: it has none
+  const std::atomic<uint64_t>* deaths = nullptr;  // count of deaths in its segment; NULL: it has no segment
   uint64_t deaths_seen = 0;
   std::unique_ptr<slots::Importer> slots;
 
@@ -61,7 +65,7 @@ struct Peer {
     return owner.pid == pid && owner.start == start && owner.segment == segment;
   }
   bool has_ended() const { return slots != nullptr && slots->has_ended(); }
-  // What tells whether it lives.
+  // Identifies the process, to ask the kernel whether it is alive.
   slots::Source source() const {
     if (slots != nullptr) return slots->source();
     slots::Source process;
@@ -69,13 +73,13 @@ struct Peer {
     process.start = owner.start;
     return process;
   }
-  // words: of its slots, NULL if it has none.
+  // Makes the object serve this exporter. words: its validity words, NULL if it has none.
   void become(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
     owner = {pid, start, segment, reinterpret_cast<const uint64_t*>(words)};
   }
 };
 
-// One allocation as a request names it. The peer is needed only where it is not in the index.
+// One allocation as a request names it. peer is needed only if the allocation is not in the index.
 struct Key {
   uint32_t pid = 0;
   uint64_t start = 0;
@@ -83,19 +87,19 @@ struct Key {
   uintptr_t base = 0;
   size_t length = 0;
   uint64_t id = 0;
-  uint64_t slot_word = 0;  // of the slot's word; 0: not known, or no slot
+  uint64_t slot_word = 0;  // value of the slot's word; 0: unknown, or no slot
   Peer* peer = nullptr;
   std::atomic<uint64_t>* slot = nullptr;
 };
 
 struct Request {
   Key key;
-  uint64_t access_and_flags = 0;               // access below, flags above
-  const pinrail_gpu_block_t* block = nullptr;  // of a peer's; NULL: it is our own memory
+  uint64_t access_and_flags = 0;               // access in the low half, flags in the high half
+  const pinrail_gpu_block_t* block = nullptr;  // of a peer's memory; NULL: this process's memory
   uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
 };
 
-// What is to be closed: dead, unreferenced, out of the index.
+// A batch of registrations to close: dead, unreferenced and claimed by this thread.
 class Victims {
  public:
   static constexpr size_t kRoom = 64;
@@ -116,50 +120,56 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // From the index, or by the registrar. Outputs on success only.
+  // Returns a referenced registration, from the index or by the registrar.
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  // From the index alone: NOT_FOUND. By its id, where hits of the pool ask by that; by what it is, under the lock; or
-  // by where it is mapped here.
+  // Look up the index only; NOT_FOUND if it has no match; a match is returned with a reference. find() looks by id
+  // without a lock and then calls find_indexed(), which compares the whole key under the cache lock. find_local()
+  // looks for the registration that is mapped at that address of this process, and visits all.
   Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
   Status find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
-  // By what the C face answers hits itself.
+  // The table by which the C face answers hits; NULL without leave_pinned.
   const pinrail_allocation_table_t* allocations() const {
     return settings_.leave_pinned ? &allocations_.table() : nullptr;
   }
   Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
-  // A reference that the C face dropped may have been the last one of a dead one.
+  // The C face dropped a reference of a dead registration: closes it if that was the last one.
   void finish(pinrail_thread_t* thread, pinrail_handle_t handle);
   static pinrail_status_t deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle);
+  // Deregisters the least recently used idle registration of the cache; NOT_FOUND: none is idle.
   Status evict(pinrail_thread_t* thread);
+  // Closes what died and is unreferenced. Never an error.
   Status progress(pinrail_thread_t* thread);
   Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
   void stats(pinrail_mpool_stats_t* stats_out);
-  void counters(pinrail_mpool_stats_t* figures) const;  // of those, the ones that only rise; and the limits
+  void counters(pinrail_mpool_stats_t* figures) const;  // only those that rise monotonically, and the limits
+  // The number of referenced registrations.
   size_t referenced();
+  // Checks the invariants; returns the first that is broken, NULL: none.
   const char* check();
   const Settings& settings() const { return settings_; }
   size_t max_reg_size() const { return settings_.max_reg_size; }
 
  protected:
-  // known_by: as hits of this pool ask.
+  // known_by: whether hits of this pool look by buffer id or by validity slot.
   Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches,
        allocation_table::By known_by)
       : host_(host), config_(config), settings_(settings), caches_(caches), known_by_(known_by) {}
-  // The cache of that name, and the gc thread if it is due. On failure nothing is left of it.
+  // Joins the cache of that name, and the gc thread if the pool needs it. On an error neither is joined.
   Status join(const char* cache_name);
 
-  // Before the registrar is asked for it; an error is the request's. After the registrar made it, and before others can
-  // find it; an error gives it back. After the registrar forgot it, or never made it.
+  // Hooks of the component around a registration, called without a lock. begin(): before the registrar is called; an
+  // error ends the request. made(): after the registrar succeeded and before others can find the registration; an
+  // error deregisters it. left(): after the registrar has forgotten it, or refused it.
   virtual Status begin(const Request&, pinrail_registration_t*) { return success(); }
   virtual Status made(const Request&, pinrail_registration_t*) { return success(); }
   virtual void left(pinrail_registration_t* reg) = 0;
-  // The registrar refused it: because the memory or its owner is no more, so that no room or way would help?
+  // The registrar refused the request: whether the memory or its owner is gone, so that eviction would not help.
   virtual bool is_gone(const Request&) const { return false; }
-  // In progress(), which the gc thread calls in each round.
+  // Called at the start of progress().
   virtual void look_around(pinrail_thread_t*) {}
-  // RESTART: the process may be another one now. What may fail comes before abandon_all().
+  // Handles RESTART: the process may have another identity now. Steps that may fail come before abandon_all().
   virtual Status restart(pinrail_thread_t* thread) = 0;
   Status tell_registrar(pinrail_thread_t* thread) const;
   void abandon_all(pinrail_thread_t* thread);
@@ -167,8 +177,11 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void add_peer(Peer* peer);
   Peer* first_peer() const { return peers_.load(); }
   bool has_peers() const { return peers_.load() != nullptr; }
-  // Kills what of the peer is stale (everything: all of it), and closes what of that is idle. How many were closed.
+  // Kills the peer's stale registrations (everything: all of them) and closes those that are idle. Returns how many it
+  // closed.
   size_t sweep(pinrail_thread_t* thread, Peer* peer, bool everything);
+  // kill_overlapping(): kills the peer's registrations in that range with another id than but_id. kill_local(): kills
+  // those mapped in that range of this process. Both close what is idle of them.
   void kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id);
   void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
   void forget_slot_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
@@ -178,7 +191,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   const Settings settings_;
   Cache* cache_ = nullptr;
   HitCounts hits_;
-  // What is in it changes under cache_->mutex.
+  // The table that hits read; it changes under cache_->mutex.
   Allocations allocations_{host_->chunks, hits_.lines(), HitCounts::kAlone};
   std::atomic<uint64_t> invalidations_{0};
 
@@ -188,7 +201,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
     Pending* next = nullptr;
   };
   enum class Looked : uint8_t { hit, ours, gone };
-  enum class Device : uint8_t { knows, forgot };  // what it was told
+  enum class Device : uint8_t { knows, forgot };  // forgot: after a restart, the device must not be called
 
   // register.cc
   Looked look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
@@ -208,7 +221,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   void say_limit(const pinrail_registration_t* reg);
 
-  // references.cc. Sums are sure for what nobody can take any more.
+  // references.cc. A sum is exact if nobody can take a new reference: the registration is claimed or dead.
   int64_t references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
   pinrail_status_t drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
   bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
@@ -217,7 +230,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
       REQUIRES(cache_->mutex);
   void claim_again(const pinrail_thread_t* thread, Victims* victims) REQUIRES(cache_->mutex);
   void add_victim(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
-  // Hits do not get it any more, or get it again. Before it is summed, and after.
+  // Remove the registration's entry from the table that hits read before it is summed, and insert it again after.
   uint64_t entry_key(const pinrail_registration_t* reg) const;
   void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void show_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
@@ -231,13 +244,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool wait_for_closing(const pinrail_thread_t* thread);
   bool evict_oldest(pinrail_thread_t* thread);
   bool make_room(pinrail_thread_t* thread);
-  // Also of other pools of the cache, which has one lock for all.
+  // May claim a registration of another pool of the cache: all of them share cache_->mutex.
   pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) NO_THREAD_SAFETY_ANALYSIS;
   bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // its last use
+  using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // last use, registration
   Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
   bool die_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
-  // Of a pool of the cache, which has one lock for all.
+  // May be called for another pool of the cache, under the shared cache_->mutex.
   uint64_t last_use_locked(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   Status nothing_idle(const pinrail_registration_t* own);
@@ -268,12 +281,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   const allocation_table::By known_by_;
   pinrail_registrar_t limits_of_registrar_{};
   std::atomic<Peer*> peers_{nullptr};
-  // Under cache_->mutex.
+  // Guarded by cache_->mutex.
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
   std::atomic<size_t> left_over_{0};  // gpu_pool/X6
-  std::atomic<size_t> held_dead_{0};  // counted per thread, dead, and held when they were last summed
+  std::atomic<size_t> held_dead_{0};  // dead, counted per thread, and referenced when last summed
   uint64_t summed_undone_ = 0;        // *thread->rollbacks before the first of those sums
   void* gc_member_ = nullptr;
   std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// match.h - does a registration answer a request? As the pool compares them under its lock; hits do it in
+// match.h - whether a registration answers a request, as the pool compares them; hits do it in
 // base/hit/allocation_table.h.
 //
-// Threads  what reads a slot at any time, the rest under the lock of the cache.
+// Threads  the caller holds the cache lock, or has counted a reference of the registration.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_MATCH_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_MATCH_H
 
@@ -14,13 +14,13 @@ static_assert(allocation_table::kImporters == slots::kImporters, "hits compare a
 static_assert(allocation_table::kEnded == slots::EndMark::kEnded, "and know the end of an exporter by it");
 static_assert(allocation_table::kWordShift == slots::kGenerationShift, "what an entry keeps of it is its generation");
 
-// A place in the table that is asked under the lock. Of a Key or a Name.
+// The hash of a Key or a Name in the pool's Table.
 template <typename Named>
 uint64_t hash_of(const Named& named) {
   return allocation_table::hash_of(((named.start ^ named.segment) + named.pid) ^ named.base).first;
 }
 
-// Its memory is there, as far as its slot and its exporter's end tell.
+// Whether the memory is still allocated, as its validity slot and its exporter's end mark say. True if it has no slot.
 inline bool is_current(const pinrail_registration_t* reg) {
   const Name& name = name_of(reg);
   return name.slot == nullptr || (slots::is_alive(name.slot, name.slot_word) && !area_of(reg).peer->has_ended());

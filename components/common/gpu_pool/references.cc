@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Who holds a registration that is counted per thread? Found out only when somebody must know: to evict, to close what
-// died, to destroy. What dies together is summed together. What is to be evicted is summed one by one, for the call of
-// the driver that follows costs a hundred times as much.
+// Sums references that are counted per thread. This happens only to evict, to close what died, and to destroy.
+// Registrations that die together are summed together. Victims of eviction are summed one by one, because the driver
+// call that follows costs a hundred times as much.
+//
+// API context. references_of(), claim_idle(), claim_dead(), claim_again(), add_victim() and functions whose names end
+// in _locked run under the cache lock; before all others the caller holds no lock. The calling thread may hold
+// references.
 #include "components/common/gpu_pool/match.h"
 
 namespace pinrail::gpu_pool {
 namespace {
 
-constexpr int kTries = 4;  // sums that a find in vain may have spoilt
+constexpr int kTries = 4;  // a sum is repeated if a rollback happened during it
 
 uint64_t rollbacks(const pinrail_thread_t* thread) { return __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST); }
 
 }  // namespace
 
+// The registration's reference count, or references::kUnknown. Exact if no thread can take a new reference.
 int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const {
   int64_t references = 0;
   for (int i = 0; i < kTries; ++i) {
@@ -30,14 +35,13 @@ uint64_t Pool::entry_key(const pinrail_registration_t* reg) const {
   if (known_by_ == allocation_table::By::id || name.segment == 0) return name.id == 0 ? 0 : name.id ^ salt;
   if (name.slot == nullptr) return 0;
   const auto slot = static_cast<uint64_t>(name.slot - area_of(reg).peer->slots->word(0));
-  return allocation_table::is_keyed(slot, name.slot_word)
-             ? allocation_table::key_of_slot(slot, name.slot_word) ^ salt
-             : 0;
+  return allocation_table::is_keyed(slot, name.slot_word) ? allocation_table::key_of_slot(slot, name.slot_word) ^ salt
+                                                          : 0;
 }
 
 void Pool::hide_locked(pinrail_registration_t* reg) { allocations_.remove(reg, entry_key(reg)); }
 
-// It is nobody's to write to any more.
+// Removes the entry and forgets the slot: after a restart the exporter's segment must not be written.
 void Pool::forget_slot_locked(pinrail_registration_t* reg) {
   hide_locked(reg);
   name_of(reg).slot = nullptr;
@@ -51,7 +55,8 @@ void Pool::show_locked(pinrail_registration_t* reg) {
   allocations_.insert(reg, {key, area_of(reg).peer->number, sum});
 }
 
-// For a drop of which the calling thread knows nothing: claimed, so that the sum is of one moment.
+// Whether the registration is referenced, for a drop by a thread that has no count of it. An indexed registration is
+// claimed during the sum, so that the sum is exact. False also for a stale handle.
 bool Pool::confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle) {
   pinrail_registration_t* reg = handle.reg;
   Guard guard(cache_->mutex);
@@ -63,12 +68,13 @@ bool Pool::confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle)
     if (indexed) hide_locked(reg);
     const int64_t references = references_of(thread, reg);
     if (indexed) show_locked(reg);
-    // A claim that was broken meanwhile made the sum worthless.
+    // If a hit revoked the claim meanwhile, the sum is worthless: try again.
     if (!indexed || references::revoke_claim(reg)) return references > 0;
   }
 }
 
-// An indexed one that nobody holds turns dead, and is the caller's.
+// Kills and claims an indexed registration if it is unreferenced: the caller closes it. False: it is referenced, or
+// not indexed.
 bool Pool::claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   uint64_t word = state::load(reg);
   if ((word & state::kIndexed) == 0) return false;
@@ -88,14 +94,14 @@ bool Pool::claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* re
   return false;
 }
 
-// It is dead and nobody holds it: the caller's to close.
+// Adds a dead, unreferenced and claimed registration to those that the caller closes.
 void Pool::add_victim(pinrail_registration_t* reg, Victims* victims) {
   ++cache_->closing;
   victims->add(reg);
 }
 
-// Of those that were just killed, or were not summed since: who is held by nobody becomes a victim. At most as many as
-// there is room for.
+// Sums dead registrations, those just killed or not yet summed. An unreferenced one is claimed and becomes a victim, a
+// referenced one is marked as summed. `victims` has room for all of them.
 void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
                       Victims* victims) {
   if (count == 0) return;
@@ -121,7 +127,8 @@ void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* co
   }
 }
 
-// Somebody dropped it, or counted it in vain, and then saw it dead: it may have been the last reference.
+// Closes the registration if it is dead and this was its last reference. Called after a drop or a rollback that saw it
+// dead.
 void Pool::finish(pinrail_thread_t* thread, pinrail_handle_t handle) {
   Victims victims;
   {
@@ -140,7 +147,8 @@ void Pool::finish(pinrail_thread_t* thread, pinrail_handle_t handle) {
   close(thread, victims, PINRAIL_REASON_RELEASED);
 }
 
-// Dead, and its drops are counted as they come.
+// Drops a reference of a registration that is dead and marked as summed; the last drop closes it. BAD_PARAM: the
+// handle is stale.
 pinrail_status_t Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle) {
   Victims victims;
   {
@@ -156,7 +164,8 @@ pinrail_status_t Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t ha
   return PINRAIL_SUCCESS;
 }
 
-// What only seemed held: somebody, perhaps in another pool, counted it in vain while it was summed (references/C1).
+// Closes what was left over, and sums again the dead registrations that seemed referenced, if a rollback happened
+// since: a thread, perhaps of another pool, may have counted a speculative reference during the sum (references/C1).
 void Pool::sum_again(pinrail_thread_t* thread) {
   close_left_over(thread);
   for (bool more = held_dead_.load(std::memory_order_relaxed) != 0; more;) {  // relaxed: a hint
@@ -171,6 +180,7 @@ void Pool::sum_again(pinrail_thread_t* thread) {
   }
 }
 
+// Sums again all dead registrations that are counted per thread and not claimed; at most one batch.
 void Pool::claim_again(const pinrail_thread_t* thread, Victims* victims) {
   pinrail_registration_t* unsummed[Victims::kRoom];
   size_t count = 0;
@@ -185,7 +195,7 @@ void Pool::claim_again(const pinrail_thread_t* thread, Victims* victims) {
       const uint64_t word = state::load(reg);
       if ((word & kWhich) != (state::kDead | state::kPerThread)) continue;
       if (victims->count() + count == Victims::kRoom) {
-        note_held(before - 1);  // looked at in the next round
+        note_held(before - 1);  // not summed now: `before - 1` forces another round
       } else if ((word & state::kSummed) == 0) {
         unsummed[count++] = reg;
       } else if (host_->settle_dead(host_, handle_of(reg), PINRAIL_DEAD_DROPPED) == 1) {

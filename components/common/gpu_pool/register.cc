@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way in: a hit, or a miss -> registrar -> index; and the way out.
+// Register (a hit, or a miss -> registrar -> index) and deregister.
+//
+// API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
+// lock. The calling thread may hold references, and takes one more by each successful call.
 #include <new>
 
 #include "base/core/guarded.h"
@@ -17,7 +20,7 @@ pinrail_register_request_t device_request(const Request& request) {
   pinrail_register_request_t asked{};
   asked.size = sizeof(asked);
   asked.kind = request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU;
-  asked.rights = PINRAIL_RIGHTS_MASK;  // GPU memory has no rights of its own
+  asked.rights = PINRAIL_RIGHTS_MASK;  // GPU memory has no access rights
   asked.fd = -1;
   asked.addr = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
   asked.length = request.key.length;
@@ -28,7 +31,8 @@ pinrail_register_request_t device_request(const Request& request) {
 
 }  // namespace
 
-// The one that answers; else one of the same range that does not, for it is of other memory: stale.
+// Returns the registration that answers the key, or NULL. mismatch_out receives one of the same range but of other
+// memory, which is stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
   return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
     const Name& name = name_of(reg);
@@ -39,7 +43,8 @@ pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_
   });
 }
 
-// Not claimed, for the lock is held; but perhaps just claimed by its last drop.
+// Takes a reference of an indexed registration. False: it is being released by its last drop. The evictor has no claim
+// on it, because the lock is held.
 bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out) {
   const uint64_t word = state::load(reg);
   if (!references::take(thread, reg, word) && !references::take_revoking_claim(thread, reg, word)) return false;
@@ -47,7 +52,7 @@ bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* r
   return true;
 }
 
-// By its id; and it must be the whole of it, with a slot that lives.
+// Finds a registration by its id, without a lock; it must equal the whole key, and its slot must be alive.
 Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
   using allocation_table::By, allocation_table::SlotChoice;
   const allocation_table::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
@@ -63,9 +68,10 @@ Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration
   return success();
 }
 
-// What the table does not answer although it is there: it was claimed, or the table was just being changed.
+// Finds a registration under the cache lock, where the table that hits read has no answer: the registration was
+// claimed, or its entry was being changed.
 Status Pool::find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
-  sum_again(thread);  // if it was counted in vain: who summed it meanwhile believed that
+  sum_again(thread);  // the caller's rolled-back count may have been included in a sum
   Guard guard(cache_->mutex);
   pinrail_registration_t* mismatch = nullptr;
   pinrail_registration_t* reg = match_locked(key, &mismatch);
@@ -74,13 +80,14 @@ Status Pool::find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_regi
   return success();
 }
 
+// Finds the registration that is mapped at that range of this process. Visits all.
 Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length,
                         pinrail_registration_t** reg_out) {
   const Span span = Span::of(base, length);
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      if ((state::load(reg) & state::kIndexed) == 0) continue;  // of a pending one nobody knows yet where it will be
+      if ((state::load(reg) & state::kIndexed) == 0) continue;  // a pending one has no base yet
       const bool answers = span_of(reg).contains(span) && is_current(reg);
       if (!answers || !take_locked(thread, reg, reg_out)) continue;
       hits_.add(thread);
@@ -90,7 +97,8 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
   return PINRAIL_ERR_NOT_FOUND;
 }
 
-// hit: reg_out is held. ours: the caller registers it, and `own` says so to others. gone: a handle of dead memory.
+// hit: reg_out is referenced. ours: the caller must register, and `own` announces it to other threads. gone: the key
+// names dead memory. Waits while another thread registers the same memory.
 Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
                         pinrail_registration_t** reg_out) {
   Guard guard(cache_->mutex);
@@ -110,10 +118,11 @@ Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pendin
       pending_ = own;
       return Looked::ours;
     }
-    cache_->changed.wait(cache_->mutex);  // R5: it is being registered; then we look again
+    cache_->changed.wait(cache_->mutex);  // R5: another thread registers it; look again afterwards
   }
 }
 
+// Ends the announcement of look() and wakes the threads that wait for it.
 void Pool::settle(Pending* own) {
   Guard guard(cache_->mutex);
   Pending** at = &pending_;
@@ -122,6 +131,7 @@ void Pool::settle(Pending* own) {
   cache_->changed.notify_all();
 }
 
+// Returns a referenced registration, by a hit or a miss. NOT_FOUND: the memory is gone.
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if ((request.access_and_flags & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_new(thread, request, false, reg_out);
@@ -134,7 +144,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
     case Looked::ours: break;
   }
   pinrail_registration_t* reg = nullptr;
-  // Others wait for `own`; the reference is nobody's if the caller does not get it.
+  // If the thread ends here: others wait for `own`, and the caller will not get the reference.
   OnUnwind unwound([&] {
     settle(&own);
     if (reg != nullptr) Status(deregister(thread, handle_of(reg))).ignore();
@@ -142,7 +152,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   close(thread, victims, PINRAIL_REASON_INVALIDATED);
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   try {
-    // What has died of this peer goes first: it may be in the way.
+    // Closes what died of this peer first, because it may be in the way.
     if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer, false);
     status = open_new(thread, request, true, &reg);
     if (status.ok()) {
@@ -157,7 +167,8 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   return status;
 }
 
-// A registration that the registrar knows, referenced by its maker; cached: pending still, else dead.
+// Creates and registers a new registration, with the caller's reference. cached: it is still pending, and publish()
+// indexes it; else it is dead from the start.
 Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out) {
   misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   pinrail_registration_t* reg = nullptr;
@@ -196,6 +207,7 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
   return success();
 }
 
+// Calls begin(), the registrar and made(); on an error undoes what was done.
 Status Pool::make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   Status status = begin(request, reg);
   if (!status.ok()) return status;
@@ -212,7 +224,7 @@ Status Pool::make(pinrail_thread_t* thread, const Request& request, pinrail_regi
   return status;
 }
 
-// Counted in; within the limits, if need be at the cost of idle ones (R8).
+// Adds the registration to the budget and to its peer's list; evicts idle ones if a limit requires it (R8).
 Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   for (;;) {
     {
@@ -234,6 +246,7 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
+// Calls the registrar; evicts and repeats while it is out of resources or a stale mapping is in the way.
 Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   const pinrail_register_request_t asked = device_request(request);
   int stage = 0;
@@ -251,7 +264,8 @@ Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pi
   }
 }
 
-// Into the index, with its maker's reference. What is there of the same range is of memory that is gone.
+// Indexes a new registration, which stays referenced. An indexed one of the same range is of memory that is gone: it
+// dies. Without memory for the index the new registration is dead instead.
 void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   const uint64_t counting = state::load(reg) & state::kPerThread;
   Victims victims;
@@ -263,7 +277,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
       allocations_.introduce(request.key.peer->owner, &request.key.peer->number);
       cache_->lru_list.reserve(cache_->lru_list.size() + 1);
     } catch (const std::bad_alloc&) {
-      state::set(reg, counting | state::kDead);  // its maker has it all the same
+      state::set(reg, counting | state::kDead);  // the caller keeps its reference
       if (counting != 0) ++held_dead_;
       return;
     }
@@ -286,7 +300,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
   close(thread, victims, PINRAIL_REASON_INVALIDATED);
 }
 
-// The date first: after the drop it may be gone.
+// Drops a reference. Dates the last use before the drop, because after it the registration may be gone.
 pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
   Pool* const pool = static_cast<Pool*>(module);
   if ((state::load(handle.reg) & state::kSummed) != 0) {
@@ -306,7 +320,8 @@ Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
   return deregister_entry(this, thread, handle);
 }
 
-// The calling thread did not take it, or it is counted in the state word, or the handle is spent.
+// Drops a reference that the calling thread's slots do not have: another thread took it, it is counted in the state
+// word, or the handle is stale (BAD_PARAM).
 Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
@@ -317,7 +332,7 @@ Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
   return success();
 }
 
-// Counted in the state word: the last drop is known, and acts.
+// Drops a reference that is counted in the state word; the last drop closes the registration.
 Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   uint64_t word = 0;
   const Drop dropped = drop_shared(handle, &word);
@@ -326,7 +341,7 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   {
     Guard guard(cache_->mutex);
     if ((word & state::kIndexed) != 0) {
-      // Somebody may have taken a new reference since, or killed it: then it is theirs.
+      // If another thread took a reference or killed it since, that thread is responsible.
       if (!claim(handle.reg, word)) return success();
       unindex_locked(handle.reg);
     }
@@ -336,8 +351,8 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   return success();
 }
 
-// A request that could never fit: named once, with the limit and where that came from. Without memory for that it goes
-// unsaid: others wait for what is under way here, so nothing may be thrown.
+// Reports a request that exceeds the limit, with the limit's origin. Without memory the message is dropped: other
+// threads wait for this request, so nothing may be thrown.
 void Pool::say_limit(const pinrail_registration_t* reg) {
   guarded([&] {
     const std::string parameter = settings_.prefix + "size_limit";

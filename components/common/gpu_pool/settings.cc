@@ -13,7 +13,7 @@ pinrail_param_info_t info_of(const pinrail_host_t* host, const std::string& name
   return info;
 }
 
-// The strongest of: an override file's value, the creator's option, the parameter. 0: no limit.
+// The value of highest precedence of: an override file, the creator's option, the parameter. 0 means no limit.
 uint64_t limit_of(const pinrail_param_info_t& own, int64_t option, bool* explicit_out) {
   *explicit_out = option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE;
   const uint64_t value = *explicit_out ? static_cast<uint64_t>(option) : own.typed.u;
@@ -29,7 +29,8 @@ bool options_are_sane(const pinrail_mpool_config_t& config) {
 
 }  // namespace
 
-// GPU memory needs no memory monitor: buffer ids and validity slots tell (E5). So -1, "auto", is yes.
+// GPU memory needs no memory monitor, because buffer ids and validity slots show when it ends (E5). So "auto" (-1) of
+// leave_pinned means yes.
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* prefix,
                      Settings* settings_out) {
   if (!options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// table.h - registrations by a hash of whose memory they are and where it begins: open addressing.
+// table.h - a hash table of registrations by owner and base: open addressing with linear probing.
 //
-// Owns     its ways, not the registrations.
-// Threads  one at a time (the lock of the cache).
+// Owns     its entries (Way), not the registrations.
+// Threads  the caller holds the cache lock.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_TABLE_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_TABLE_H
 
@@ -14,7 +14,7 @@ namespace pinrail::gpu_pool {
 
 class Table {
  public:
-  // Room for one more, so that insert() does not allocate. May throw bad_alloc.
+  // Makes room for one more, so that insert() does not allocate. May throw bad_alloc.
   void reserve_one() {
     if (2 * (count_ + 1) <= ways_.size()) return;
     std::vector<Way> old(ways_.empty() ? 64 : 2 * ways_.size());
@@ -29,6 +29,7 @@ class Table {
     ++count_;
   }
 
+  // The registration must be in the table.
   void remove(uint64_t hash, const pinrail_registration_t* reg) {
     size_t at = hash & mask();
     while (ways_[at].reg != reg) at = (at + 1) & mask();
@@ -36,7 +37,7 @@ class Table {
     --count_;
   }
 
-  // Calls visit(reg) for each of that hash until it says true; that one, or NULL.
+  // Calls visit(reg) for each registration of that hash until it returns true; returns that registration, or NULL.
   template <typename Visit>
   pinrail_registration_t* find(uint64_t hash, Visit&& visit) const {
     if (ways_.empty()) return nullptr;
@@ -62,7 +63,7 @@ class Table {
     ways_[at] = way;
   }
 
-  // What stands behind the gap and would no longer be found moves into it.
+  // Moves later entries of the probe sequence into the gap, so that each can still be found.
   void close_gap(size_t gap) {
     for (size_t at = (gap + 1) & mask(); ways_[at].reg != nullptr; at = (at + 1) & mask()) {
       const size_t home = ways_[at].hash & mask();
