@@ -19,38 +19,47 @@ using pinrail::model::read_plainly;
 using pinrail::model::store;
 using pinrail::model::write_plainly;
 
-constexpr int kSeqCst = 5;
+// The compiler's numbers.
+constexpr int kReleaseOrder = 3, kAcquireRelease = 4, kSeqCst = 5;
+unsigned order_of(int order) {
+  using pinrail::model::kPlain;
+  using pinrail::model::kRelease;
+  if (order == kSeqCst) return pinrail::model::kSequential | kRelease;
+  return order == kReleaseOrder || order == kAcquireRelease ? kRelease : kPlain;
+}
 
 template <typename T>
-T read(const volatile void* address) {
-  return static_cast<T>(load(const_cast<const void*>(address), sizeof(T)));
+T read(const volatile void* address, int order) {
+  return static_cast<T>(load(const_cast<const void*>(address), sizeof(T), order_of(order)));
 }
 
 // An exchange is what a seq_cst store is on x86.
 template <typename T, typename Function>
-T change(volatile void* address, Function function) {
-  return static_cast<T>(modify(const_cast<void*>(address), sizeof(T), [&](uint64_t old, uint64_t* value) {
-    *value = static_cast<T>(function(static_cast<T>(old)));
-    return true;
-  }));
+T change(volatile void* address, int order, Function function) {
+  return static_cast<T>(
+      modify(const_cast<void*>(address), sizeof(T), order_of(order), [&](uint64_t old, uint64_t* value) {
+        *value = static_cast<T>(function(static_cast<T>(old)));
+        return true;
+      }));
 }
 
 template <typename T>
 void write(volatile void* address, T value, int order) {
   if (order == kSeqCst) {
-    change<T>(address, [&](T) { return value; });
+    change<T>(address, order, [&](T) { return value; });
   } else {
-    store(const_cast<void*>(address), sizeof(T), value);
+    store(const_cast<void*>(address), sizeof(T), value, order_of(order));
   }
 }
 
 template <typename T>
-bool exchange_if(volatile void* address, T* expected, T desired) {
+bool exchange_if(volatile void* address, T* expected, T desired, int order) {
   const T wanted = *expected;
-  const auto old = static_cast<T>(modify(const_cast<void*>(address), sizeof(T), [&](uint64_t now, uint64_t* value) {
-    *value = desired;
-    return static_cast<T>(now) == wanted;
-  }));
+  const auto old =
+      static_cast<T>(modify(const_cast<void*>(address), sizeof(T), order_of(order), [&](uint64_t now, uint64_t* value) {
+        *value = desired;
+        return static_cast<T>(now) == wanted;
+      }));
   if (old == wanted) return true;
   *expected = old;
   return false;
@@ -83,34 +92,36 @@ void __tsan_write_range(void* address, size_t bytes) { write_plainly(address, by
 void __tsan_vptr_read(void* address) { read_plainly(address, sizeof(void*)); }
 void __tsan_vptr_update(void* address, void*) { write_plainly(address, sizeof(void*)); }
 
-#define ATOMIC(bits, T)                                                                                                \
-  T __tsan_atomic##bits##_load(const volatile T* a, int) { return read<T>(a); }                                        \
-  void __tsan_atomic##bits##_store(volatile T* a, T v, int order) { write<T>(a, v, order); }                           \
-  T __tsan_atomic##bits##_exchange(volatile T* a, T v, int) {                                                          \
-    return change<T>(a, [&](T) { return v; });                                                                         \
-  }                                                                                                                    \
-  T __tsan_atomic##bits##_fetch_add(volatile T* a, T v, int) {                                                         \
-    return change<T>(a, [&](T old) { return old + v; });                                                               \
-  }                                                                                                                    \
-  T __tsan_atomic##bits##_fetch_sub(volatile T* a, T v, int) {                                                         \
-    return change<T>(a, [&](T old) { return old - v; });                                                               \
-  }                                                                                                                    \
-  T __tsan_atomic##bits##_fetch_and(volatile T* a, T v, int) {                                                         \
-    return change<T>(a, [&](T old) { return old & v; });                                                               \
-  }                                                                                                                    \
-  T __tsan_atomic##bits##_fetch_or(volatile T* a, T v, int) {                                                          \
-    return change<T>(a, [&](T old) { return old | v; });                                                               \
-  }                                                                                                                    \
-  T __tsan_atomic##bits##_fetch_xor(volatile T* a, T v, int) {                                                         \
-    return change<T>(a, [&](T old) { return old ^ v; });                                                               \
-  }                                                                                                                    \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* e, T d, int, int) {                              \
-    return exchange_if(a, e, d);                                                                                       \
-  }                                                                                                                    \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* e, T d, int, int) { return exchange_if(a, e, d); } \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile T* a, T e, T d, int, int) {                                    \
-    exchange_if(a, &e, d);                                                                                             \
-    return e;                                                                                                          \
+#define ATOMIC(bits, T)                                                                         \
+  T __tsan_atomic##bits##_load(const volatile T* a, int order) { return read<T>(a, order); }    \
+  void __tsan_atomic##bits##_store(volatile T* a, T v, int order) { write<T>(a, v, order); }    \
+  T __tsan_atomic##bits##_exchange(volatile T* a, T v, int order) {                             \
+    return change<T>(a, order, [&](T) { return v; });                                           \
+  }                                                                                             \
+  T __tsan_atomic##bits##_fetch_add(volatile T* a, T v, int order) {                            \
+    return change<T>(a, order, [&](T old) { return old + v; });                                 \
+  }                                                                                             \
+  T __tsan_atomic##bits##_fetch_sub(volatile T* a, T v, int order) {                            \
+    return change<T>(a, order, [&](T old) { return old - v; });                                 \
+  }                                                                                             \
+  T __tsan_atomic##bits##_fetch_and(volatile T* a, T v, int order) {                            \
+    return change<T>(a, order, [&](T old) { return old & v; });                                 \
+  }                                                                                             \
+  T __tsan_atomic##bits##_fetch_or(volatile T* a, T v, int order) {                             \
+    return change<T>(a, order, [&](T old) { return old | v; });                                 \
+  }                                                                                             \
+  T __tsan_atomic##bits##_fetch_xor(volatile T* a, T v, int order) {                            \
+    return change<T>(a, order, [&](T old) { return old ^ v; });                                 \
+  }                                                                                             \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* a, T* e, T d, int order, int) { \
+    return exchange_if(a, e, d, order);                                                         \
+  }                                                                                             \
+  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* a, T* e, T d, int order, int) {   \
+    return exchange_if(a, e, d, order);                                                         \
+  }                                                                                             \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* a, T e, T d, int order, int) {       \
+    exchange_if(a, &e, d, order);                                                               \
+    return e;                                                                                   \
   }
 ATOMIC(8, uint8_t)
 ATOMIC(16, uint16_t)

@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kMaxThreads = 5;  // with the one that looks at the end
 constexpr size_t kStackBytes = 128 * 1024;
 constexpr int kNobody = -1;
+constexpr size_t kPlaces = 10;  // of a store buffer, whose stores may be the next on the weak machine
 
 // What the explorer leaves on a thread's stack would make equal states look different.
 __attribute__((noinline)) void scrub() {
@@ -54,7 +55,7 @@ struct Word {
   uint64_t share;    // of the hash of the memory
   uint32_t readers;  // a bit for each thread, over all executions
   uint32_t writers;
-  int owner;  // of a mutex
+  int owner;  // of a mutex; of another word who has modified it, until that is visible
   bool is_mutex;
   bool is_dirty;
   bool is_freed;
@@ -64,10 +65,14 @@ struct Store {
   uintptr_t address;
   unsigned size;
   uint64_t value;
+  unsigned order;
+  bool is_modify;
+
+  uintptr_t word() const { return address & ~uintptr_t{7}; }
 };
 
-enum class Op : uint8_t { start, load, store, modify, drain, lock, barrier, done };
-const char* const kOpNames[] = {"start", "load", "store", "modify", "drain", "lock", "barrier", "done"};
+enum class Op : uint8_t { start, load, ordered_load, store, modify, drain, lock, barrier, done };
+const char* const kOpNames[] = {"start", "load", "ordered load", "store", "modify", "drain", "lock", "barrier", "done"};
 
 struct Thread {
   Op op = Op::start;
@@ -82,7 +87,7 @@ struct Thread {
 };
 
 struct Turn {
-  uint32_t possible;  // bit t: thread t goes on; bit kMaxThreads + t: its oldest store becomes visible
+  uint64_t possible;  // bit t: thread t goes on; bit kMaxThreads + t * kPlaces + n: its n-th store becomes visible
   unsigned chosen;
 };
 
@@ -101,9 +106,9 @@ class Explorer {
   Outcome explore(const Scenario& scenario, const Bounds& bounds);
 
   bool running() const { return current_ != kNobody; }
-  uint64_t load(uintptr_t address, unsigned size);
-  void store(uintptr_t address, unsigned size, uint64_t value);
-  uint64_t modify(uintptr_t address, unsigned size, const Change& change);
+  uint64_t load(uintptr_t address, unsigned size, unsigned order);
+  void store(uintptr_t address, unsigned size, uint64_t value, unsigned order);
+  uint64_t modify(uintptr_t address, unsigned size, unsigned order, const Change& change);
   void drain() {
     if (!me().buffer.empty()) wait_for_turn(Op::drain, 0);
   }
@@ -130,8 +135,11 @@ class Explorer {
   __attribute__((noinline)) void take_turns();
   void go_on(unsigned number);
   [[noreturn]] void finish(End end);
-  uint32_t possible_turns() const;
-  bool can_go_on(const Thread& thread) const;
+  uint64_t possible_turns() const;
+  bool can_go_on(unsigned number) const;
+  bool can_modify(unsigned number) const;
+  bool can_flush(unsigned number, size_t place) const;
+  bool is_weak() const { return bounds_.machine == Machine::weak; }
   uint64_t state();
   uint64_t local_state(unsigned number);
   void became_empty(unsigned number);
@@ -140,7 +148,9 @@ class Explorer {
   Word& word_at(uintptr_t address);
   void put(uintptr_t address, unsigned size, uint64_t value);
   void refresh(Word& word);
-  void flush_one(unsigned number);
+  void flush_one(unsigned number, size_t place);
+  void see(unsigned number, size_t place);
+  uint64_t modify_late(uintptr_t address, unsigned size, unsigned order, const Change& change);
   void flush_unseen(unsigned number);
   void note(Word& word, bool writes);
   bool others_write(const Word& word) const { return !is_last() && (word.writers & ~bit(current_)) != 0; }
@@ -234,27 +244,59 @@ void Explorer::go_on(unsigned number) {
 
 // ---- Turns
 
-bool Explorer::can_go_on(const Thread& thread) const {
+// A store of its own to the word comes first, and so does another thread's that has taken it.
+bool Explorer::can_modify(unsigned number) const {
+  const Thread& thread = threads_[number];
+  const uintptr_t word = thread.address & ~uintptr_t{7};
+  for (const Store& store : thread.buffer) {
+    if (store.word() == word) return false;
+  }
+  return words_.find(word)->second.owner == kNobody;
+}
+
+bool Explorer::can_go_on(unsigned number) const {
+  const Thread& thread = threads_[number];
   switch (thread.op) {
     case Op::start:
     case Op::load:
     case Op::store: return true;
-    case Op::modify:
+    case Op::ordered_load: {
+      for (const Store& store : thread.buffer) {
+        if ((store.order & kSequential) != 0) return false;
+      }
+      return true;
+    }
+    case Op::modify: return is_weak() ? can_modify(number) : thread.buffer.empty();
     case Op::drain: return thread.buffer.empty();
-    case Op::lock: return thread.buffer.empty() && words_.find(thread.address)->second.owner == kNobody;
+    case Op::lock: return (is_weak() || thread.buffer.empty()) && words_.find(thread.address)->second.owner == kNobody;
     case Op::barrier: return thread.barrier_waits_for == 0;
     case Op::done: break;
   }
   return false;
 }
 
-uint32_t Explorer::possible_turns() const {
-  uint32_t turns = 0;
+bool Explorer::can_flush(unsigned number, size_t place) const {
+  if (!is_weak()) return place == 0;
+  const std::vector<Store>& buffer = threads_[number].buffer;
+  const Store& store = buffer[place];
+  if ((store.order & kRelease) != 0 && place != 0) return false;
+  for (size_t i = 0; i < place; ++i) {
+    if (buffer[i].word() == store.word()) return false;
+  }
+  // Of a word that another thread has taken: its exclusive store would fail, and it would read again.
+  const int owner = words_.find(store.word())->second.owner;
+  return owner == kNobody || owner == static_cast<int>(number);
+}
+
+uint64_t Explorer::possible_turns() const {
+  uint64_t turns = 0;
   bool others_ended = true;
   for (unsigned i = 0; i < count_; ++i) {
     const Thread& thread = threads_[i];
-    if (can_go_on(thread) && (i + 1 < count_ || others_ended)) turns |= 1u << i;
-    if (!thread.buffer.empty()) turns |= 1u << (kMaxThreads + i);
+    if ((i + 1 < count_ || others_ended) && can_go_on(i)) turns |= uint64_t{1} << i;
+    for (size_t place = 0; place < thread.buffer.size() && place < kPlaces; ++place) {
+      if (can_flush(i, place)) turns |= uint64_t{1} << (kMaxThreads + i * kPlaces + place);
+    }
     others_ended = others_ended && thread.op == Op::done && thread.buffer.empty();
   }
   return turns;
@@ -295,7 +337,9 @@ uint64_t Explorer::state() {
     const Thread& thread = threads_[i];
     hash = mix(hash, local_state(i));
     hash = mix(hash, static_cast<uint64_t>(thread.op) | uint64_t{thread.barrier_waits_for} << 8);
-    for (const Store& store : thread.buffer) hash = mix(mix(hash, store.address), store.value);
+    for (const Store& store : thread.buffer)
+      hash =
+          mix(mix(hash, store.address ^ (uint64_t{store.order} | uint64_t{store.is_modify} << 2) << 56), store.value);
   }
   return hash;
 }
@@ -312,9 +356,13 @@ void Explorer::take_turns() {
   if (current_ != kNobody) me().top = static_cast<const char*>(__builtin_frame_address(0));
   for (;;) {
     if (grew_) finish(End::again);
-    const uint32_t possible = possible_turns();
+    const uint64_t possible = possible_turns();
     if (depth_ == path_.size()) {
       if (possible == 0) {
+        for (unsigned i = 0; i < count_; ++i) {
+          // What two have taken and both store to: one of them would have read again, which is another execution.
+          if (is_weak() && !threads_[i].buffer.empty()) finish(End::known);
+        }
         for (unsigned i = 0; i < count_; ++i) {
           if (threads_[i].op != Op::done) require(false, "a deadlock");
         }
@@ -322,14 +370,14 @@ void Explorer::take_turns() {
       }
       if (!known_.insert(state()).second) finish(End::known);
       require(path_.size() < bounds_.turns, "an execution without an end");
-      path_.push_back({possible, static_cast<unsigned>(__builtin_ctz(possible))});
+      path_.push_back({possible, static_cast<unsigned>(__builtin_ctzll(possible))});
     } else if (path_[depth_].possible != possible) {
       std::fprintf(stderr, "explorer: the same turns came to another state: something escapes the model\n");
       std::abort();
     }
     const unsigned chosen = path_[depth_++].chosen;
     if (chosen < kMaxThreads) return go_on(chosen);
-    flush_one(chosen - kMaxThreads);
+    flush_one((chosen - kMaxThreads) / kPlaces, (chosen - kMaxThreads) % kPlaces);
   }
 }
 
@@ -337,9 +385,9 @@ void Explorer::take_turns() {
 bool Explorer::next_choice() {
   for (; !path_.empty(); path_.pop_back()) {
     Turn& turn = path_.back();
-    const uint32_t later = turn.possible & ~((2u << turn.chosen) - 1);
+    const uint64_t later = turn.possible & ~((uint64_t{2} << turn.chosen) - 1);
     if (later == 0) continue;
-    turn.chosen = static_cast<unsigned>(__builtin_ctz(later));
+    turn.chosen = static_cast<unsigned>(__builtin_ctzll(later));
     return true;
   }
   return false;
@@ -466,11 +514,18 @@ void Explorer::became_empty(unsigned number) {
   for (unsigned i = 0; i < count_; ++i) threads_[i].barrier_waits_for &= ~(1u << number);
 }
 
-void Explorer::flush_one(unsigned number) {
+// Who has taken a word is a part of the state by the store in his buffer.
+void Explorer::see(unsigned number, size_t place) {
   std::vector<Store>& buffer = threads_[number].buffer;
-  const Store store = buffer.front();
-  buffer.erase(buffer.begin());
+  const Store store = buffer[place];
+  buffer.erase(buffer.begin() + static_cast<ptrdiff_t>(place));
   put(store.address, store.size, store.value);
+  if (store.is_modify) word_at(store.address).owner = kNobody;
+}
+
+void Explorer::flush_one(unsigned number, size_t place) {
+  const Store store = threads_[number].buffer[place];
+  see(number, place);
   record(static_cast<int>(number), "store is visible", store.address, store.value);
   flush_unseen(number);
 }
@@ -478,17 +533,23 @@ void Explorer::flush_one(unsigned number) {
 // Stores that nobody else can see need no turn when they are the oldest.
 void Explorer::flush_unseen(unsigned number) {
   std::vector<Store>& buffer = threads_[number].buffer;
-  while (!buffer.empty() && !others_touch(word_at(buffer.front().address), number)) {
-    put(buffer.front().address, buffer.front().size, buffer.front().value);
-    buffer.erase(buffer.begin());
+  for (size_t place = 0; place < buffer.size();) {
+    if (!others_touch(word_at(buffer[place].address), number)) {
+      see(number, place);
+    } else if (is_weak()) {
+      ++place;
+    } else {
+      break;
+    }
   }
   if (buffer.empty()) became_empty(number);
 }
 
-uint64_t Explorer::load(uintptr_t address, unsigned size) {
+uint64_t Explorer::load(uintptr_t address, unsigned size, unsigned order) {
   Word& word = word_at(address);
   note(word, false);
-  if (others_write(word)) wait_for_turn(Op::load, address);
+  const bool is_ordered = is_weak() && (order & kSequential) != 0;
+  if (others_write(word)) wait_for_turn(is_ordered ? Op::ordered_load : Op::load, address);
   uint64_t value = 0;
   std::memcpy(&value, reinterpret_cast<const void*>(address), size);
   const std::vector<Store>& buffer = me().buffer;
@@ -499,23 +560,41 @@ uint64_t Explorer::load(uintptr_t address, unsigned size) {
   return value;
 }
 
-void Explorer::store(uintptr_t address, unsigned size, uint64_t value) {
+void Explorer::store(uintptr_t address, unsigned size, uint64_t value, unsigned order) {
   Word& word = word_at(address);
   note(word, true);
   // A turn, for a membarrier waits for the stores that were made before it, and for no later ones.
   const bool matters = (barrier_callers_ & ~bit(current_)) != 0 && !is_last();
   if (matters && others_touch(word, static_cast<unsigned>(current_))) wait_for_turn(Op::store, address);
   record(current_, "store", address, value);
-  me().buffer.push_back({address, size, value});
+  me().buffer.push_back({address, size, value, order, false});
   flush_unseen(static_cast<unsigned>(current_));
 }
 
-uint64_t Explorer::modify(uintptr_t address, unsigned size, const Change& change) {
+// explorer/X5
+uint64_t Explorer::modify_late(uintptr_t address, unsigned size, unsigned order, const Change& change) {
+  wait_for_turn(Op::modify, address);
+  uint64_t old = 0, value = 0;
+  std::memcpy(&old, reinterpret_cast<const void*>(address), size);
+  const bool changes = change(old, &value);
+  record(current_, changes ? "modify" : "compare, unequal", address, changes ? value : old);
+  if (!changes) return old;
+  Word& word = word_at(address);
+  word.owner = current_;
+  touched_.push_back(&word);
+  me().buffer.push_back({address, size, value, order, true});
+  flush_unseen(static_cast<unsigned>(current_));
+  return old;
+}
+
+uint64_t Explorer::modify(uintptr_t address, unsigned size, unsigned order, const Change& change) {
   Word& word = word_at(address);
   note(word, true);
-  if (others_touch(word, static_cast<unsigned>(current_))) {
+  const bool is_shared = others_touch(word, static_cast<unsigned>(current_));
+  if (is_weak() && is_shared) return modify_late(address, size, order, change);
+  if (is_shared) {
     wait_for_turn(Op::modify, address);
-  } else {
+  } else if (!is_weak()) {
     drain();
   }
   uint64_t old = 0, value = 0;
@@ -548,7 +627,7 @@ void Explorer::lock(uintptr_t mutex) {
   note(word, true);
   if (others_touch(word, static_cast<unsigned>(current_))) {
     wait_for_turn(Op::lock, mutex & ~uintptr_t{7});
-  } else {
+  } else if (!is_weak()) {
     drain();
   }
   require(word.owner == kNobody, "a lock was taken twice");
@@ -632,6 +711,13 @@ uintptr_t as_number(const void* address) { return reinterpret_cast<uintptr_t>(ad
 
 }  // namespace
 
+Bounds usual_bounds() {
+  const char* const machine = std::getenv("PINRAIL_MODEL_MACHINE");
+  Bounds bounds;
+  if (machine != nullptr && std::strcmp(machine, "weak") == 0) bounds.machine = Machine::weak;
+  return bounds;
+}
+
 Outcome explore(const Scenario& scenario, const Bounds& bounds) { return explorer().explore(scenario, bounds); }
 
 void require(bool condition, const char* what) {
@@ -650,25 +736,25 @@ void call(const void* address, const std::string& name) { explorer().call(as_num
 
 bool running() { return is_made && !is_inside && explorer().running(); }
 
-uint64_t load(const void* address, unsigned size) {
+uint64_t load(const void* address, unsigned size, unsigned order) {
   if (!running()) return native_load(address, size);
   const Inside inside;
-  return explorer().load(as_number(address), size);
+  return explorer().load(as_number(address), size, order);
 }
 
-void store(void* address, unsigned size, uint64_t value) {
+void store(void* address, unsigned size, uint64_t value, unsigned order) {
   if (!running()) {
     std::memcpy(address, &value, size);
     return;
   }
   const Inside inside;
-  explorer().store(as_number(address), size, value);
+  explorer().store(as_number(address), size, value, order);
 }
 
-uint64_t modify(void* address, unsigned size, const Change& change) {
+uint64_t modify(void* address, unsigned size, unsigned order, const Change& change) {
   if (running()) {
     const Inside inside;
-    return explorer().modify(as_number(address), size, change);
+    return explorer().modify(as_number(address), size, order, change);
   }
   const uint64_t old = native_load(address, size);
   uint64_t value;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// explorer.h - runs a few small threads under every interleaving that x86 allows, and looks for one that goes wrong.
+// explorer.h - runs a few small threads under every interleaving that x86 or a weaker machine allows, and looks for one
+// that goes wrong.
 //
 // The code under test is compiled with the compiler's calls for ThreadSanitizer, and compiler_calls.cc answers them
 // instead of that library: each atomic access comes here. The threads are coroutines of one real thread; the explorer
@@ -8,6 +9,13 @@
 // explorer/X1  A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is
 //     a turn of its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an
 //     unlock need the own buffer empty. A membarrier ends when each thread's buffer has been empty once since it began.
+// explorer/X5  On the weak machine, which is Arm's but for loads, stores of a buffer become visible in any order, but
+// those to
+//     one word in theirs, and one with release only after all that were made before it. A read-modify-write reads the
+//     memory and takes the word; its store goes into the buffer, and nobody else modifies the word until that is
+//     visible. So without release it holds nothing back, and loads may be done before its store is seen. A seq_cst load
+//     waits for the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an acquire load
+//     asks for that, and relaxed ones are not what is explored here.
 // explorer/X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks,
 //     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
 //     stop.
@@ -40,12 +48,18 @@ struct Outcome {
   std::vector<std::string> trace;  // the execution that went wrong
 };
 
+// Whose rules hold.
+enum class Machine : uint8_t { x86, weak };
+
 struct Bounds {
   uint64_t states = 20'000'000;
   size_t turns = 3000;  // of one execution
+  Machine machine = Machine::x86;
 };
 
-Outcome explore(const Scenario& scenario, const Bounds& bounds = {});
+// With the machine that PINRAIL_MODEL_MACHINE in the environment names ("weak"), else x86.
+Bounds usual_bounds();
+Outcome explore(const Scenario& scenario, const Bounds& bounds = usual_bounds());
 
 // In a thread or at_end: the execution went wrong.
 void require(bool condition, const char* what);
@@ -59,11 +73,13 @@ void call(const void* address, const std::string& name);
 // ---- What the code under test does; outside of explore() it just happens.
 
 bool running();  // whether a thread of a scenario is running now
-uint64_t load(const void* address, unsigned size);
-void store(void* address, unsigned size, uint64_t value);
+// What an access asks for beyond its own value.
+enum Order : uint8_t { kPlain = 0, kRelease = 1, kSequential = 2 };
+uint64_t load(const void* address, unsigned size, unsigned order);
+void store(void* address, unsigned size, uint64_t value, unsigned order);
 // Says what the word becomes; false: it stays as it is.
 using Change = std::function<bool(uint64_t old, uint64_t* value_out)>;
-uint64_t modify(void* address, unsigned size, const Change& change);  // the old value
+uint64_t modify(void* address, unsigned size, unsigned order, const Change& change);  // the old value
 void fence();
 void membarrier();
 void lock(void* mutex);
