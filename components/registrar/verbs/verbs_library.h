@@ -42,7 +42,7 @@ struct Library {
 #undef PINRAIL_VERBS_FIELD
   // Younger than the rest; NULL in an old library.
   decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
-  decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) = nullptr;
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
   void* handle = nullptr;
 
