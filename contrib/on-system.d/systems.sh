@@ -6,7 +6,7 @@
 
 list_systems() {
   cat <<'END'
-debian-11            bullseye  -             -
+debian-11            bullseye  bookworm      libcli11-dev
 debian-12            bookworm  -             -
 debian-13            trixie    -             -
 debian-testing       testing   -             -

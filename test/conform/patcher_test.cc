@@ -31,6 +31,14 @@ constexpr size_t kPage = kPageBytes;
 // The functions of libc as a program calls them, looked up so that no compiler knows better.
 int pidfd_of_self() { return static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)); }
 
+// The C library's process_madvise(); before glibc 2.36 it has none.
+ssize_t advise_process(int process, const iovec* list, size_t count, int advice, unsigned flags) {
+  using Function = ssize_t(int, const iovec*, size_t, int, unsigned);
+  static auto* const function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "process_madvise"));
+  if (function != nullptr) return function(process, list, count, advice, flags);
+  return syscall(SYS_process_madvise, process, list, count, advice, flags);
+}
+
 #define NEED_PATCHER(patcher) ASSERT_EQ((patcher).status, PINRAIL_SUCCESS) << testing::PrintToString((patcher).said())
 
 // The range came, whole and exact, first of all that touch it, and while the memory still held its marks.
@@ -198,12 +206,12 @@ TEST(Patcher, process_madvise_on_ourselves) {
   std::vector<iovec> list;
   for (size_t i = 0; i < kPieces; ++i) list.push_back({at(base + 2 * i * kPage), kPage});
   patcher.recorder.clear();
-  (void)process_madvise(self, list.data(), list.size(), MADV_DONTNEED, 0);  // not every kernel can
+  (void)advise_process(self, list.data(), list.size(), MADV_DONTNEED, 0);  // not every kernel can
   for (size_t i = 0; i < kPieces; ++i) EXPECT_TRUE(came_first(patcher, base + 2 * i * kPage, kPage)) << i;
   EXPECT_TRUE(patcher.recorder.touching(base + kPage, kPage).empty());
   patcher.recorder.clear();
   errno = 0;
-  EXPECT_EQ(process_madvise(self, reinterpret_cast<iovec*>(16), 1, MADV_DONTNEED, 0), -1) << "not our crash";
+  EXPECT_EQ(advise_process(self, reinterpret_cast<iovec*>(16), 1, MADV_DONTNEED, 0), -1) << "not our crash";
   EXPECT_EQ(errno, EFAULT);
   close(self);
   munmap(at(base), 2 * kPieces * kPage);
@@ -489,7 +497,7 @@ TEST(Patcher, results_and_errno_are_the_calls) {
        -1, EINVAL},
       {"madvise", [] { return long{madvise(at(marked_pages(1)), kPage, MADV_DONTNEED)}; }, 0, kUntouched},
       {"madvise", [] { return long{madvise(at(1), kPage, MADV_DONTNEED)}; }, -1, EINVAL},
-      {"process_madvise", [] { return long{process_madvise(-1, nullptr, 0, MADV_DONTNEED, 0)}; }, -1, EBADF},
+      {"process_madvise", [] { return long{advise_process(-1, nullptr, 0, MADV_DONTNEED, 0)}; }, -1, EBADF},
       {"shmdt", [] { return long{shmdt(at(marked_pages(1)))}; }, -1, EINVAL},
       {"shmat", [] { return reinterpret_cast<long>(shmat(-1, nullptr, 0)); }, -1, EINVAL},
       {"fallocate", [] { return long{fallocate(-1, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1)}; }, -1, EBADF},

@@ -534,7 +534,9 @@ void Explorer::flush_one(unsigned number, size_t place) {
 void Explorer::flush_unseen(unsigned number) {
   std::vector<Store>& buffer = threads_[number].buffer;
   for (size_t place = 0; place < buffer.size();) {
-    if (!others_touch(word_at(buffer[place].address), number)) {
+    // A seq_cst one orders what comes before it and after it, whoever sees it.
+    const bool may_overtake = place == 0 || (buffer[place].order & kSequential) == 0;
+    if (may_overtake && !others_touch(word_at(buffer[place].address), number)) {
       see(number, place);
     } else if (is_weak()) {
       ++place;
@@ -591,7 +593,7 @@ uint64_t Explorer::modify(uintptr_t address, unsigned size, unsigned order, cons
   Word& word = word_at(address);
   note(word, true);
   const bool is_shared = others_touch(word, static_cast<unsigned>(current_));
-  if (is_weak() && is_shared) return modify_late(address, size, order, change);
+  if (is_weak() && (is_shared || (order & kSequential) != 0)) return modify_late(address, size, order, change);
   if (is_shared) {
     wait_for_turn(Op::modify, address);
   } else if (!is_weak()) {

@@ -23,9 +23,12 @@ mutate() {
   ! cmp -s "$work/$1/$2" "$srcdir/$2" || { echo "FAIL: $1: the expression matches nothing in $2" && return 1; }
 }
 
-# try NAME FILE EXPRESSION PROGRAM FILTER: a line that begins with "caught" or with FAIL.
+# try NAME FILE EXPRESSION PROGRAM FILTER: a line that begins with "caught" or with FAIL. PROGRAM may end in "-weak": on
+# the weak machine.
 try() {
-  local place=$work/$1
+  local place=$work/$1 machine=x86
+  [ "$4" = "${4%-weak}" ] || machine=weak
+  set -- "$1" "$2" "$3" "${4%-weak}" "$5"
   mutate "$1" "$2" "$3" || return
   # shellcheck disable=SC2086 # one word a flag
   if ! ${CXX:-g++} "${flags[@]}" -include "$work/first.h" -I"$place" -I"$srcdir" \
@@ -34,7 +37,7 @@ try() {
     echo "FAIL: $1 does not compile: $(grep -m1 error "$place/log")"
     return
   fi
-  timeout "$seconds" "$place/test" --gtest_filter="$5" >"$place/log" 2>&1
+  PINRAIL_MODEL_MACHINE=$machine timeout "$seconds" "$place/test" --gtest_filter="$5" >"$place/log" 2>&1
   local status=$?
   if [ $status -eq 1 ] && grep -q 'Which is: "' "$place/log"; then
     echo "caught $1: $(grep -m1 -o 'Which is: .*' "$place/log" | cut -c11-)"

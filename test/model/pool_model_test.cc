@@ -246,7 +246,7 @@ TEST_F(PoolModel, a_miss_against_an_invalidation) {
   expect_right({{[&] { drop(0, hold(0, kA)); }, [&] { pool_->lose(kA); }}, [&] {
                   pinrail_handle_t handle;
                   if (!pool_->find(2, kA, &handle)) return;
-                  require(!pool_->is_stale(), "what was registered before the memory went is in the cache");
+                  require(!pool_->is_stale(kA), "what was registered before the memory went is in the cache");
                   drop(2, handle);
                   expect_settled(false);
                 }});

@@ -36,11 +36,11 @@ struct Device {
     uintptr_t base;
     int registered;
     int given_back;
-    int holders;  // handles that a scenario has and did not drop yet
+    int holders;    // handles that a scenario has and did not drop yet
+    bool is_stale;  // the last one was registered before the memory had gone
   };
   Entry entries[4] = {};
   std::atomic<bool> has_gone{false};  // the memory of a scenario; something else is there now
-  bool has_stale = false;             // the last one was registered before that
 
   Entry& entry(uintptr_t base) {
     for (Entry& each : entries) {
@@ -81,7 +81,7 @@ int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 
 pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, const pinrail_register_request_t*,
                                  pinrail_registration_t* reg) {
   ++device->entry(reg).registered;
-  device->has_stale = !device->has_gone.load(std::memory_order_acquire);
+  device->entry(reg).is_stale = !device->has_gone.load();  // seq_cst: a device's locks order what it sees
   return PINRAIL_SUCCESS;
 }
 pinrail_status_t device_deregister(pinrail_bound_registrar_t*, pinrail_thread_t*, pinrail_registration_t* reg,
@@ -186,7 +186,7 @@ class RealPool {
     device->has_gone.store(true, std::memory_order_release);
     pool_->invalidate_all_kinds_hook(Span::of(base, kLength));
   }
-  bool is_stale() const { return device->has_stale; }
+  bool is_stale(uintptr_t base) const { return device->entry(base).is_stale; }
   bool evict(int i) { return pool_->evict(threads[i]).ok(); }
   void progress(int i) { pool_->progress(threads[i]).ignore(); }
   const char* check() { return pool_->check(); }

@@ -437,6 +437,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // none without the lock came before whoever is entered next looks at the mapping and at the index, or behind the
   // insert of who was here.
   std::atomic<Pending*> pending_{nullptr};
+  std::atomic<uint32_t> told_{0};  // by callers, of memory that goes: a barrier, nobody reads it
   // Held, counted in their words, and not in the index: grdma/G6. Changed under the lock; hooks that find none without
   // it came before who is linked next calls the device, or found that one in the index.
   std::atomic<pinrail_registration_t*> uncached_{nullptr};

@@ -125,9 +125,9 @@ void Pool::mark_unindexed_hook(const Span& span) {
 }
 
 void Pool::invalidate_all_kinds_hook(const Span& span) {
-  // An exchange that changes nothing: the barrier for a caller who only wrote down that the memory is free.
-  Pending* nobody = nullptr;
-  pending_.compare_exchange_strong(nobody, nullptr);
+  // The barrier for a caller who only wrote down that the memory is free. seq_cst, as the load of pending_ that
+  // follows; an exchange that may fail would be none but on x86.
+  told_.fetch_add(1);
   invalidate_range_hook(span);
   if (gpu_ != nullptr) gpu_->ranges()->invalidate_range_hook(span);
 }
