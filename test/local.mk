@@ -394,7 +394,7 @@ test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer.cc test/mod
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
 check_PROGRAMS += test/model/references_model test/model/pool_model
-TESTS += test/model/references_model test/model/pool_model test/model/mutants_test.sh
+TESTS += test/model/references_model test/model/pool_model test/model/weak_test.sh test/model/mutants_test.sh
 test_model_references_model_SOURCES = test/model/litmus_test.cc test/model/references_model_test.cc \
 	test/model/real_threads.h
 test_model_references_model_CPPFLAGS = $(model_cppflags)
@@ -407,7 +407,7 @@ test_model_pool_model_CXXFLAGS = $(model_cxxflags)
 test_model_pool_model_LDFLAGS = $(model_wraps)
 test_model_pool_model_LDADD = test/libmodel.la $(GTEST_LIBS)
 endif
-EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh
+EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/weak_test.sh
 
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
 bench_programs =

@@ -1,0 +1,12 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# The protocol of references on the weak machine (test/model/README): all of it, and of whole pools what takes some
+# seconds; with PINRAIL_TEST_LONG=1 all that is tried on x86, some minutes. Runs in the build tree.
+set -u
+[ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: the same as in a build without sanitizers"; exit 77; }
+PINRAIL_MODEL_MACHINE=weak
+export PINRAIL_MODEL_MACHINE
+quick='PoolModel.a_hit_against_an_invalidation:*.a_noted_drop_against_the_evictor:*.two_evictors:*.two_drops'
+quick=$quick:'*.an_event_against_the_same_event:*.a_drop_on_another_thread_against_the_evictor'
+[ -z "${PINRAIL_TEST_LONG:-}" ] || quick='*'
+test/model/references_model && test/model/pool_model --gtest_filter="$quick"
