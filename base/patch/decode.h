@@ -26,16 +26,22 @@
 namespace pinrail::patch {
 
 constexpr size_t kJumpLength = 5;
+#ifdef __aarch64__
+constexpr size_t kMaxDecoded = 224;  // the bytes of a function in which its system calls are searched
+#else
 constexpr size_t kMaxDecoded = 48;  // the bytes of a function up to the end of the displaced instruction
-constexpr size_t kMaxSeen = 256;    // the bytes in which branches are searched
+#endif
+constexpr size_t kMaxSeen = 256;  // the bytes in which branches are searched
 constexpr size_t kMaxUndo = 128;
 constexpr size_t kMaxMoved = 4;  // instructions with a relative displacement, which is corrected in a copy
+
+constexpr int kAnyCall = -2;
 
 // The facts about a function that its declaration gives.
 struct Signature {
   uint8_t arguments = 6;  // the number of arguments in registers
   uint8_t ints = 0;       // one bit per argument: it has 32 bits
-  int system_call = -1;   // the system call that the function makes; -1: not known
+  int system_call = -1;   // the system call that it makes; -1: not known; kAnyCall: its first argument names it
 };
 
 struct Entry {

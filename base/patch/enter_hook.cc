@@ -3,7 +3,7 @@
 
 #include "base/patch/system_call.h"
 
-#if PINRAIL_CAN_PATCH
+#if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
 // Stores the six argument registers in order in an array on the stack; the padding aligns the stack for the call. An
 // unwinder finds the patched function's caller above this frame.

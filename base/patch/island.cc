@@ -19,8 +19,7 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 constexpr uintptr_t kLowest = 0x100000;  // islands are not placed below: null pointers with an offset may lead there
-constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // the reach of a jump, less a page for where it starts
-constexpr int kMaxTries = 100;                    // another thread may map the gap first
+constexpr int kMaxTries = 100;           // another thread may map the gap first
 
 uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
 
@@ -52,10 +51,12 @@ bool look_at(void* arg, const Mapping& mapping) {
   return true;
 }
 
-uint8_t* map_near(uintptr_t near) {
+}  // namespace
+
+uint8_t* map_near(uintptr_t near, uintptr_t reach) {
   for (int tries = 0; tries < kMaxTries; ++tries) {
     Gap gap{near};
-    if (!for_each_mapping_hook(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > kReach) return nullptr;
+    if (!for_each_mapping_hook(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of the gap that was found
     void* const got = mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -65,6 +66,12 @@ uint8_t* map_near(uintptr_t near) {
   }
   return nullptr;
 }
+
+#ifdef __x86_64__
+
+namespace {
+
+constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // the reach of a jump, less a page for where it starts
 
 // Writes code, and records whether a displacement did not fit.
 class Writer {
@@ -145,7 +152,7 @@ void write_original(Writer* writer, uintptr_t function, const uint8_t* code, con
 
 Status build_island(uintptr_t function, const uint8_t* code, const Entry& entry, Hook hook, void* arg,
                     Island* island_out) {
-  uint8_t* const page = map_near(function);
+  uint8_t* const page = map_near(function, kReach);
   if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Writer writer(page);
   const uintptr_t record = writer.here();
@@ -166,6 +173,8 @@ Status build_island(uintptr_t function, const uint8_t* code, const Entry& entry,
   *island_out = island;
   return success();
 }
+
+#endif
 
 }  // namespace pinrail::patch
 

@@ -4,7 +4,7 @@
 
 #include "base/patch/system_call.h"
 
-#if PINRAIL_CAN_PATCH
+#if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
 #include <cpuid.h>
 #include <linux/membarrier.h>
@@ -170,7 +170,7 @@ void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 
 }  // namespace pinrail::patch
 
-#else
+#elif !PINRAIL_CAN_PATCH
 
 namespace pinrail::patch {
 

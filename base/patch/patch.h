@@ -30,6 +30,22 @@ struct Snapshot {
   bool agrees(const Snapshot& other, size_t length) const { return std::memcmp(bytes, other.bytes, length) == 0; }
 };
 
+#ifdef __aarch64__
+// On Arm a function is patched where it asks the kernel, maybe at several places; what others laid over it there is
+// found as that, but not called (patch_aarch64.cc).
+struct Patch {
+  static constexpr size_t kMaxPlaces = 4;
+  uintptr_t function = 0;
+  size_t count = 0;
+  uint16_t places[kMaxPlaces] = {};  // from the function's start
+  uintptr_t islands[kMaxPlaces] = {};
+  Island island;
+  Snapshot seen;
+
+  bool is_chained() const { return false; }
+  size_t guarded_length() const { return size_t{places[count - 1]} + 4; }
+};
+#else
 struct Patch {
   uintptr_t function = 0;
   Entry entry;
@@ -40,6 +56,7 @@ struct Patch {
   // The number of bytes from the function's start up to the jump's end, which must stay unchanged.
   size_t guarded_length() const { return entry.offset + kJumpLength; }
 };
+#endif
 
 // Finds the place and builds the island; it does not change the function. NOT_SUPPORTED: the start of the function is
 // not recognised, or this machine cannot be patched. NOT_AVAILABLE: the kernel or the processor lacks a required

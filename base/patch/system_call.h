@@ -9,10 +9,11 @@
 
 #include "base/core/sanitizer.h"
 
-// Code can be patched on x86-64 Linux with glibc or musl. Elsewhere prepare() returns NOT_SUPPORTED; so it does under
-// ThreadSanitizer, which crashes in hooks of a thread that is ending.
+// Code can be patched on Linux: on x86-64 with glibc or musl, on 64-bit Arm with glibc. Elsewhere prepare() returns
+// NOT_SUPPORTED; so it does under ThreadSanitizer, which crashes in hooks of a thread that is ending.
 #ifndef PINRAIL_CAN_PATCH
-#if !defined(PINRAIL_UNDER_THREAD_SANITIZER) && defined(__x86_64__) && defined(__LP64__) && defined(__linux__)
+#if !defined(PINRAIL_UNDER_THREAD_SANITIZER) && (defined(__x86_64__) || defined(__aarch64__)) && defined(__LP64__) && \
+    defined(__linux__)
 #define PINRAIL_CAN_PATCH 1
 #else
 #define PINRAIL_CAN_PATCH 0
@@ -23,6 +24,17 @@
 namespace pinrail::patch {
 
 inline long system_call_hook(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+#ifdef __aarch64__
+  register long x8 __asm__("x8") = number;
+  register long x0 __asm__("x0") = a;
+  register long x1 __asm__("x1") = b;
+  register long x2 __asm__("x2") = c;
+  register long x3 __asm__("x3") = d;
+  register long x4 __asm__("x4") = e;
+  register long x5 __asm__("x5") = f;
+  __asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+  return x0;
+#else
   register long r10 __asm__("r10") = d;
   register long r8 __asm__("r8") = e;
   register long r9 __asm__("r9") = f;
@@ -32,6 +44,7 @@ inline long system_call_hook(long number, long a = 0, long b = 0, long c = 0, lo
                    : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
                    : "rcx", "r11", "memory");
   return result;
+#endif
 }
 
 // Returns whether the result of a system call is an error.

@@ -126,6 +126,7 @@ long mprotect_hook(void* layer, const long* args);
 long process_madvise_hook(void* layer, const long* args);
 long remap_file_pages_hook(void* layer, const long* args);
 long brk_hook(void* layer, const long* args);
+long raw_brk_hook(void* layer, const long* args);  // of the system call
 long shmdt_hook(void* layer, const long* args);
 long shmat_hook(void* layer, const long* args);
 long fallocate_hook(void* layer, const long* args);

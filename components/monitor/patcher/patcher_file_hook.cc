@@ -59,7 +59,7 @@ About about_descriptor_hook(long descriptor) {
 About about_path_hook(long path) {
   struct stat status {};
   struct statfs fs {};
-  const long stated = patch::system_call_hook(SYS_stat, path, reinterpret_cast<long>(&status));
+  const long stated = patch::system_call_hook(SYS_newfstatat, AT_FDCWD, path, reinterpret_cast<long>(&status), 0);
   const long fs_stated = patch::system_call_hook(SYS_statfs, path, reinterpret_cast<long>(&fs));
   return about_hook(stated, status, fs_stated, fs);
 }

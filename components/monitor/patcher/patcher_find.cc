@@ -19,7 +19,11 @@ constexpr const char* kLibc = "libc.so.6";
 #else
 constexpr const char* kLibc = "libc.so";  // musl answers to this name with itself
 #endif
+#ifdef __aarch64__
+constexpr const char* kLoader = "ld-linux-aarch64.so.1";
+#else
 constexpr const char* kLoader = "ld-linux-x86-64.so.2";
+#endif
 
 // libc's own, whatever a program or a sanitizer puts before it.
 void* libc_symbol(const char* name) {
@@ -30,6 +34,20 @@ void* libc_symbol(const char* name) {
   return symbol;
 }
 
+#ifdef __aarch64__
+// The loader does not export its munmap: mov x8, #215; svc #0, behind one instruction that does nothing.
+constexpr uint32_t kLoaderMunmap = 0xd2801ae8, kSupervisorCall = 0xd4000001;
+constexpr uintptr_t kAlignment = 4;
+constexpr size_t kRoom = 2 * sizeof(uint32_t);
+
+// Another copy of this monitor may have laid a branch there.
+bool is_loader_munmap(const uint8_t* code) {
+  uint32_t words[2];
+  std::memcpy(words, code, sizeof(words));
+  constexpr uint32_t kBranch = 0x14000000, kOperation = 0xfc000000;
+  return words[0] == kLoaderMunmap && (words[1] == kSupervisorCall || (words[1] & kOperation) == kBranch);
+}
+#else
 // The loader does not export its munmap. It begins as libc's does: mov $11, %eax; syscall.
 constexpr uint8_t kLoaderMunmap[] = {0xb8, 0x0b, 0x00, 0x00, 0x00, 0x0f, 0x05};
 constexpr uint8_t kSystemCall[] = {0x0f, 0x05};
@@ -44,6 +62,8 @@ bool is_loader_munmap(const uint8_t* code) {
       code[0] == kJump && std::memcmp(code + patch::kJumpLength, kSystemCall, sizeof(kSystemCall)) == 0;
   return patched || std::memcmp(code, kLoaderMunmap, sizeof(kLoaderMunmap)) == 0;
 }
+constexpr size_t kRoom = sizeof(kEndbr64) + sizeof(kLoaderMunmap);
+#endif
 
 struct Search {
   uintptr_t base;  // of the object
@@ -52,7 +72,6 @@ struct Search {
 };
 
 void search_segment(const uint8_t* begin, size_t length, Search* search) {
-  constexpr size_t kRoom = sizeof(kEndbr64) + sizeof(kLoaderMunmap);
   for (size_t at = 0; at + kRoom <= length; at += kAlignment) {
     if (!is_loader_munmap(begin + at)) continue;
     search->found = reinterpret_cast<uintptr_t>(begin + at);

@@ -216,7 +216,7 @@ const Function kFunctionTable[kFunctions] = {
     {"truncate", false, false, truncate_hook, probe_truncate, {2, 0, SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
     // Through it others are noticed who are about to patch; no event of memory.
     {"mprotect", false, false, mprotect_hook, probe_mprotect, {3, kThird, SYS_mprotect}, 0, kLate},
-    {"syscall", false, false, syscall_hook, probe_syscall, {6, 0, -1}, PINRAIL_EVENTS_ALL, kNothing},
+    {"syscall", false, false, syscall_hook, probe_syscall, {6, 0, patch::kAnyCall}, PINRAIL_EVENTS_ALL, kNothing},
     {"munmap of the loader",
      true,
      !kIsGlibc,

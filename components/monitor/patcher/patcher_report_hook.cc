@@ -20,6 +20,10 @@ long enter_hook(void* layer_pointer, const long* args) {
   const HookScope scope;
   const auto* layer = static_cast<const Layer*>(layer_pointer);
   context_of_hook(*layer);  // what the layer holds is there with it
+#ifdef __aarch64__
+  // It is the system call that is patched there, not the function.
+  if (layer->function->hook == brk_hook) return raw_brk_hook(layer_pointer, args);
+#endif
   return layer->function->hook(layer_pointer, args);
 }
 

@@ -16,6 +16,8 @@ namespace {
 
 using HookFunction = long (*)(void* layer, const long* args);
 
+}  // namespace
+
 // The kernel's answer is the new break, not a status, and libc's note of it is not touched.
 long raw_brk_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
@@ -30,6 +32,8 @@ long raw_brk_hook(void* layer_pointer, const long* args) {
   if (result != -1 && reached > end) report_hook(layer, end, reached - end);
   return result;
 }
+
+namespace {
 
 HookFunction hook_of_hook(long number) {
   switch (number) {
