@@ -12,7 +12,8 @@ Status Exports::create(uint32_t count) {
   ranges_.reset(new (std::nothrow) Range[count]);
   chains_.reset(new (std::nothrow) std::atomic<uint32_t>[chains]);
   if (ranges_ == nullptr || chains_ == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  for (uint64_t i = 0; i < chains; ++i) chains_[i].store(kNone, std::memory_order_relaxed);  // nobody searches yet
+  for (uint64_t i = 0; i < chains; ++i)
+    chains_[i].store(kNone, std::memory_order_relaxed);  // relaxed: no search runs yet
   chain_mask_ = chains - 1;
   return success();
 }
@@ -31,7 +32,7 @@ void Exports::unlink_locked(uint32_t slot, unsigned shift) {
   if (--in_class_[shift] == 0) classes_.fetch_and(~(uint64_t{1} << shift));
 }
 
-// The range first: gpusm/O2, it is there before the driver is asked once more.
+// The range is linked before the driver is asked again (gpusm/O2). API context; takes mutex_.
 void Exports::put(uint32_t slot, uintptr_t base, size_t length) {
   Guard guard(mutex_);
   ranges_[slot].base.store(base);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exports_hook.h - which slots are for memory that overlaps a range? The ranges behind the slots, found by address.
+// exports_hook.h - finds the validity slots whose exported memory overlaps a range.
 //
-// Owns     nothing but its arrays, made once.
-// Threads  put() and clear() exclude each other; of one slot they come in turn. for_overlapping_hook() runs beside
-// them. Hook     for_overlapping_hook(): no lock, no memory.
+// Owns     its arrays, allocated once by create().
+// Threads  put() and clear() exclude each other by mutex_; for one slot they alternate. for_overlapping_hook() may run
+//          beside them.
+// Hook     for_overlapping_hook() and what it calls: no lock, no allocation. put() and clear() are API context.
 //
-// exports_hook/X1  A range that put() had finished when the search began, and that clear() has not begun with, is
-//     found.
+// exports_hook/X1  A range is found if its put() returned before the search began and its clear() has not begun.
 //
-// A hash table of chains leads to the ranges, by their size: one of more than 2^(s-1) and at most 2^s bytes is in the
-// chain of s and of base >> s. So what overlaps a few bytes begins in one of two or three places for each size that
-// there is. A search during which a chain changed looks at all ranges instead; so does one of many places.
+// A hash table of chains leads to the ranges, by their size: a range of more than 2^(s-1) and at most 2^s bytes is in
+// the chain of (s, base >> s). So ranges that overlap a few bytes are in two or three chains for each size s in use. A
+// search visits all ranges instead if a chain changed during it, or if it would have to follow too many chains.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_HOOK_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_HOOK_H
 
@@ -29,8 +29,8 @@ class Exports {
   void put(uint32_t slot, uintptr_t base, size_t length) EXCLUDES(mutex_);
   void clear(uint32_t slot) EXCLUDES(mutex_);
 
-  // Calls what(slot) for each slot of memory that overlaps, some of them more than once. Returns at how many ranges it
-  // looked.
+  // Calls what(slot) for each slot whose range overlaps [base, end), possibly more than once. Returns how many ranges
+  // it compared.
   template <typename What>
   size_t for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const;
 
@@ -42,7 +42,7 @@ class Exports {
     std::atomic<uint32_t> next{kNone};
   };
   static constexpr unsigned kClasses = 64;
-  // s as above; all of more than 2^63 bytes are in the last one, which has two places.
+  // The s of a length. Ranges of more than 2^63 bytes are in the last class, with two values of base >> s.
   static unsigned class_of(size_t length) {
     if (length <= 1) return 0;
     const auto bits = 64 - static_cast<unsigned>(__builtin_clzll(static_cast<unsigned long long>(length) - 1));
@@ -64,15 +64,15 @@ class Exports {
   }
 
   std::unique_ptr<Range[]> ranges_;
-  std::unique_ptr<std::atomic<uint32_t>[]> chains_;  // the first slot of each
+  std::unique_ptr<std::atomic<uint32_t>[]> chains_;  // the first slot of each chain
   uint64_t chain_mask_ = 0;
   Mutex mutex_{LockRank::slots};
   uint32_t in_class_[kClasses] GUARDED_BY(mutex_) = {};
   // All seq_cst.
-  std::atomic<uint64_t> classes_{0};                         // a bit for each s that a range has
-  std::atomic<uint32_t> version_{0};                         // odd: a chain changes
-  std::atomic<uint32_t> used_{0};                            // slots from here on never were
-  std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // of all that ever were: most events are elsewhere
+  std::atomic<uint64_t> classes_{0};                         // bit s: a range of that class exists
+  std::atomic<uint32_t> version_{0};                         // seqlock over the chains: odd while one changes
+  std::atomic<uint32_t> used_{0};                            // slots from here on were never used
+  std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // bounds of all ranges so far: most events are outside
 };
 
 template <typename What>
@@ -87,7 +87,7 @@ size_t Exports::for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what)
   return looks;
 }
 
-// False: not all of them were followed.
+// Follows the chains that may have overlapping ranges. False: they are too many, or one changed.
 template <typename What>
 bool Exports::follow_chains_hook(uintptr_t base, uintptr_t end, What& what, size_t* looks) const {
   const size_t most = size_t{used_.load()} + 8;
@@ -97,7 +97,7 @@ bool Exports::follow_chains_hook(uintptr_t base, uintptr_t end, What& what, size
     if (last - first >= most) return false;
     for (uintptr_t place = first; place <= last; ++place) {
       for (uint32_t slot = chain(shift, place).load(); slot != kNone; slot = ranges_[slot].next.load()) {
-        if (*looks > most) return false;  // a chain that changes may lead round in a circle
+        if (*looks > most) return false;  // a chain that is being changed may form a cycle
         look_at_hook(slot, base, end, what, looks);
       }
     }

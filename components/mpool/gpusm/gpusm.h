@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gpusm.h - the owner's side: a block for each allocation of local GPU memory, found again by what the driver says that
-// it is now.
+// gpusm.h - the owner's side: a block for each allocation of local GPU memory, found by the driver's present answer.
 //
-// Owns     the segment of validity slots, and which allocation each slot is for.
-// Threads  as gpu_pool::Pool.
-// Hook     free_hook().
+// Owns     the segment of validity slots, and the allocation of each slot.
+// Threads  as gpu_pool::Pool. API context without a lock held, unless a comment says otherwise.
+// Hook     free_hook(), report_hook() and wait_for_importers_hook().
 //
-// gpusm/O0  A block names the process as it is since the last restart. After one, no slot of before is believed, and
-//     none of another process's is written: the one that was checkpointed may live on.
-// gpusm/O1  A slot's word changes before the memory that it was for can be anybody else's, where the free was reported;
-//     where it was not, when its address is exported again.
-// gpusm/O2  A block leaves the pool only if its memory was seen alive after the hook could see its range.
+// gpusm/O0  A block names the process's identity since the last restart. After a restart no earlier slot is valid, and
+//     slots of another process are not written, because the process that was checkpointed may still run.
+// gpusm/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when the
+//     address is exported again.
+// gpusm/O2  A block is given out only if its memory was seen alive after the hook could find its range.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 
@@ -29,24 +28,27 @@ struct Component {
 // What a free of exported memory does.
 enum class Free : uint8_t { notify, defer };
 
-// What the pool is to others from one restart to the next: which process, its segment, what each slot is for.
+// The pool's identity for peers between two restarts: the process, its segment, and the allocation of each slot.
 class Session {
  public:
-  // By the component's parameters; from here on hooks come in. Without shared memory blocks have no slot, and it is
-  // said.
+  // Creates a session by the component's parameters; hooks arrive from here on. Without shared memory blocks have no
+  // slot, which is reported.
   static Status begin(const pinrail_host_t* host, std::unique_ptr<Session>* session_out);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // To others, and to the pool's own index.
+  // Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
   void introduce(gpu_pool::Peer* own) const;
-  // The owner's part of a block, and a slot; OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is none, which was said.
+  // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is no free
+  // slot, which is reported.
   Status sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu_block_t* block);
+  // Ends the block's slot, so that peers must ask for a new block.
   void take_back(gpu_pool::Name* name);
-  // No hook comes in any more. If the process of the next life is another one, the segment is left to the old one.
+  // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
+  // one.
   void end(const Session& next);
-  // gpusm_free_hook.cc: memory goes away.
+  // Memory of the range is about to be freed: see gpusm_free_hook.cc. Hook context.
   void free_hook(uintptr_t base, size_t length);
 
  private:
@@ -66,8 +68,11 @@ class Session {
 class Pool final : public gpu_pool::Pool {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out);
+  // Returns a referenced registration of the allocation that holds the range; in the index, or by a new handle.
+  // NOT_FOUND: the range is not GPU memory. BAD_PARAM: it exceeds one allocation.
   Status acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                        pinrail_registration_t** reg_out);
+  // The same from the index only; NOT_FOUND if it has none.
   Status find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out);
   Status export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
                       size_t* offset_out);
@@ -76,6 +81,7 @@ class Pool final : public gpu_pool::Pool {
  private:
   using gpu_pool::Pool::Pool;
   ~Pool() override;
+  // Asks the driver for the allocation that holds the range. Errors as acquire_local().
   Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out);
   Status made(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
   void left(pinrail_registration_t* reg) override;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters and table of mpool/gpusm: forwards to Pool.
+// Descriptor, parameters and table of mpool/gpusm; the functions forward to Pool. API context, except
+// invalidate_range_hook().
 #include "components/mpool/gpusm/gpusm.h"
 
 namespace pinrail::gpusm {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// From a pointer to a block: what is it now, is it known, and if not, a handle and a validity slot for it.
+// From a pointer to a block: identifies the allocation, finds it in the index, or gets a handle and a validity slot.
+// API context; the caller holds no lock and may hold references.
 #include <new>
 
 #include "components/mpool/gpusm/gpusm.h"
@@ -36,10 +37,10 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 }
 
 Pool::~Pool() {
-  if (!has_peers()) delete own_;  // the pool was never finished
+  if (!has_peers()) delete own_;  // create() failed before add_peer()
 }
 
-// What the driver says now: on each call, so that a block of freed memory is never given out again.
+// Asks the driver on each call, so that no block of freed memory is given out.
 Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
   pinrail_gpu_range_t range{};
   range.size = sizeof(range);
@@ -71,7 +72,7 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
   }
   status = acquire(thread, request, &reg);
   if (!status.ok()) return status;
-  // Other memory where this is: it is gone, whether anybody reported that or not (gpusm/O1).
+  // Other registrations at these addresses are of freed memory, even if no free was reported (gpusm/O1).
   kill_overlapping(thread, own_, request.key.base, request.key.length, request.key.id);
   *reg_out = reg;
   return status;
@@ -94,7 +95,8 @@ Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   return deregister(thread, gpu_pool::handle_of(reg));
 }
 
-// The registrar's part of the block is there. Now ours, and a last look (gpusm/O2).
+// Completes the block after the registrar has filled in its part, and identifies the memory once more (gpusm/O2).
+// NOT_FOUND: it was freed meanwhile.
 Status Pool::made(const gpu_pool::Request& request, pinrail_registration_t* reg) {
   pinrail_gpu_block_t* block = block_of(reg);
   Status status = session_->sign(request.key, &gpu_pool::name_of(reg), block);
@@ -107,7 +109,8 @@ Status Pool::made(const gpu_pool::Request& request, pinrail_registration_t* reg)
 
 void Pool::left(pinrail_registration_t* reg) { session_->take_back(&gpu_pool::name_of(reg)); }
 
-// The next life is whole before the old one ends, so that an error changes nothing.
+// Creates the new session before it ends the old one, so that an error changes nothing. The caller ensures that no
+// other call runs on the pool.
 Status Pool::restart(pinrail_thread_t* thread) {
   std::unique_ptr<Session> next;
   Status status = Session::begin(host_, &next);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory goes away: its slot says so before the free returns. Inside somebody's allocator: no lock, no memory.
+// GPU memory is about to be freed: its slots change before the free returns. Hook context: it may run inside an
+// allocator, so it takes no lock and does not allocate.
 #include <time.h>
 
 #include "components/mpool/gpusm/gpusm.h"
@@ -19,7 +20,7 @@ void Session::report_hook(void* session, uintptr_t base, size_t length) {
   static_cast<Session*>(session)->free_hook(base, length);
 }
 
-// All of them die before the first is waited for, and all are waited for together.
+// Ends all slots of the range before it waits for the importers of the first. Free::defer: one time limit for all.
 void Session::free_hook(uintptr_t base, size_t length) {
   const uintptr_t end = base + length;
   exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
@@ -28,10 +29,10 @@ void Session::free_hook(uintptr_t base, size_t length) {
   exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
 }
 
-// The caller is about to free GPU memory, which waits for the GPU anyway. Peers close within their gc_interval; one
-// that has crashed, before or while it is waited for, is not waited for.
+// Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
+// waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for.
 void Session::wait_for_importers_hook(uint32_t slot, uint64_t until) {
-  constexpr unsigned kLookEvery = 50;  // pauses: a look at a process costs as much as a dozen of them
+  constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
   const timespec pause{0, 200000};
   for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0; ++pauses) {
     if (pauses % kLookEvery == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A life: who the process is, its slots, and the ranges behind them.
+// A session: the process's identity, its slots, and the ranges behind them. API context; the caller holds no lock.
 #include <new>
 
 #include "components/mpool/gpusm/gpusm.h"
@@ -27,7 +27,7 @@ Status Session::begin(const pinrail_host_t* host, std::unique_ptr<Session>* sess
   return status;
 }
 
-// Hooks in flight are waited for: they look at the exports.
+// monitor_unsubscribe() waits for hooks in flight, which read the exports.
 Session::~Session() {
   if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
 }
@@ -72,7 +72,7 @@ Status Session::sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu
   return success();
 }
 
-// The slot is dead before another allocation may have it, also if it was evicted: then peers must ask for a new block.
+// The slot dies before another allocation can use it, also after an eviction: peers then need a new block.
 void Session::take_back(gpu_pool::Name* name) {
   if (name->slot == nullptr) return;
   const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));

@@ -2,16 +2,15 @@
 // rgpusm.h - the peer's side: other processes' GPU memory, opened once and found again.
 //
 // Owns     a mapping of each exporter's segment of validity slots.
-// Threads  as gpu_pool::Pool.
+// Threads  as gpu_pool::Pool. API context without a lock held, unless a comment says otherwise.
 // Hook     invalidate_range_hook(), report_hook().
 //
-// rgpusm/P1  A hit has looked at the validity slot: one load. A slot of another segment, exporter or generation never
-//     answers.
-// rgpusm/P2  Whoever has memory open is counted in its slot, from before the driver is asked until after it was closed.
-// rgpusm/P3  A restart ends the acquaintance with all exporters. What counted the process that was checkpointed is left
-//     as it
-// is
-//     if that is another one than this, for it may live on.
+// rgpusm/P1  A hit checks the validity slot by one load. A slot of another segment, exporter or generation never
+//     matches.
+// rgpusm/P2  A process that has memory open is counted in its slot, from before the driver opens it until after it was
+//     closed.
+// rgpusm/P3  A restart forgets all exporters. If this process's identity has changed, it leaves the old identity's
+//     counts in the slots alone, because the process that was checkpointed may still run.
 #ifndef PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 
@@ -29,7 +28,7 @@ struct Component {
   gpu_pool::Caches caches;
 };
 
-// Who exports: a segment of validity slots of a process.
+// An exporter: a segment of validity slots of one process.
 struct Exporter {
   uint64_t pid, start, segment;
   bool operator==(const Exporter& other) const {
@@ -46,13 +45,13 @@ class Pool final : public gpu_pool::Pool {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out);
   ~Pool() override;
-  // As the C table calls it: one function from the border to the hit.
+  // The table's register_remote: tries a hit without a lock, then register_slowly().
   static pinrail_status_t register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
                                          size_t offset, size_t length, uint64_t access_and_flags,
                                          pinrail_handle_t* handle_out);
-  // Nothing is done yet: the next call kills what overlaps.
+  // Notes the range and shuts the table that hits read; the next call kills what overlaps. Hook context.
   void invalidate_range_hook(uintptr_t base, size_t length);
-  // An event of any memory.
+  // A subscriber to events of GPU memory. Hook context.
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
  private:
@@ -80,15 +79,15 @@ class Pool final : public gpu_pool::Pool {
   void drain_invalidated(pinrail_thread_t* thread);
 
   slots::Process self_;
-  std::atomic<uint32_t> told_{0};        // a bit for each refusal that was told
-  Mutex peers_mutex_{LockRank::caches};  // who opens an exporter's segment
-  // Under the cache lock.
+  std::atomic<uint32_t> told_{0};        // a bit for each refusal that was reported
+  Mutex peers_mutex_{LockRank::caches};  // held while an exporter's segment is opened; before cache_->mutex
+  // Guarded by cache_->mutex.
   std::unordered_map<Exporter, gpu_pool::Peer*, HashOfExporter> known_;
-  std::vector<gpu_pool::Peer*> vacant_;  // places that dead exporters left
-  size_t places_ = 0;                    // of both kinds, for which vacant_ has room
-  gpu_pool::Peer* looked_at_ = nullptr;  // by look_around(), which one thread at a time runs
+  std::vector<gpu_pool::Peer*> vacant_;  // Peer objects of dead exporters, for reuse
+  size_t places_ = 0;                    // Peer objects in known_ and vacant_; vacant_ has room for all
+  gpu_pool::Peer* looked_at_ = nullptr;  // the last peer checked by look_around(), which one thread at a time runs
   std::atomic<bool> looking_{false};
-  // Mappings here that are gone, as one range that covers all: nothing is answered until what overlaps is dead.
+  // The union of mappings of this process that were reported gone. While it is not empty the table is shut.
   Mutex gone_mutex_{LockRank::pending};
   uintptr_t gone_base_ GUARDED_BY(gone_mutex_) = UINTPTR_MAX, gone_end_ GUARDED_BY(gone_mutex_) = 0;
   uint64_t gone_events_ GUARDED_BY(gone_mutex_) = 0;

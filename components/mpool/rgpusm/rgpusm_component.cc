@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters and table of mpool/rgpusm: forwards to Pool.
+// Descriptor, parameters and table of mpool/rgpusm; the functions forward to Pool. API context, except
+// invalidate_range_hook().
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -33,12 +34,12 @@ void shortcut(void* module, pinrail_shortcut_t* shortcut_out) {
   shortcut_out->allocations = Forward::pool_of(module)->allocations();
 }
 
-// There is no memory of one's own to register here.
+// This pool registers no memory of this process.
 pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// By where it is mapped. Looks through all: for messages and tests, not for transfers.
+// Finds a registration by its address in this process. Visits all: for messages and tests, not for transfers.
 pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t,
                       pinrail_handle_t* handle_out) {
   return guarded([&] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Somebody says that a mapping here is gone: noted, as one range that covers all that was said since the last call.
+// Hook context. A mapping of this process was reported gone: it is added to one range, which covers all that was
+// reported since the last call. Takes only gone_mutex_, a leaf.
 #include <algorithm>
 
 #include "components/mpool/rgpusm/rgpusm.h"
@@ -14,7 +15,7 @@ void Pool::invalidate_range_hook(uintptr_t base, size_t length) {
   allocations_.shut();
 }
 
-// Mappings are the pool's own: what ends some of them without it ends everything, as the reset of a device does.
+// Only the pool itself unmaps these mappings, except for events that end all memory, such as the reset of a device.
 void Pool::report_hook(void* pool, uintptr_t base, size_t length) {
   if (base == 0 && length == UINTPTR_MAX) static_cast<Pool*>(pool)->invalidate_range_hook(base, length);
 }

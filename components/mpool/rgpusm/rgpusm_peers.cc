@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Exporters: their segments are opened once, and closed when they are dead and nothing of theirs is left.
+// Exporters: opens their segments once, and closes them when the exporter is dead and none of its registrations is
+// left. API context; the caller holds no lock, except where REQUIRES says so.
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
 namespace {
 
-constexpr int kLooks = 16;  // exporters that one round asks the kernel about
+constexpr int kLooks = 16;  // exporters that one round checks
 
 Exporter exporter_of(const pinrail_gpu_block_t& block) { return {block.pid, block.start, block.segment}; }
 Exporter exporter_of(const gpu_pool::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
 
 }  // namespace
 
+// Returns the block's exporter, counted as in use; release_peer() uncounts it. The errors are those of opening its
+// segment.
 Status Pool::take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   Guard opening(peers_mutex_);
   {
@@ -26,7 +29,7 @@ Status Pool::take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_o
   return open_peer(block, peer_out);
 }
 
-// A place that a dead exporter left is used again.
+// Opens the exporter's segment and adds the exporter; reuses the Peer of a dead one. The caller holds peers_mutex_.
 Status Pool::open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   std::unique_ptr<slots::Importer> segment;
   if (block.segment != 0) {
@@ -41,7 +44,7 @@ Status Pool::open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_o
     Guard guard(cache_->mutex);
     peer = vacant_.empty() ? fresh.get() : vacant_.back();
     vacant_.reserve(places_ + 1);
-    known_.emplace(exporter_of(block), peer);  // the last that may throw
+    known_.emplace(exporter_of(block), peer);  // the last statement that may throw
     if (vacant_.empty()) {
       ++places_;
     } else {
@@ -63,25 +66,26 @@ void Pool::release_peer(gpu_pool::Peer* peer) {
   --peer->users;
 }
 
-// What is idle of a dead exporter's is closed; what is held goes when it is dropped, and the place with it, later.
+// Closes a dead exporter's idle registrations, and frees its Peer if none is left. Referenced ones die now and are
+// closed at their last drop.
 void Pool::bury(pinrail_thread_t* thread, gpu_pool::Peer* peer) {
   sweep(thread, peer, true);
   vacate(peer);
 }
 
-// The place is free for another one, unless something is still held.
+// Frees the Peer for another exporter, unless it has a registration or a request.
 void Pool::vacate(gpu_pool::Peer* peer) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
   known_.erase(exporter_of(*peer));
-  vacant_.push_back(peer);  // there is room for it
+  vacant_.push_back(peer);  // has room: open_peer() reserved it
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
   peer->become(0, 0, 0, nullptr);
 }
 
-// A few exporters a round: are they alive? The others in later rounds.
+// Checks a few exporters in each round; buries the dead ones. One thread at a time; others return.
 void Pool::look_around(pinrail_thread_t* thread) {
   bool nobody = false;
   if (!looking_.compare_exchange_strong(nobody, true)) return;
@@ -99,6 +103,7 @@ void Pool::look_around(pinrail_thread_t* thread) {
   looking_.store(false);
 }
 
+// Forgets the slots of all registrations, so that this process does not uncount its former identity (rgpusm/P3).
 void Pool::leave_counts_alone() {
   Guard guard(cache_->mutex);
   for (const gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
@@ -108,7 +113,8 @@ void Pool::leave_counts_alone() {
   }
 }
 
-// A segment that is mapped may be a copy, and not what its exporter writes to.
+// Forgets exporters and registrations. After a restart a mapped segment may be a private copy that its exporter does
+// not write. The caller ensures that no other call runs on the pool.
 Status Pool::restart(pinrail_thread_t* thread) {
   slots::Process next;
   Status status = slots::this_process(&next);
@@ -121,7 +127,8 @@ Status Pool::restart(pinrail_thread_t* thread) {
   return status;
 }
 
-// Several may be at it; each kills all that was said so far before it answers anything.
+// Kills what overlaps the noted range, then opens the table that hits read, unless a hook noted more meanwhile.
+// Several threads may do this at once: each kills all that was noted before its call.
 void Pool::drain_invalidated(pinrail_thread_t* thread) {
   if (!allocations_.is_shut()) return;
   uintptr_t base = 0, end = 0;

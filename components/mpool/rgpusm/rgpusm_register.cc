@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way in: is the block what it says, is its memory known, and if not, open it.
+// From a block to a registration: checks the block, finds its memory in the index, or opens it. API context; the
+// caller holds no lock and may hold references.
 #include <unistd.h>
 
 #include <memory>
@@ -22,7 +23,7 @@ gpu_pool::Key key_of(const pinrail_gpu_block_t& block) {
   return key;
 }
 
-// Its number in the peer's segment.
+// The number of the slot in the peer's segment.
 uint32_t slot_of(const gpu_pool::Peer& peer, const slots::Word* word) {
   return static_cast<uint32_t>(word - peer.slots->word(0));
 }
@@ -48,18 +49,18 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   return status;
 }
 
-// Hooks in flight are waited for.
+// monitor_unsubscribe() waits for hooks in flight.
 Pool::~Pool() {
   if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
 }
 
-// What the C face did not answer by the table of allocations; it may still be a hit.
+// The C face found no answer in the table that hits read; another try here may still hit.
 pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
                                       size_t offset, size_t length, uint64_t access_and_flags,
                                       pinrail_handle_t* handle_out) {
   Pool* const pool = static_cast<Pool*>(gpu_pool::pool_of(module));
   if (!has_known_head(*block))
-    return pool->register_slowly(thread, *block, access_and_flags, handle_out);  // which says what it is
+    return pool->register_slowly(thread, *block, access_and_flags, handle_out);  // which reports what is wrong
   if (!is_inside(*block, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const bool usual = (access_and_flags & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
@@ -70,7 +71,7 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
   return pool->register_slowly(thread, *block, access_and_flags, handle_out);
 }
 
-// What is told of a refusal, once of each kind: a transport may come with thousands of such blocks.
+// Reports a refusal once for each kind, because a transport may send thousands of such blocks; returns the status.
 Status Pool::refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status) {
   constexpr const char* kTopics[] = {"block of another version", "block of another user", "block of another machine",
                                      "own block"};
@@ -88,7 +89,7 @@ Status Pool::refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_statu
   return status;
 }
 
-// Everything that the block says, before anything is done with it.
+// Checks every field of the block before it is used.
 Status Pool::check_block(const pinrail_gpu_block_t& block) {
   const Status head = check_head(block);
   if (head.is(PINRAIL_ERR_VERSION)) return refuse(Refusal::version, block, head.code());
@@ -100,6 +101,7 @@ Status Pool::check_block(const pinrail_gpu_block_t& block) {
   return is_own ? refuse(Refusal::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
 }
 
+// Registers after draining what hooks noted: a hit under the cache lock, or a miss.
 pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
                                        uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   return guarded([&] {
@@ -113,7 +115,7 @@ pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_g
 
 Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
                             pinrail_registration_t** reg_out) {
-  const pinrail_gpu_block_t copy = block;  // the caller's may change while we look
+  const pinrail_gpu_block_t copy = block;  // the caller's block may change during the call
   Status status = check_block(copy);
   if (!status.ok()) return status;
   gpu_pool::Request request;
@@ -136,7 +138,8 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
   return status.ok() ? acquire(thread, request, reg_out) : status;
 }
 
-// Counted in before the driver is asked: who waits for us to close sees that we are there.
+// Counts this process in the slot before the driver opens the memory (rgpusm/P2): an exporter that defers a free waits
+// for it. NOT_FOUND: the memory was freed.
 Status Pool::begin(const gpu_pool::Request& request, pinrail_registration_t* reg) {
   gpu_pool::Name& name = gpu_pool::name_of(reg);
   if (request.key.slot == nullptr) return success();
@@ -148,7 +151,8 @@ Status Pool::begin(const gpu_pool::Request& request, pinrail_registration_t* reg
   return success();
 }
 
-// Of a crashed exporter the driver may say that it cannot map its memory: evicting others would not mend that.
+// Whether the memory or its exporter is gone. For a crashed exporter the driver may report that it cannot map the
+// memory; eviction would not help.
 bool Pool::is_gone(const gpu_pool::Request& request) const {
   const gpu_pool::Key& key = request.key;
   return key.slot != nullptr && !(slots::is_alive(key.slot, key.slot_word) && key.peer->source().is_alive());
