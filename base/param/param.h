@@ -60,9 +60,9 @@ class Registry {
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  // Once, before anything is declared; then declares mca_base_param_files, mca_base_verbose and leave_pinned.
-  // BAD_PARAM (and a message with file and line) for a line that is not `name = value`, or an unreadable file of
-  // mca_base_param_files. A missing site, user or override file is no error.
+  // Call it once, before anything is declared. Also declares mca_base_param_files, mca_base_verbose and leave_pinned.
+  // BAD_PARAM (and a message with file and line): a line is not `name = value`, or a file of mca_base_param_files
+  // cannot be read. A missing site, user or override file is no error.
   Status read_sources(const Sources& sources);
 
   // Declares the parameters of a component. Component "base": those of a framework; framework "": names without a
