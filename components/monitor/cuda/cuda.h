@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuda.h - monitor/cuda: sees frees of GPU memory by patching the CUDA driver library. A static CUDA runtime finds the
-// driver's functions by address, so symbols that are laid over them would miss its frees.
+// cuda.h - monitor/cuda: sees frees of GPU memory by patching the CUDA driver library. A statically linked CUDA runtime
+// finds the driver's functions by address, so interposed symbols would miss its frees.
 //
 // Owns     its patches, which stay until the process ends.
-// Threads  start and stop: start-up and shut-down; hooks on any thread.
+// Threads  start and stop: start-up and shut-down; they take the component's lock. Hooks run on any thread.
 //
-// cuda/K1  Whoever listens is told before the driver is.
-// cuda/K2  It says nothing about host memory, and does not count as a monitor for that.
-// cuda/K3  In a forked child nobody listens: what did is the parent's. A process that was restarted from a checkpoint
-//     is
-// told
-//     as before, whatever its pid.
+// cuda/K1  Listeners get the event before the driver frees the memory.
+// cuda/K2  The monitor reports nothing about host memory and does not count as a monitor for it.
+// cuda/K3  A forked child has no listeners: those of the parent are the parent's. In a process that was restarted from
+//     a checkpoint the listeners still get events, even if its pid has changed.
 #ifndef PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
 #define PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H
 
@@ -22,41 +20,43 @@
 
 namespace pinrail::cuda_monitor {
 
-// What a function frees: its first argument alone, or with the second as length; or whatever is in a context, so that
-// nothing is known to be left.
+// What a function frees: the allocation at its first argument; the range of its first two arguments; or everything in a
+// context, of which no list exists.
 enum class Frees : uint8_t { address, range, everything };
 
 struct Function {
   const char* symbol;
-  const char* name;  // for cuGetProcAddress, by which CUDA runtimes find it
+  const char* name;  // name for cuGetProcAddress, by which CUDA runtimes find it
   Frees frees;
   bool may_lack;
 };
 
-// Code of the driver that does what the function says. A function may have two: the symbol, and what cuGetProcAddress
-// gives.
+// One entry point of a function in the driver. A function may have several: the symbol, and the results of
+// cuGetProcAddress.
 struct Site {
   const Function* function = nullptr;
   uintptr_t address = 0;
   patch::Patch patch;
-  // The code as it was, for the hook.
+  // The entry to the unpatched function, for the hook.
   std::atomic<uintptr_t> original{0};
   bool stands = false;
 };
 
-// Each copy of Pinrail that listens.
+// One for each copy of Pinrail that listens.
 using Listener = std::atomic<const pinrail_host_t*>;
 constexpr size_t kListeners = 8;
 constexpr size_t kPage = 4096;
 
-// Of the process, as the patches are: pages of their own, which the kernel wipes in a forked child (cuda/K3).
+// It belongs to the process, as the patches do. It has pages of its own, which the kernel wipes in a forked child
+// (cuda/K3).
 struct alignas(kPage) Shared {
   Listener listeners[kListeners] = {};
   std::atomic<uint64_t> in_flight{0};
-  std::atomic<uint64_t> probes{0};  // frees of nothing, by which start() tries whether it sees
+  std::atomic<uint64_t> probes{0};  // number of frees of address 0, by which start() tests whether frees are seen
 };
 extern Shared shared;
 
+// Hook context.
 long free_hook(void* site, const long* args);
 
 }  // namespace pinrail::cuda_monitor

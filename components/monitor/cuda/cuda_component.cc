@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, open, close; start patches the driver and tries it, stop only stops telling.
+// Descriptor, open, close, start and stop. start() patches the driver and tests that; stop() ends the reports and
+// leaves the patches. Start-up context. Functions with REQUIRES are called with the component's lock held.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -25,7 +26,8 @@ constexpr pinrail_param_t kParams[] = {
      "File name of the CUDA driver library whose frees are watched, as dlopen takes it.", PINRAIL_TYPE_STRING,
      PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr}};
 
-// A context's end frees what is in it. A last release does, too, but pools keep a reference on what they have used.
+// The end of a context frees everything in it. So does the last release of a primary context, but pools keep a
+// reference to each context that they have used.
 constexpr Function kFunctions[] = {{"cuMemFree_v2", "cuMemFree", Frees::address, false},
                                    {"cuMemFreeAsync", "cuMemFreeAsync", Frees::address, true},
                                    {"cuMemFreeAsync_ptsz", "cuMemFreeAsync", Frees::address, true},
@@ -62,7 +64,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Context*>(context); }
 
-// E7: the object that hooks run in stays mapped.
+// Keeps E7: the shared object in which the hook runs stays mapped.
 bool pin_own_object() {
   Dl_info own{};
   if (dladdr(reinterpret_cast<const void*>(&free_hook), &own) == 0) return false;
@@ -71,7 +73,7 @@ bool pin_own_object() {
   return true;
 }
 
-// The bytes, for whoever has to teach base/patch a new driver.
+// Prints the bytes, which a developer needs to teach base/patch a new driver.
 Status say_refused(const Context& context, const Site& site, Status status) {
   const patch::Snapshot seen = patch::Snapshot::of(site.address);
   char text[3 * sizeof(seen.bytes) + 1];
@@ -95,7 +97,7 @@ Status patch_site(const Context& context, Site* site) REQUIRES(mutex) {
   return status;
 }
 
-// The site of that code, whatever it is called; a new one if there is none.
+// Returns the site of that address, whatever function it was found for; a new one if there is none.
 Site* site_at(uintptr_t address, const Function& function) REQUIRES(mutex) {
   for (Site& site : sites) {
     if (site.address != 0 && site.address != address) continue;
@@ -105,11 +107,11 @@ Site* site_at(uintptr_t address, const Function& function) REQUIRES(mutex) {
     }
     return &site;
   }
-  return nullptr;  // there is one for each address that addresses_of() can give
+  return nullptr;  // cannot happen: there is one for each address that addresses_of() can return
 }
 
-// Where its code may be: the symbol, and what CUDA runtimes are given for the name, with the default stream of the
-// process and with that of each thread. 0: there is none.
+// The entry points of a function: the symbol, and what cuGetProcAddress returns for the name, with the process-wide
+// default stream and with the per-thread one. 0: there is none.
 struct Addresses {
   uintptr_t at[kMaxAddresses];
 };
@@ -140,7 +142,7 @@ Status patch_function(const Context& context, const Function& function) REQUIRES
   return success();
 }
 
-// E5: a free of nothing does nothing, and must be seen, by whatever address the function is known.
+// Keeps E5: a free of address 0 does nothing, and must be seen through each entry point of the function.
 bool sees(const Context& context) {
   using Free = int (*)(unsigned long long);
   for (const uintptr_t address : addresses_of(context, kFunctions[0]).at) {
@@ -157,7 +159,8 @@ void wipe() {
   shared.in_flight.store(0);
 }
 
-// Kernels before 4.14, or pages of another size: the next best.
+// Kernels before 4.14, and machines with another page size, refuse MADV_WIPEONFORK. There a fork handler wipes the
+// words.
 void prepare_for_forks() {
   if (madvise(&shared, sizeof(shared), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
 }
@@ -207,7 +210,8 @@ extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
     sizeof(pinrail_component_t),
     PINRAIL_MONITOR_ABI,
-    -1,  // until it was seen on a real driver, only who names it has the driver's code patched
+    -1,  // negative: until it was seen on a real driver, the driver's code is patched only if the user names this
+         // monitor
     "monitor",
     "cuda",
     "1.0.0",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What stands in the place of the driver's frees.
+// Hook context: runs in place of the driver's free functions.
 #include "components/monitor/cuda/cuda.h"
 
 namespace pinrail::cuda_monitor {
@@ -8,6 +8,7 @@ Shared shared;
 
 namespace {
 
+// Reports the range to all listeners. stop() waits until in_flight is 0.
 void tell_hook(uintptr_t base, size_t length) {
   for (Listener& listener : shared.listeners) {
     shared.in_flight.fetch_add(1);
@@ -19,7 +20,7 @@ void tell_hook(uintptr_t base, size_t length) {
 
 }  // namespace
 
-// The address alone is told where the driver knows the length: whatever holds it overlaps it.
+// Where the driver knows the length only the address is reported: a registration that contains it overlaps the report.
 long free_hook(void* site_pointer, const long* args) {
   const Site& site = *static_cast<const Site*>(site_pointer);
   const auto base = static_cast<uintptr_t>(args[0]);
@@ -32,6 +33,7 @@ long free_hook(void* site_pointer, const long* args) {
     tell_hook(base, frees == Frees::range ? static_cast<size_t>(args[1]) : 1);
   }
   using Original = long (*)(long, long, long, long, long, long);
+  // acquire: pairs with the release store in patch_site().
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
   const auto original = reinterpret_cast<Original>(site.original.load(std::memory_order_acquire));
   return original(args[0], args[1], args[2], args[3], args[4], args[5]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// monitor/external: the embedder reports events himself, by pinrail_monitor_report(). There is nothing to install and
-// nothing to test: who names it answers for it. So it is used only when it is named (its priority is negative).
+// monitor/external: the embedding program reports events by pinrail_monitor_report(). Nothing is installed or tested,
+// so the user who names this monitor is responsible. It is used only when it is named (its priority is negative).
+// Start-up context.
 #include <pinrail/component.h>
 
 namespace {
@@ -14,7 +15,7 @@ pinrail_status_t start(void*) { return PINRAIL_SUCCESS; }
 void stop(void*) {}
 uint32_t sees(void*) { return PINRAIL_EVENTS_ALL; }
 
-// Who reports says that it knows of all.
+// The program promises to report every event of every caller.
 constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, nullptr, sees, nullptr, 0,
                                         PINRAIL_MONITOR_ANY_CALLER};
 

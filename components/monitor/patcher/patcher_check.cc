@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// E6: whether others laid patches over ours, and what is done about it. API context; a thread of its own looks too.
+// Keeps E6: notices that others have patched over our patches, and repairs that. API context; a thread of its own
+// checks as well. The caller of check_sites() and of the functions below it holds Context::mutex.
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -22,7 +23,7 @@ constexpr unsigned kSettleMicroseconds = 1000;
 
 void everything_dead(Context* context) { context->services->monitor_report_hook(context->services, 0, UINTPTR_MAX); }
 
-// A patch of many bytes is not written in one step: it is tried only when two looks agree.
+// Another library's patch of many bytes is not written in one step. So it is tried only when two snapshots agree.
 void let_settle(uintptr_t function) {
   for (patch::Snapshot last = patch::Snapshot::of(function);;) {
     usleep(kSettleMicroseconds);
@@ -36,10 +37,10 @@ Status repair(Context* context, Site* site, const Function& function) REQUIRES(c
   everything_dead(context);
   while (site->repairs < kMaxRepairs) {
     ++site->repairs;
-    // The small reader: whoever holds the dynamic loader's lock may wait for this thread (Hold).
+    // The built-in reader: a thread that holds the dynamic loader's lock may be waiting for this one (Hold).
     if (!install(context, site, function, patch::Disassembler()).ok()) break;
     if (!fire(context, function, site->address)) continue;
-    everything_dead(context);  // once more: what was cached after the first time may have gone away unseen
+    everything_dead(context);  // again: memory cached since the first call may have gone away unseen
     const pinrail_help_arg_t args[] = {{"function", function.name}};
     context->services->help(context->services, "patched over", args, 1);
     return success();
@@ -47,7 +48,7 @@ Status repair(Context* context, Site* site, const Function& function) REQUIRES(c
   return PINRAIL_ERR_ERROR;
 }
 
-// Nothing cached is handed out until it is known whether events still arrive.
+// Holds the gate, so that no cached registration is returned until it is known whether events still arrive.
 class Hold {
  public:
   explicit Hold(const pinrail_host_t* host) : host_(host) { host_->monitor_hold_hook(host_); }
@@ -63,7 +64,7 @@ Status settle_changed(Context* context, Site* site, const Function& function) RE
   const Hold hold(context->services);
   let_settle(site->address);
   if (!fire(context, function, site->address)) return repair(context, site, function);
-  patch::accept(&site->patch);  // whoever it was calls on: to fight for the place would never end
+  patch::accept(&site->patch);  // the other patch calls ours; patching over it would start an endless contest
   return success();
 }
 
@@ -87,7 +88,7 @@ void say_blind(Context* context, const Function& function) {
   everything_dead(context);
 }
 
-// Until the alarm is another than it was, or the time is over.
+// Sleeps until the alarm changes or the interval has passed.
 void sleep_on(Context* context, uint32_t alarm) {
   const timespec time = {static_cast<time_t>(context->interval_ms / 1000),
                          static_cast<long>(context->interval_ms % 1000 * 1000000)};
@@ -99,10 +100,10 @@ void* run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   prctl(PR_SET_NAME, "pinrail-monitor");
   while (!context->stopping.load()) {
-    const uint32_t alarm = context->alarm.load();  // before the look: what is raised meanwhile asks for another one
+    const uint32_t alarm = context->alarm.load();  // before the check, so that a later alarm leads to another check
     if (!unchanged_at_a_glance(*context)) {
       Guard guard(context->mutex);
-      check_sites(context).ignore();  // it has said and done what follows
+      check_sites(context).ignore();  // errors were reported and handled inside
     }
     if (!context->stopping.load()) sleep_on(context, alarm);
   }
@@ -111,10 +112,10 @@ void* run(void* context_pointer) {
 
 }  // namespace
 
-// relaxed: numbers on their own; whoever sees some that do not go together looks again, with the lock.
+// relaxed: single numbers; a reader that sees an inconsistent mixture checks again with the lock.
 void note_glance(Context* context, size_t function, const patch::Snapshot& seen) {
   Glance& glance = context->glances[function];
-  // At least 16 bytes: what others lay there may begin before ours.
+  // At least 16 bytes: another library's patch may begin before ours.
   const size_t guarded = std::max(context->sites[function].patch.guarded_length(), size_t{16});
   const size_t count = (guarded + sizeof(uint64_t) - 1) / sizeof(uint64_t);
   for (size_t i = 0; i < count; ++i) {
@@ -134,7 +135,7 @@ bool unchanged_at_a_glance(const Context& context) {
     const auto* code = reinterpret_cast<const uint64_t*>(at);  // NOLINT(performance-no-int-to-ptr): an address of code
     const size_t count = glance.count.load(std::memory_order_relaxed);  // relaxed: as in note_glance()
     for (size_t i = 0; i < count; ++i) {
-      const uint64_t now = __atomic_load_n(&code[i], __ATOMIC_RELAXED);  // relaxed: somebody may be writing it
+      const uint64_t now = __atomic_load_n(&code[i], __ATOMIC_RELAXED);  // relaxed: another library may be writing it
       differs |= now ^ glance.words[i].load(std::memory_order_relaxed);
     }
   }
@@ -150,7 +151,7 @@ Status check_sites(Context* context) {
   return context->blind ? Status(PINRAIL_ERR_ERROR) : success();
 }
 
-// The program's signals are not for this thread.
+// The thread blocks all signals, so that the program's handlers run on the program's own threads.
 bool start_thread(Context* context) {
   sigset_t all, before;
   sigfillset(&all);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters, open, close; start installs and tries, stop leaves the patches where they are.
+// Descriptor, parameters, open, close, start and stop. start() patches the functions and tries them; stop() leaves the
+// patches in place. Start-up context, except check(). Functions with REQUIRES are called with Context::mutex held.
 #include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -28,10 +29,12 @@ constexpr pinrail_param_t kParams[] = {
      "stale registrations.",
      PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 9, nullptr, 0, 0, nullptr}};
 
-// The one global: patches belong to the process, and so do the contexts behind them. Only ever added to.
+// The only mutable global: patches belong to the process, and so do the contexts to which they lead. Contexts are added
+// and never removed.
 std::atomic<Context*> all_contexts{nullptr};
 
-// A forked child leaves its parent's alone: the thread that looked may have held their lock when it was forked.
+// Returns a closed context for reuse, or NULL. In a forked child the parent's contexts are not used: the checking
+// thread may have held their lock at the fork.
 Context* take_closed() {
   for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
     if (at->alive != nullptr && at->alive->load() == 0) continue;
@@ -51,7 +54,7 @@ Context* make_context() {
 }
 
 #if PINRAIL_CAN_PATCH
-// Whether this is the first open in a forked child. True once for each fork that inherited a context.
+// Returns whether this is the first open() in a forked child: true once for each fork that inherited a context.
 bool is_first_in_child() {
   bool is_first = false;
   for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
@@ -81,7 +84,7 @@ void close(void* context_pointer) {
 
 #if PINRAIL_CAN_PATCH
 
-// E7: the object that hooks run in stays mapped, whatever it was linked into. (The main program needs no pinning.)
+// Keeps E7: the shared object in which hooks run stays mapped. (The main program needs no pinning.)
 bool pin_own_object() {
   Dl_info own{};
   if (dladdr(reinterpret_cast<const void*>(&munmap_hook), &own) == 0) return false;
@@ -96,7 +99,7 @@ bool pin_own_object() {
   return entry == nullptr || (dladdr(entry, &program) != 0 && program.dli_fbase == own.dli_fbase);
 }
 
-// F1: a word that the kernel wipes in a forked child.
+// Keeps F1: makes the word that the kernel wipes in a forked child.
 bool make_alive_word(Context* context) {
   if (context->alive == nullptr) {
     void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -119,13 +122,13 @@ size_t default_huge_page() {
   while (std::fgets(line, sizeof(line), file) != nullptr) {
     size_t value;
     if (std::sscanf(line, "Hugepagesize: %zu kB", &value) == 1)
-      kilobytes = value;  // NOLINT(cert-err34-c): the kernel's
+      kilobytes = value;  // NOLINT(cert-err34-c): the kernel wrote the text
   }
   std::fclose(file);
   return kilobytes * 1024;
 }
 
-// Whether the list, with commas between names, holds this one.
+// Returns whether the comma-separated list contains the function's name.
 bool lists(const std::string& list, const Function& function) {
   const std::string name = function.in_loader ? "loader" : function.name;
   return ("," + list + ",").find("," + name + ",") != std::string::npos;
@@ -156,7 +159,8 @@ Status say_missing(const Context& context, const Function& function) {
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// Patches of an earlier life stand, or are treated as any that others changed.
+// Patches the function. A patch of an earlier start() that is unchanged is kept; one that others have patched over is
+// kept if events still arrive through it.
 Status patch_site(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
     REQUIRES(context->mutex) {
   site->repairs = 0;
@@ -170,14 +174,14 @@ Status patch_site(Context* context, Site* site, const Function& function, const 
   return install(context, site, function, disassembler);
 }
 
-// E5: a patch is worth what arrives through it.
+// Keeps E5: a patch counts only if an event arrives through it.
 Status try_site(Context* context, const Site& site, const Function& function) {
   if (site.address == 0 || fire(context, function, site.address)) return success();
   say(*context, "not seen", function);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// What would be refused of every function is no reason to try them all.
+// Returns whether the error would be the same for every function, so that the others need not be tried.
 bool concerns_all(Status status) { return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE); }
 
 Status patch_function(Context* context, size_t index, const patch::Disassembler& disassembler)
@@ -199,17 +203,18 @@ bool leaves_out(Context* context, size_t index, const std::string& list) {
   return true;
 }
 
-// A program that is linked statically has none of them: that is said once.
+// A statically linked program has none of the functions; one message says so.
 Status say_if_static(const Context& context) {
   if (has_libc()) return success();
   say(context, "function not found", kFunctionTable[0]);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// A function that cannot be patched is an event that is not seen (E5); all others are.
+// If a function cannot be patched, only its events are not seen (E5).
 Status patch_all(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   context->left_out.store(0);
-  uint32_t seen = PINRAIL_EVENTS_ALL;  // what is left out counts as seen: it is there to show what is then missed
+  uint32_t seen = PINRAIL_EVENTS_ALL;  // the events of left-out functions count as seen: leave_out exists to show what
+                                       // is then missed
   const patch::Disassembler disassembler = patch::Disassembler::open();
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
@@ -226,7 +231,7 @@ Status patch_all(Context* context, const std::string& leave_out) REQUIRES(contex
 
 void stop(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  // In a forked child the thread is not there, and hooks that were in flight never come back.
+  // In a forked child there is no thread, and hooks that were running at the fork never return.
   const bool same_process = context->alive != nullptr && context->alive->load() != 0;
   if (same_process) stop_thread(context);
   context->has_thread = false;
@@ -238,7 +243,8 @@ void stop(void* context_pointer) {
   }
 }
 
-// host is set before the patches: they are tried one by one. No registration is cached before start() has returned.
+// host is set before the patches, because each patch is tried at once. No registration is cached before start()
+// returns.
 Status begin(Context* context) {
   std::string leave_out;
   Status status = read_params(context, &leave_out);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: bytes of a file that go away, and with them the pages of its mappings, shared or private.
+// Hook context: bytes of a file that go away, and with them pages of its shared and private mappings.
 //
-// The list of mappings is read anew for each event: files are rarely cut, and a table of cached mappings would have to
-// follow every mmap. A file is known by its inode's number alone: what two file systems share costs a miss.
+// The list of mappings is read anew for each event: files are rarely truncated, and a table of cached mappings would
+// have to follow every mmap. A file is identified by its inode number alone; if two file systems share a number, the
+// result is a needless miss.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/magic.h>
@@ -21,6 +22,7 @@
 namespace pinrail::patcher {
 namespace {
 
+// The bytes that go away, and who reports them.
 struct Cut {
   const Layer* layer;
   const FileId* file;
@@ -64,7 +66,7 @@ About about_path_hook(long path) {
   return about_hook(stated, status, fs_stated, fs);
 }
 
-// The part of a file that a call takes away.
+// The part of a file that a call removes.
 struct Loss {
   bool is_any;
   FileId file;
@@ -78,14 +80,15 @@ Loss cut_off_hook(const About& about, long length) {
 
 Loss punched_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
-  constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;  // all behind it
+  constexpr unsigned kShifts =
+      FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;  // these remove or move all bytes behind the offset
   if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
   const About about = about_descriptor_hook(args[0]);
   const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
   return {about.known, about.file, static_cast<uint64_t>(args[2]), length};
 }
 
-// patcher/H1.
+// Keeps patcher/H1.
 long tell_around_hook(const Layer& layer, const Loss& loss, long number, const long* args) {
   if (loss.is_any) file_event_hook(layer, loss.file, loss.offset, loss.length);
   const long result = go_on_hook(layer, number, args);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the functions are that memory goes away through.
+// Finds the functions by which memory goes away. Start-up context.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -25,22 +25,23 @@ constexpr const char* kLoader = "ld-linux-aarch64.so.1";
 constexpr const char* kLoader = "ld-linux-x86-64.so.2";
 #endif
 
-// libc's own, whatever a program or a sanitizer puts before it.
+// Looks the symbol up in libc itself, not in a program or sanitizer that overrides it.
 void* libc_symbol(const char* name) {
   void* const libc = dlopen(kLibc, RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return nullptr;
   void* const symbol = dlsym(libc, name);
-  dlclose(libc);  // it was only looked up
+  dlclose(libc);  // does not unload it: it was loaded before
   return symbol;
 }
 
 #ifdef __aarch64__
-// The loader does not export its munmap: mov x8, #215; svc #0, behind one instruction that does nothing.
+// The loader does not export its munmap. The function begins with one instruction without effect, then mov x8, #215;
+// svc #0.
 constexpr uint32_t kLoaderMunmap = 0xd2801ae8, kSupervisorCall = 0xd4000001;
 constexpr uintptr_t kAlignment = 4;
 constexpr size_t kRoom = 2 * sizeof(uint32_t);
 
-// Another copy of this monitor may have laid a branch there.
+// Another copy of this monitor may have written a branch over the svc instruction.
 bool is_loader_munmap(const uint8_t* code) {
   uint32_t words[2];
   std::memcpy(words, code, sizeof(words));
@@ -48,13 +49,14 @@ bool is_loader_munmap(const uint8_t* code) {
   return words[0] == kLoaderMunmap && (words[1] == kSupervisorCall || (words[1] & kOperation) == kBranch);
 }
 #else
-// The loader does not export its munmap. It begins as libc's does: mov $11, %eax; syscall.
+// The loader does not export its munmap. The function begins as libc's does: mov $11, %eax; syscall.
 constexpr uint8_t kLoaderMunmap[] = {0xb8, 0x0b, 0x00, 0x00, 0x00, 0x0f, 0x05};
 constexpr uint8_t kSystemCall[] = {0x0f, 0x05};
 constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 constexpr uintptr_t kAlignment = 16;
 
-// Another copy of this monitor may have laid a jump over the first instruction; nothing else puts one before a syscall.
+// Another copy of this monitor may have written a jump over the first instruction. No other code has a jump before a
+// syscall instruction.
 bool is_loader_munmap(const uint8_t* code) {
   if (std::memcmp(code, kEndbr64, sizeof(kEndbr64)) == 0) code += sizeof(kEndbr64);
   constexpr uint8_t kJump = 0xe9;
@@ -66,7 +68,7 @@ constexpr size_t kRoom = sizeof(kEndbr64) + sizeof(kLoaderMunmap);
 #endif
 
 struct Search {
-  uintptr_t base;  // of the object
+  uintptr_t base;  // of the shared object
   uintptr_t found;
   size_t count;
 };
@@ -91,12 +93,12 @@ int search_object(dl_phdr_info* object, size_t, void* search_pointer) {
   return 1;
 }
 
-// 0 unless there is exactly one.
+// Returns 0 unless exactly one place matches.
 uintptr_t find_loader_munmap() {
   void* const loader = dlopen(kLoader, RTLD_LAZY | RTLD_NOLOAD);
   link_map* map = nullptr;
   const bool found = loader != nullptr && dlinfo(loader, RTLD_DI_LINKMAP, &map) == 0;
-  if (loader != nullptr) dlclose(loader);  // it was only looked up
+  if (loader != nullptr) dlclose(loader);  // does not unload it: it was loaded before
   if (!found) return 0;
   Search search{map->l_addr, 0, 0};
   dl_iterate_phdr(search_object, &search);
@@ -105,7 +107,8 @@ uintptr_t find_loader_munmap() {
 
 }  // namespace
 
-// Whoever moves the break must note it where libc does.
+// Returns the function's address, or 0. brk() is found only with __curbrk, because its hook must store the new break
+// there.
 uintptr_t find_function(const Function& function) {
   if (function.hook == brk_hook && find_current_break() == nullptr) return 0;
   return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One more patch of ours over a function.
+// Writes one more patch of ours over a function. API or start-up context; Context::mutex is held in install() and
+// try_install().
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,9 +13,9 @@
 namespace pinrail::patcher {
 namespace {
 
-constexpr int kMaxTries = 5;  // while somebody else patches the same function
+constexpr int kMaxTries = 5;  // while another library patches the same function
 
-// The bytes, for whoever has to teach decode() a new libc.
+// Prints the bytes, which a developer needs to teach decode() a new libc.
 void say_unknown(const Context& context, const Function& function, uintptr_t address) {
   const patch::Snapshot seen = patch::Snapshot::of(address);
   char text[3 * sizeof(seen.bytes) + 1];
@@ -58,7 +59,7 @@ Status install(Context* context, Site* site, const Function& function, const pat
   if (site->layer_count == kMaxLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = PINRAIL_ERR_BUSY;
   for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
-    if (tries != 0) usleep(1000);  // for the other one to be done
+    if (tries != 0) usleep(1000);  // so that the other library can finish
     status = try_install(context, site, function, disassembler);
   }
   say_why(*context, function, site->address, status);

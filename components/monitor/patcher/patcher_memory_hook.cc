@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: mappings that go away, are laid over, move, or lose their pages.
+// Hook context: mappings that are unmapped, mapped over, moved, or lose their pages.
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/statfs.h>
@@ -24,7 +24,8 @@ const Layer& layer_of(void* layer) { return *static_cast<const Layer*>(layer); }
 uintptr_t address_hook(long arg) { return static_cast<uintptr_t>(arg); }
 uintptr_t round_up_hook(uintptr_t at, size_t to) { return (at + to - 1) / to * to; }
 
-// Advice after which every page is where it was. What is not known here is reported: a needless miss, no stale page.
+// Returns whether the advice leaves every page in place. Unknown advice is reported: that costs a needless miss, but
+// leaves no stale page.
 bool keeps_pages_hook(int advice) {
   constexpr int kKept[] = {MADV_NORMAL,
                            MADV_RANDOM,
@@ -47,7 +48,7 @@ bool keeps_pages_hook(int advice) {
   return std::find(std::begin(kKept), std::end(kKept), advice) != std::end(kKept);
 }
 
-// Hugepages round a mapping's length up.
+// The kernel rounds the length of a hugepage mapping up.
 size_t mapped_length_hook(const Layer& layer, const long* args) {
   const auto length = static_cast<size_t>(args[1]);
   const auto flags = static_cast<unsigned>(args[3]);
@@ -65,8 +66,8 @@ size_t mapped_length_hook(const Layer& layer, const long* args) {
 
 }  // namespace
 
-// Another thread may register the range between the report and the call, and what it got is stale from the call on. So
-// each call is reported before, for those that have registered, and again after. (patcher/H1)
+// Each call is reported before and after it is made (patcher/H1). Another thread may register the range between the
+// first report and the call; that registration is stale after the call.
 long munmap_hook(void* layer, const long* args) {
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   const long result = go_on_hook(layer_of(layer), SYS_munmap, args);
@@ -82,8 +83,8 @@ long mmap_hook(void* layer, const long* args) {
   return result;
 }
 
-// What mremap takes from where it was, or may take. Grown, it may move; shrunk, it loses its end; without a length of
-// its own it is only mapped once more.
+// Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses
+// its end; with old length 0 it is only mapped a second time.
 static Span taken_hook(const long* args) {
   const uintptr_t base = address_hook(args[0]);
   const auto old_length = static_cast<size_t>(args[1]);
@@ -95,7 +96,7 @@ static Span taken_hook(const long* args) {
 }
 
 long mremap_hook(void* layer, const long* args) {
-  constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // only with these a fifth argument was given
+  constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
   const Span taken = taken_hook(given);
   report_hook(layer_of(layer), taken.base, taken.length());
@@ -119,13 +120,14 @@ long madvise_hook(void* layer, const long* args) {
 
 static bool holds_patched_code_hook(const Context& context, const Span& span) {
   for (const Glance& glance : context.glances) {
-    const uintptr_t at = glance.at.load(std::memory_order_relaxed);  // relaxed: it never changes from one to another
+    const uintptr_t at =
+        glance.at.load(std::memory_order_relaxed);  // relaxed: the address of a function does not change
     if (at >= span.base && at < span.end) return true;
   }
   return false;
 }
 
-// No memory goes away; but who makes patched code writable is about to patch it too, or just did (E6).
+// No memory goes away. But a library that makes patched code writable is about to patch it, or has just done so (E6).
 long mprotect_hook(void* layer, const long* args) {
   const long result = go_on_hook(layer_of(layer), SYS_mprotect, args);
   if ((args[2] & PROT_EXEC) == 0 || !is_active_hook(layer_of(layer))) return result;
@@ -136,8 +138,7 @@ long mprotect_hook(void* layer, const long* args) {
   return result;
 }
 
-// A copy is looked at, which the kernel makes: the list may lie anywhere, and a wrong address is the caller's to hear
-// of from the kernel.
+// The kernel copies the list, because its address may be invalid; then the kernel reports the error to the caller.
 static void report_list_hook(const Layer& layer, const long* args) {
   constexpr size_t kBatch = 16;
   iovec copies[kBatch];
@@ -151,14 +152,14 @@ static void report_list_hook(const Layer& layer, const long* args) {
     const long got = patch::system_call_hook(SYS_process_vm_readv, self, reinterpret_cast<long>(&local), 1,
                                              reinterpret_cast<long>(&remote), 1, 0);
     if (got == -EFAULT) return;
-    const iovec* seen = got < 0 ? list + done : copies;  // a filter may forbid that call
+    const iovec* seen = got < 0 ? list + done : copies;  // a seccomp filter may forbid the call
     for (size_t i = 0; i < batch; ++i) {
       report_hook(layer, reinterpret_cast<uintptr_t>(seen[i].iov_base), seen[i].iov_len);
     }
   }
 }
 
-// Whose memory it is the descriptor knows; another process's addresses cost this one a miss.
+// The descriptor says whose memory it is. If it is another process's, its addresses cost this process a needless miss.
 long process_madvise_hook(void* layer, const long* args) {
   const bool drops = !keeps_pages_hook(static_cast<int>(args[3])) && static_cast<size_t>(args[2]) <= kLongestList &&
                      is_active_hook(layer_of(layer));
@@ -175,7 +176,7 @@ long remap_file_pages_hook(void* layer, const long* args) {
   return result;
 }
 
-// What brk() does besides the call: libc notes where the break is.
+// Does what libc's brk() does: the system call, and storing the new break in libc's variable.
 static long move_break_hook(const Layer& layer, const long* args) {
   if (layer.foreign != 0) return go_on_hook(layer, SYS_brk, args);
   const long reached = patch::system_call_hook(SYS_brk, args[0]);
@@ -186,8 +187,8 @@ static long move_break_hook(const Layer& layer, const long* args) {
   return -1;
 }
 
-// What of the heap goes away when the break is moved. No program's break is in the first page: the kernel refuses, and
-// only a probe hears of it.
+// Returns the part of the heap that is unmapped when the break moves. An address in the first page is used only by a
+// probe: the kernel refuses it.
 Span below_break_hook(uintptr_t asked, uintptr_t now) {
   const uintptr_t end = round_up_hook(asked, kPage);
   if (asked < kPage) return {asked, asked + 1};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// E5: each function is called on memory that nobody else knows of, and the report must come where pools get theirs.
+// Keeps E5: calls each function on memory that is not used otherwise, and expects its report at a subscription, as a
+// pool gets it. Start-up or API context; the caller holds Context::mutex.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -20,7 +21,7 @@ constexpr int kNoFile = -1;
 #ifdef __GLIBC__
 constexpr bool kIsGlibc = true;
 #else
-constexpr bool kIsGlibc = false;  // musl: brk() refuses always, and the loader is libc itself
+constexpr bool kIsGlibc = false;  // musl: brk() always fails, and the loader is libc itself
 #endif
 
 using patch::system_call_hook;
@@ -30,7 +31,7 @@ Call* callable(uintptr_t function) {
   return reinterpret_cast<Call*>(function);  // NOLINT(performance-no-int-to-ptr): an address of code
 }
 void* pointer(uintptr_t address) {
-  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): of the scratch
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): an address in the scratch memory
 }
 
 void give_back(const Scratch& scratch) {
@@ -45,7 +46,7 @@ void probe_munmap(uintptr_t function, Scratch* scratch) {
   callable<int(void*, size_t)>(function)(pointer(scratch->base), length);
 }
 
-// One of them is enough: the others may be left out.
+// Tries some of the calls; the others need not be patched (leave_out).
 void probe_syscall(uintptr_t function, Scratch* scratch) {
   auto* const call = callable<long(long, ...)>(function);
   call(SYS_madvise, scratch->base, kPage, MADV_DONTNEED);
@@ -60,7 +61,7 @@ void probe_mmap(uintptr_t function, Scratch* scratch) {
                                                                  MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, kNoFile, 0);
 }
 
-// The last page goes.
+// Unmaps the last page.
 void probe_mremap(uintptr_t function, Scratch* scratch) {
   const size_t before = scratch->length;
   scratch->length -= kPage;
@@ -75,26 +76,27 @@ void probe_mprotect(uintptr_t function, Scratch* scratch) {
   callable<int(void*, size_t, int)>(function)(pointer(scratch->base), kPage, PROT_READ | PROT_EXEC);
 }
 
-// Of nobody's memory: the kernel refuses.
+// The descriptor is invalid, so the kernel refuses the call.
 void probe_process_madvise(uintptr_t function, Scratch* scratch) {
   const iovec list{pointer(scratch->base), kPage};
   callable<ssize_t(int, const iovec*, size_t, int, unsigned)>(function)(kNoFile, &list, 1, MADV_DONTNEED, 0);
 }
 
-// Anonymous memory has no pages of a file: the kernel refuses.
+// The kernel refuses the call, because anonymous memory has no pages of a file.
 void probe_remap_file_pages(uintptr_t function, Scratch* scratch) {
   callable<int(void*, size_t, int, size_t, int)>(function)(pointer(scratch->base), kPage, 0, 0, 0);
 }
 
-// Other threads' memory is behind the true break: it may not be moved, nor set to where it was a moment ago. An address
-// in the first page is refused by the kernel, and lies in no scratch: fire() looks for that one.
+// The break may not be changed, because other threads use the memory behind it. The kernel refuses an address in the
+// first page; fire() looks for that one, which is outside the scratch memory.
 void probe_brk(uintptr_t function, Scratch* scratch) {
   give_back(*scratch);
   *scratch = {1, 0};
   callable<int(void*)>(function)(pointer(1));
 }
 
-// It is no segment: the kernel refuses. A mapping begins there for sure, for its neighbours have other rights.
+// The kernel refuses the call, because the mapping is no segment. The page has other rights than its neighbours, so a
+// mapping begins there.
 void probe_shmdt(uintptr_t function, Scratch* scratch) {
   const uintptr_t middle = scratch->base + kPage;
   system_call_hook(SYS_mprotect, static_cast<long>(middle), kPage, PROT_NONE);
@@ -106,7 +108,7 @@ void probe_shmat(uintptr_t function, Scratch* scratch) {
   callable<void*(int, const void*, int)>(function)(kNoSegment, pointer(scratch->base), SHM_REMAP);
 }
 
-// Lays a file of the scratch's length over it. Its descriptor, or an error.
+// Maps a file of the scratch memory's length over it. Returns its descriptor, or -errno.
 long lay_file(const Scratch& scratch) {
   const long file = system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC);
   if (patch::is_error_hook(file)) return file;
@@ -214,7 +216,7 @@ const Function kFunctionTable[kFunctions] = {
      PINRAIL_EVENT_TRUNCATE,
      kFiles},
     {"truncate", false, false, truncate_hook, probe_truncate, {2, 0, SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
-    // Through it others are noticed who are about to patch; no event of memory.
+    // Detects libraries that are about to patch; it causes no memory event.
     {"mprotect", false, false, mprotect_hook, probe_mprotect, {3, kThird, SYS_mprotect}, 0, kLate},
     {"syscall", false, false, syscall_hook, probe_syscall, {6, 0, patch::kAnyCall}, PINRAIL_EVENTS_ALL, kNothing},
     {"munmap of the loader",

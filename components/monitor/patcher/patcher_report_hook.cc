@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: what all hooks have in common.
+// Hook context: functions that all hooks use.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
@@ -19,19 +19,19 @@ Context& context_of_hook(const Layer& layer) { return *layer.context.load(std::m
 long enter_hook(void* layer_pointer, const long* args) {
   const HookScope scope;
   const auto* layer = static_cast<const Layer*>(layer_pointer);
-  context_of_hook(*layer);  // what the layer holds is there with it
+  context_of_hook(*layer);  // acquire: the other members of the layer are visible after it
 #ifdef __aarch64__
-  // It is the system call that is patched there, not the function.
+  // On AArch64 the system call inside brk() is patched, not the function.
   if (layer->function->hook == brk_hook) return raw_brk_hook(layer_pointer, args);
 #endif
   return layer->function->hook(layer_pointer, args);
 }
 
-// F1: the word is asked before anything else of the library is touched.
+// Keeps F1: reads the word before it touches anything else of the library.
 bool is_active_hook(const Layer& layer) {
   const Context& context = context_of_hook(layer);
-  return context.host.load(std::memory_order_acquire) != nullptr &&  // acquire: pairs with the release store in start()
-         context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it, before the child runs
+  return context.host.load(std::memory_order_acquire) != nullptr &&  // acquire: pairs with the release store in begin()
+         context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it before the child runs
 }
 
 void report_hook(const Layer& layer, uintptr_t base, size_t length) {
@@ -39,7 +39,7 @@ void report_hook(const Layer& layer, uintptr_t base, size_t length) {
   Span span = fits(base, length) ? Span::of(base, length) : Span{base, UINTPTR_MAX};
   if (!round_out(&span, kPage)) span.base &= ~(kPage - 1);
   Context& context = context_of_hook(layer);
-  // Counted before the second look at the host: stop() clears the host, then waits for the count. Both seq_cst.
+  // The count rises before the second load of host; stop() clears host and then waits for the count. Both are seq_cst.
   context.in_flight.fetch_add(1);
   if (const pinrail_host_t* host = context.host.load()) {
     const int kept = errno;
@@ -50,8 +50,8 @@ void report_hook(const Layer& layer, uintptr_t base, size_t length) {
 }
 
 long go_on_hook(const Layer& layer, long number, const long* args) {
-  context_of_hook(layer);     // not every hook had reason to ask for it before
-  const ForeignScope theirs;  // the call may sleep, and a signal's handler may run meanwhile, or leave by longjmp
+  context_of_hook(layer);     // acquire: not every hook has called it before
+  const ForeignScope theirs;  // the call may sleep, and a signal handler may run meanwhile or leave by longjmp
   if (layer.foreign != 0 && layer.function->hook == syscall_hook) {
     using Call = long (*)(long, long, long, long, long, long, long);
     const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
@@ -64,7 +64,7 @@ long go_on_hook(const Layer& layer, long number, const long* args) {
   }
   const long result = patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
   if (!patch::is_error_hook(result)) return result;
-  if (!layer.function->in_loader) errno = static_cast<int>(-result);  // the loader has no errno of ours
+  if (!layer.function->in_loader) errno = static_cast<int>(-result);  // the loader's errno is not ours
   return -1;
 }
 

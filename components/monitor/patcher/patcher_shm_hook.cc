@@ -15,8 +15,9 @@
 namespace pinrail::patcher {
 namespace {
 
-// shmdt() takes every mapping of the segment that lies where it would if the segment began at this address. What it
-// took is not listed any more when it is reported again, so it is noted; of more than there is room for, everything is.
+// shmdt() unmaps every mapping of the segment that lies where it would lie if the segment began at this address. After
+// the call these mappings are not listed any more, so they are recorded before. If there are more than kRoom,
+// everything is reported.
 struct Attached {
   static constexpr size_t kRoom = 16;
   uintptr_t begin;
@@ -45,7 +46,8 @@ void report_attached_hook(const Layer& layer, const Attached& attached) {
   }
 }
 
-// Who may attach a segment may also ask for its size; otherwise a page stands for what the kernel will refuse.
+// A caller that may attach a segment may also ask for its size. Otherwise the kernel will refuse the call, and one page
+// is reported.
 size_t segment_length_hook(long id) {
   shmid_ds about{};
   const long status = patch::system_call_hook(SYS_shmctl, id, IPC_STAT, reinterpret_cast<long>(&about));
@@ -63,7 +65,8 @@ bool note_end_hook(void* arg, const patch::Mapping& mapping) {
   return mapping.base <= place->at;
 }
 
-// A segment on large pages is mapped up to the end of the last one, and the kernel does not tell that it is on such.
+// A segment on huge pages is mapped up to the end of the last huge page, and the kernel does not say that it has huge
+// pages.
 void report_laid_over_hook(const Layer& layer, uintptr_t at, size_t length) {
   Place place{at, at + length};
   const bool is_known = patch::for_each_mapping_hook(note_end_hook, &place);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: syscall(), by which some allocators (tcmalloc, mimalloc) and other runtimes' hooks (UCX, Open MPI) ask
-// the kernel themselves. What of it concerns memory goes the way of the function of that name.
+// Hook context: syscall(). Some allocators (tcmalloc, mimalloc) and hooks of other runtimes (UCX, Open MPI) use it for
+//      their system calls. A call that concerns memory is passed to the hook of the function with that name.
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -18,7 +18,7 @@ using HookFunction = long (*)(void* layer, const long* args);
 
 }  // namespace
 
-// The kernel's answer is the new break, not a status, and libc's note of it is not touched.
+// The kernel returns the new break, not a status, and libc's variable is not changed.
 long raw_brk_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
   const long now = patch::system_call_hook(SYS_brk, 0);
@@ -54,7 +54,7 @@ HookFunction hook_of_hook(long number) {
   }
 }
 
-// A function that is left out is left out here too.
+// A function that is left out (leave_out) is not reported here either.
 bool is_left_out_hook(const Layer& layer, HookFunction hook) {
   const uint32_t left_out = context_of_hook(layer).left_out.load(std::memory_order_relaxed);  // relaxed: set at start
   for (size_t i = 0; left_out != 0 && i < kFunctions; ++i) {
