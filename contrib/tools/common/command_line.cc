@@ -15,7 +15,7 @@ constexpr int kWrongUsage = 2;
 
 class HelpFormatter : public CLI::Formatter {
  public:
-  std::string make_description(const CLI::App* /*app*/) const override { return ""; }  // it follows the usage
+  std::string make_description(const CLI::App* /*app*/) const override { return ""; }  // make_usage() prints it
   std::string make_usage(const CLI::App* app, std::string name) const override {
     return "Usage: " + name + " [OPTION]...\n\n" + wrapped(app->get_description(), "");
   }
@@ -33,7 +33,7 @@ bool is_parameter_name(const std::string& name) {
   return !name.empty() && name.find_first_not_of(kLetters) == std::string::npos;
 }
 
-// CLI11 also accepts signs, blanks and other bases; here a number is decimal digits.
+// A number is decimal digits; CLI11 would also accept signs, blanks and other bases.
 std::optional<uint64_t> number_in(const std::string& typed) {
   uint64_t number = 0;
   const char* const last = typed.data() + typed.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// command_line.h - the options of a program: each is declared once, with its help. CLI11 reads and checks them.
+// command_line.h - the options of a program: each is declared once, with its help. CLI11 parses and checks them.
 //
 //   CommandLine line("pinrail_info", "Shows what this Pinrail is.", "Exit status: ...");
 //   line.flag("--json", "one JSON document", &json);
@@ -10,10 +10,10 @@
 //
 // Threads  one at a time.
 //
-// command_line/L1  read() returns nothing if the program is to go on; 0 after --help and --version; 2 for a command
-// line
-//     that is wrong, after one line that names the program and the word. Nothing is written to out then.
-// command_line/L2  Of an option that has one value and is given twice, the last one counts.
+// command_line/L1  read() returns nothing if the program shall continue; 0 after --help and --version; 2 for an
+//     invalid command line, after one line on `err` that names the program and the word. In that case nothing is
+//     written to `out`.
+// command_line/L2  If an option with one value is given twice, the last value counts.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_COMMAND_LINE_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_COMMAND_LINE_H
 
@@ -32,15 +32,15 @@ namespace pinrail::tools {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-// For pinrail_init(); the strings stay those of the pairs.
+// Converts --mca pairs for pinrail_init(). The strings stay those of the pairs, which must outlive the result.
 std::vector<pinrail_setting_t> settings_of(const Pairs& mca);
 
 class CommandLine {
  public:
-  // Returns "" or what is wrong, which names the value.
+  // Takes an option's value. Returns "", or a clause that names the value and its fault.
   using Take = std::function<std::string(const std::string& value)>;
 
-  // notes follow the list of options in the help. mca_out receives what --mca said.
+  // notes: text after the list of options in the help. mca_out receives the pairs of --mca.
   CommandLine(std::string program, const char* purpose, const char* notes, Pairs* mca_out);
   ~CommandLine();
 
@@ -67,8 +67,7 @@ class CommandLine {
   const std::unique_ptr<Parser> parser_;
 };
 
-// The exit status of a program that has written all to standard output: status, or 1 after a line that says why not all
-// of it arrived.
+// Flushes standard output. Returns the status, or 1, after a line that says why, if output was lost.
 int close_output(const char* program, int status);
 
 }  // namespace pinrail::tools

@@ -10,7 +10,7 @@ namespace pinrail::tools {
 
 using Json = nlohmann::ordered_json;
 
-// A byte that is not UTF-8 becomes U+FFFD; a number that is not finite becomes null.
+// Prints a document. A byte that is not UTF-8 becomes U+FFFD; a number that is not finite becomes null.
 inline void print(const Json& document, std::ostream& out) {
   out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernel_numbers.h - names of the kernel's that are younger than some C library's headers (Debian 11's). The kernel
-// that a program runs on may know them all the same. Since Linux 5.1 new system calls have one number on all machines.
+// kernel_numbers.h - kernel constants that the headers of older C libraries (Debian 11's) lack although the running
+// kernel may have them. Since Linux 5.1 new system calls have the same number on all architectures.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_KERNEL_NUMBERS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_KERNEL_NUMBERS_H
 

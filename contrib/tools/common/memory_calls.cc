@@ -18,7 +18,7 @@ void* mremap_libc(void* at, size_t length, size_t new_length, int flags, void* t
   return mremap(at, length, new_length, flags, to);
 }
 
-// Younger than some C libraries: looked up, so that a program runs with those too.
+// Looked up at run time, because some C libraries lack the function.
 ssize_t process_madvise_libc(int process, const iovec* list, size_t count, int advice, unsigned flags) {
   using Function = ssize_t(int, const iovec*, size_t, int, unsigned);
   static auto* const function = reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, "process_madvise"));
@@ -30,7 +30,8 @@ ssize_t process_madvise_libc(int process, const iovec* list, size_t count, int a
 void* pointer(long result) { return reinterpret_cast<void*>(result); }  // NOLINT(performance-no-int-to-ptr): a mapping
 
 #ifdef __x86_64__
-// As code does that brings its own libc along: syscall() is a function like any other, and may be patched.
+// A raw system call by the processor's instruction, as from a statically linked libc: the function syscall() could be
+// patched.
 long kernel_words(long number, const long (&words)[6]) {
   register long r10 __asm__("r10") = words[3];
   register long r8 __asm__("r8") = words[4];
@@ -47,7 +48,7 @@ long kernel_words(long number, const long (&words)[6]) {
 
 template <typename... Args>
 long kernel(long number, Args... args) {
-  return kernel_words(number, {(long)args...});  // NOLINT: pointers and integers alike, as the kernel takes them
+  return kernel_words(number, {(long)args...});  // NOLINT: the kernel takes pointers and integers alike
 }
 #else
 template <typename... Args>
@@ -72,7 +73,7 @@ ssize_t process_madvise_raw(int process, const iovec* list, size_t count, int ad
 int remap_file_pages_raw(void* at, size_t length, int protection, size_t page, int flags) {
   return static_cast<int>(kernel(SYS_remap_file_pages, at, length, protection, page, flags));
 }
-// The kernel returns where the break is then.
+// The raw system call returns the new break.
 int brk_raw(void* at) {
   if (pointer(kernel(SYS_brk, at)) == at) return 0;
   errno = ENOMEM;

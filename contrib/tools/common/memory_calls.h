@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// memory_calls.h - private to memory_events: the same calls by two ways, through libc or past it.
+// memory_calls.h - private to memory_events: each call in two ways, through libc or by a raw system call.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_CALLS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_CALLS_H
 
@@ -33,15 +33,16 @@ inline const Calls& calls_of(Way way) { return way == Way::raw ? kRawCalls : kLi
 
 // memory_prepare.cc
 
-// Anonymous memory at this place if it is free, else anywhere. NULL and errno.
+// Maps anonymous memory at this address if it is free, else anywhere. NULL and errno on failure.
 unsigned char* map_anonymous(const Calls& calls, unsigned char* at, size_t length);
-// A new segment, attached at this place (NULL: anywhere), that ends with its last mapping. NULL and errno.
+// Attaches a new System V segment at this address (NULL: anywhere); it is removed with its last mapping. NULL and
+// errno on failure.
 unsigned char* attach_segment(const Calls& calls, unsigned char* at, size_t length, int flags);
 bool load_library(EventMemory* memory);
 bool take_block(EventMemory* memory);
 
-// memory_library.cc: a shared object without code whose data are so many bytes, as a file in memory. -1 and errno.
-// They begin kLibraryData behind the address that it is loaded at.
+// memory_library.cc: creates a shared object without code as a memfd; its writable data has data_bytes bytes and
+// begins kLibraryData bytes after the load address. -1 and errno on failure.
 constexpr size_t kLibraryData = 4096;
 int make_library(size_t data_bytes);
 
@@ -64,7 +65,7 @@ bool fire_trim(const Calls& calls, EventMemory* memory);
 bool fire_realloc(const Calls& calls, EventMemory* memory);
 bool fire_fork(const Calls& calls, EventMemory* memory);
 
-// memory_fire_pages.cc: mappings stay, their pages go.
+// memory_fire_pages.cc: events that keep the mapping and may replace its pages.
 bool fire_dontneed(const Calls& calls, EventMemory* memory);
 bool fire_dontneed_locked(const Calls& calls, EventMemory* memory);
 bool fire_free_pages(const Calls& calls, EventMemory* memory);
@@ -81,7 +82,7 @@ bool fire_open_truncate(const Calls& calls, EventMemory* memory);
 bool fire_map_again(const Calls& calls, EventMemory* memory);
 bool fire_mprotect(const Calls& calls, EventMemory* memory);
 
-// memory_fire_ring.cc: by io_uring.
+// memory_fire_ring.cc: events by io_uring operations.
 bool fire_ring_madvise(const Calls& calls, EventMemory* memory);
 bool fire_ring_fallocate(const Calls& calls, EventMemory* memory);
 bool fire_ring_ftruncate(const Calls& calls, EventMemory* memory);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table.
+// The table of events.
 #include "contrib/tools/common/memory_events.h"
 
 #include <unistd.h>
@@ -31,7 +31,7 @@ constexpr auto kAny = Contents::any;
 constexpr auto kSame = Place::same;
 constexpr auto kMaybe = Place::maybe;
 
-// Which pages stay was tried with io_uring's registered buffers and with soft-RoCE.
+// `pages` was measured with registered buffers of io_uring and with soft-RoCE.
 constexpr MemoryEvent kEvents[] = {
     {"munmap", "all of it is unmapped, and mapped anew at the same address", kAnonymous, kLibc, kAll, kReplaced, kZero,
      kSame, fire_munmap},
@@ -161,7 +161,7 @@ const char* memory_kind_name(MemoryKind kind) {
 
 bool fire_memory_event(const MemoryEvent& event, EventMemory* memory) {
   if (event.act(calls_of(event.way), memory)) return true;
-  if (errno == EFAULT && memory->length != 0) errno = EBUSY;  // mremap's word for more than one mapping
+  if (errno == EFAULT && memory->length != 0) errno = EBUSY;  // mremap's errno for more than one mapping
   return false;
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// memory_events.h - what a process can do to its memory, as data: each event can be looked up, probed and fired.
+// memory_events.h - what a process can do to its memory, as a table: each event can be looked up, tried and fired.
 //
-// Owns     nothing. Who prepares memory has it until it goes out of scope.
-// Threads  any number, each with memory of its own; but while an event of kind "heap" is fired nobody else may move
-//          the program's break. The table is constant.
+// Owns     nothing. An EventMemory owns its memory until it is destroyed.
+// Threads  any number, each with memory of its own; but while an event of kind "heap" is fired no other thread may
+//          move the program's break. The table is constant.
 //
-// memory_events/V1  fire() really does what its name says, through libc, or with Way::raw without it, by the
-//     processor's own instruction.
-// memory_events/V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are what the
-//     event says. Base is the same as before, unless another thread took the place meanwhile, or an allocator or the
-//     kernel is asked for memory "anywhere" (Place::maybe): then the old addresses are not the caller's any more.
-// memory_events/V3  What an event takes away is a part of the memory (lost()); a registration that covers any of it is
-//     stale afterwards if Pages::replaced.
+// memory_events/V1  fire_memory_event() really does what the event's name says: through libc, or with Way::raw by the
+//     processor's system call instruction.
+// memory_events/V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are as the
+//     event says. base is the same as before, unless another thread mapped the place meanwhile, or an allocator or the
+//     kernel chooses the address (Place::maybe): then the old addresses no longer belong to the caller.
+// memory_events/V3  An event changes a part of the memory (lost()); with Pages::replaced a registration that overlaps
+//     that part is stale afterwards.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_EVENTS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_EVENTS_H
 
@@ -22,7 +22,7 @@
 
 namespace pinrail::tools {
 
-// What the memory has to be, for the event to be possible.
+// The kind of memory that an event needs.
 enum class MemoryKind : uint8_t {
   anonymous,
   shared_file,   // a memfd, mapped shared
@@ -36,10 +36,10 @@ enum class MemoryKind : uint8_t {
 
 enum class Way : uint8_t { libc, raw, ring };  // ring: by io_uring
 
-// Whether pages that a device pinned before are still those that the process sees.
+// Whether the process still sees the pages that a device pinned before the event.
 enum class Pages : uint8_t { replaced, kept };
 
-// What the processor sees after the event in what was lost.
+// The contents of the lost part after the event.
 enum class Contents : uint8_t { zero, kept, any };
 
 enum class Part : uint8_t { all, second_half };
@@ -54,11 +54,11 @@ struct EventMemory {
 
   MemoryKind kind = MemoryKind::anonymous;
   unsigned char* base = nullptr;
-  size_t length = 0;  // bytes; 0: it is gone, an event failed half-way
+  size_t length = 0;  // bytes; 0: an event failed halfway and the memory is gone
 
-  // The events' own.
+  // Private data of the events.
   int file = -1;          // shared_file, private_file, library
-  size_t shown = 0;       // shared_file: where in the file the memory begins; the file is twice as long
+  size_t shown = 0;       // shared_file: offset of the memory in the file, which is twice as long
   void* owner = nullptr;  // library: its handle; blocks: what malloc returned
 };
 
@@ -93,21 +93,22 @@ MemoryEvents memory_events();
 const MemoryEvent* find_memory_event(const std::string& name);  // NULL: there is none
 const char* memory_kind_name(MemoryKind kind);
 
-// Memory of the kind that the event needs, all zero.
-// length: a multiple of two pages, at most 1 GiB; small blocks are never longer than kSmallBlock, large ones never
-// shorter than kLargeBlock, and neither is aligned to pages. NULL and errno if there is none.
+// Prepares memory of the kind, filled with zeros. length: a multiple of two pages, at most 1 GiB; small blocks have at
+// most kSmallBlock bytes and large blocks at least kLargeBlock, and neither is page-aligned. NULL and errno on
+// failure.
 constexpr size_t kSmallBlock = size_t{32} << 10;
 constexpr size_t kLargeBlock = size_t{128} << 10;
 std::unique_ptr<EventMemory> prepare_memory(MemoryKind kind, size_t length);
 
-// False and errno: it did not happen. EBUSY: not now, prepare new memory (heap: somebody has moved the break;
-// mremap before Linux 6.17: other events have made several mappings of it).
+// Fires the event. False and errno: it did not happen. EBUSY: it cannot happen to this memory now, so prepare new
+// memory (heap: another thread moved the break; mremap before Linux 6.17: earlier events split the memory into several
+// mappings).
 bool fire_memory_event(const MemoryEvent& event, EventMemory* memory);
 
-// What goes away when it is fired.
+// The part of the memory that the event changes.
 Extent lost(const MemoryEvent& event, const EventMemory& memory);
 
-// Empty: kernel and libc here can do it. Else why not, as "madvise: Invalid argument". Fires it once.
+// Why this kernel or libc cannot do the event, as "madvise: Invalid argument"; empty if it can. Fires it once.
 std::string why_no_memory_event(const MemoryEvent& event);
 
 }  // namespace pinrail::tools

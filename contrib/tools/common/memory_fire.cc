@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Events through which mappings go, move, or are laid over; afterwards there is memory again.
+// Events that unmap, move or replace mappings; afterwards memory is mapped again.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ bool gone(EventMemory* memory) {
   return false;
 }
 
-// What has taken the old memory's place; NULL: nothing has.
+// Sets the new base of the memory. NULL: the event failed and the memory is gone.
 bool is_now(EventMemory* memory, unsigned char* base) {
   if (base == nullptr) return gone(memory);
   memory->base = base;
@@ -37,7 +37,7 @@ bool map_all_anew(const Calls& calls, EventMemory* memory, unsigned char* at) {
   return is_now(memory, map_anonymous(calls, at, memory->length));
 }
 
-// The second half is not mapped any more. Where somebody else has taken it, the first one is given up too.
+// Maps the unmapped second half again. If another thread has mapped that place, the first half is given up too.
 bool map_half_anew(const Calls& calls, EventMemory* memory) {
   const size_t half = memory->length / 2;
   unsigned char* const there = map_anonymous(calls, memory->base + half, half);
@@ -47,13 +47,13 @@ bool map_half_anew(const Calls& calls, EventMemory* memory) {
   return map_all_anew(calls, memory, nullptr);
 }
 
-// A range of addresses that nobody uses, for pages to be moved to.
+// Reserves an unused address range, to which pages can be moved.
 unsigned char* reserve(const Calls& calls, size_t length) {
   void* const at = calls.mmap(nullptr, length, PROT_NONE, kAnonymous | MAP_NORESERVE, -1, 0);
   return at == MAP_FAILED ? nullptr : static_cast<unsigned char*>(at);
 }
 
-// Moves all pages somewhere else. NULL and errno.
+// Moves all pages to another address. NULL and errno on failure.
 unsigned char* move_away(const Calls& calls, const EventMemory& memory, int flags) {
   unsigned char* const elsewhere = reserve(calls, memory.length);
   if (elsewhere == nullptr) return nullptr;
@@ -64,7 +64,7 @@ unsigned char* move_away(const Calls& calls, const EventMemory& memory, int flag
   return nullptr;
 }
 
-// malloc's next block of that size is most often where the last one was.
+// Allocates a new block; malloc usually returns the address of the one freed last.
 bool take_new_block(EventMemory* memory) {
   if (take_block(memory)) return true;
   memory->owner = nullptr;
@@ -119,7 +119,8 @@ bool fire_mremap_shrink(const Calls& calls, EventMemory* memory) {
   return shrunk && map_half_anew(calls, memory);
 }
 
-// The old place stays mapped meanwhile: moving back would lay the pages over whatever another thread mapped in a hole.
+// The old place stays mapped meanwhile (MREMAP_DONTUNMAP): in a hole another thread could map, and
+// moving back would replace its mapping.
 bool fire_mremap_back(const Calls& calls, EventMemory* memory) {
   unsigned char* const moved = move_away(calls, *memory, kMove | MREMAP_DONTUNMAP);
   if (moved == nullptr) return false;

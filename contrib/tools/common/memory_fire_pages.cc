@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Events after which the mapping is where it was, with other pages, or with the same ones.
+// Events that keep the mapping in place and replace its pages, or keep them too.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 namespace pinrail::tools {
 namespace {
 
-// Younger than some headers.
+// Missing in some headers.
 constexpr int kDontneedLocked = 24;
 constexpr int kGuardInstall = 102;
 constexpr int kGuardRemove = 103;
@@ -53,7 +53,7 @@ bool fire_process_madvise(const Calls& calls, EventMemory* memory) {
   return advised == static_cast<ssize_t>(memory->length);
 }
 
-// The other half of the file comes into view; what was left is emptied, so that the next turn shows zeros too.
+// Maps the other half of the file, and empties the half that was mapped before, so that the next call shows zeros too.
 bool fire_remap_file_pages(const Calls& calls, EventMemory* memory) {
   const size_t other = memory->shown == 0 ? memory->length : 0;
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

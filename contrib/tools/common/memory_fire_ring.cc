@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Events by io_uring: the kernel is asked by an entry in shared memory, which no function of the C library sees.
+// Events by io_uring: requests are entries in shared memory, which no function of the C library sees.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/io_uring.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint8_t kFtruncate = 55;  // IORING_OP_FTRUNCATE, Linux 6.9
 
-// A ring for one operation, past liburing: this program does not need it.
+// A ring for one operation. It does without liburing, so that the program does not depend on it.
 class Ring {
  public:
   Ring() : file_(static_cast<int>(syscall(SYS_io_uring_setup, 1, &about_))) {
@@ -35,7 +35,7 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  // -1 and errno, or what the operation returned.
+  // Runs the operation. Returns its result, or -1 and errno.
   int run(const io_uring_sqe& operation) {
     if (file_ < 0) return -1;
     if (rings_ == MAP_FAILED || entry_ == MAP_FAILED || (about_.features & IORING_FEAT_SINGLE_MMAP) == 0)
@@ -102,7 +102,7 @@ bool fire_ring_madvise(const Calls&, EventMemory* memory) {
 bool fire_ring_fallocate(const Calls&, EventMemory* memory) {
   io_uring_sqe made = operation(IORING_OP_FALLOCATE, memory->file);
   made.off = memory->shown;
-  made.addr = memory->length;  // as the kernel has it
+  made.addr = memory->length;  // the kernel expects the length in addr
   made.len = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   return run(made) == 0;
 }

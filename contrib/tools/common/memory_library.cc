@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The smallest shared object that a loader takes: headers, an empty symbol table, and data that begin as zeros.
+// A minimal shared object: headers, an empty symbol table, and zeroed data.
 #include <elf.h>
 #include <link.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ constexpr uint16_t kMachine = EM_X86_64;
 #elif defined(__aarch64__)
 constexpr uint16_t kMachine = EM_AARCH64;
 #else
-constexpr uint16_t kMachine = EM_NONE;  // the loader refuses, and the event is one that this machine lacks
+constexpr uint16_t kMachine = EM_NONE;  // the loader refuses it, so this machine lacks the event
 #endif
 
 struct Image {
@@ -25,7 +25,7 @@ struct Image {
   ElfW(Phdr) segments[3];
   ElfW(Dyn) dynamic[6];
   ElfW(Sym) symbols[1];
-  uint32_t hash[4];  // one bucket, one symbol, neither names anything
+  uint32_t hash[4];  // one bucket and one symbol, both empty
   char strings[8];
 };
 static_assert(sizeof(Image) <= kLibraryData);
@@ -49,7 +49,7 @@ ElfW(Ehdr) header() {
 ElfW(Phdr) segment(uint32_t type, size_t at, size_t file_bytes, size_t bytes, size_t align) {
   ElfW(Phdr) made{};
   made.p_type = type;
-  made.p_flags = PF_R | PF_W;  // of the stack too: without that entry the loader makes stacks executable
+  made.p_flags = PF_R | PF_W;  // PT_GNU_STACK too: without it the loader makes stacks executable
   made.p_offset = made.p_vaddr = made.p_paddr = at;
   made.p_filesz = file_bytes;
   made.p_memsz = bytes;

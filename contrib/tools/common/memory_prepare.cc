@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory of each kind: how it comes, and how it goes when nobody wants events of it any more.
+// Allocates and releases memory of each kind.
 #include <dlfcn.h>
 #include <link.h>
 #include <malloc.h>
@@ -36,7 +36,7 @@ bool take_heap(EventMemory* memory) {
   void* const had = sbrk(static_cast<intptr_t>(gap + memory->length));
   if (had == reinterpret_cast<void*>(-1)) return false;  // NOLINT(performance-no-int-to-ptr): sbrk's own failure
   memory->base = static_cast<unsigned char*>(had) + gap;
-  return reinterpret_cast<uintptr_t>(had) == now;  // else somebody came between
+  return reinterpret_cast<uintptr_t>(had) == now;  // false: another thread moved the break
 }
 
 bool prepare(EventMemory* memory) {
@@ -61,7 +61,7 @@ void give_back(EventMemory* memory) {
     case MemoryKind::shared_file:
     case MemoryKind::private_file: munmap(memory->base, memory->length); return;
     case MemoryKind::system_v: shmdt(memory->base); return;
-    case MemoryKind::heap:  // what others took above it keeps it
+    case MemoryKind::heap:  // stays if the break has moved above it
       if (sbrk(0) == memory->base + memory->length) brk(memory->base);
       return;
     case MemoryKind::library: dlclose(memory->owner); return;
@@ -77,7 +77,8 @@ unsigned char* map_anonymous(const Calls& calls, unsigned char* at, size_t lengt
   if (at != nullptr) {
     unsigned char* const there = pointer(calls.mmap(at, length, kReadWrite, kFlags | MAP_FIXED_NOREPLACE, -1, 0));
     if (there == at) return there;
-    if (there != nullptr) calls.munmap(there, length);  // kernels before 4.17 take the flag for a hint
+    if (there != nullptr)
+      calls.munmap(there, length);  // kernels before 4.17 ignore the flag and treat the address as a hint
   }
   return pointer(calls.mmap(nullptr, length, kReadWrite, kFlags, -1, 0));
 }
@@ -100,12 +101,12 @@ bool load_library(EventMemory* memory) {
     errno = ENOEXEC;
     return false;
   }
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader's number
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address from the loader
   memory->base = reinterpret_cast<unsigned char*>(map->l_addr) + kLibraryData;
   return true;
 }
 
-// The C library's thresholds move with what is freed, until they are set once.
+// glibc adapts its mmap threshold when blocks are freed; setting it once makes it constant.
 bool take_block(EventMemory* memory) {
 #if defined(__GLIBC__)
   // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's takes its lock

@@ -28,7 +28,7 @@ void append_wrapped(const std::string& paragraph, const std::string& indent, std
 }  // namespace
 
 size_t text_width() {
-  const char* const typed = secure_getenv("COLUMNS");  // NOLINT(concurrency-mt-unsafe): nobody changes the environment
+  const char* const typed = secure_getenv("COLUMNS");  // NOLINT(concurrency-mt-unsafe): the program never sets it
   const long columns = typed != nullptr ? std::strtol(typed, nullptr, 10) : 0;
   if (columns <= 0) return kUsualWidth;
   return std::clamp(static_cast<size_t>(columns), kLeastWidth, kMaxWidth);

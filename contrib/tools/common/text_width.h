@@ -9,11 +9,11 @@
 
 namespace pinrail::tools {
 
-// Characters of a line: the environment's COLUMNS, at least 40; 100 where it is not set or no number.
+// The width of a line in characters: the environment variable COLUMNS, at least 40; 100 if it is not a number.
 size_t text_width();
 
-// The words of each line of text, in lines of at most text_width() characters that begin with indent. A word that is
-// longer stands alone. A line that begins with a blank is left as it is. Each line ends with a line feed.
+// Wraps each line of the text to lines of at most text_width() characters that begin with indent and end with a line
+// feed. A longer word stands alone. A line that begins with a blank is not wrapped.
 std::string wrapped(std::string_view text, std::string_view indent);
 
 }  // namespace pinrail::tools

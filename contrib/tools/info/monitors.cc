@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The children, and what they answer.
+// Runs the trials in child processes and reads their results.
 #include "contrib/tools/info/monitors.h"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ pinrail_registrar_t zero_cost_registrar() {
   return registrar;
 }
 
-// Runs in a child; its exit status, or -1. What it says on standard output and error comes back.
+// Runs the function in a child. Returns its exit status, or -1; said_out receives its standard output and error.
 int in_child(const std::function<int()>& function, std::string* said_out) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return -1;
@@ -61,7 +61,8 @@ int in_child(const std::function<int()>& function, std::string* said_out) {
   return left ? WEXITSTATUS(status) : -1;
 }
 
-// Pinrail with these settings and a pool that keeps what it registers. Runs in children only, and is never taken down.
+// Starts Pinrail with these settings and creates a pool that keeps registrations. Only for children, which exit
+// without finalize.
 pinrail_status_t start(const std::vector<pinrail_setting_t>& settings, pinrail_mpool_t** pool_out) {
   static pinrail_registrar_t registrar = zero_cost_registrar();
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
@@ -96,8 +97,8 @@ Outcome try_event(const std::vector<pinrail_setting_t>& settings, const tools::M
   if (status != PINRAIL_SUCCESS || pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) return Outcome::broken;
   if (!answers(pool, range)) return Outcome::not_cached;
   if (kernel == Kernel::refuses) {
-    if (!refuse_memory_calls()) return Outcome::after;  // not to be told apart here
-    (void)fire_memory_event(event, memory.get());       // it fails, of course
+    if (!refuse_memory_calls()) return Outcome::after;  // `before` cannot be told from `after` here
+    (void)fire_memory_event(event, memory.get());       // the filter makes it fail
     return answers(pool, range) ? Outcome::after : Outcome::before;
   }
   if (!fire_memory_event(event, memory.get())) return Outcome::impossible;
@@ -118,7 +119,7 @@ Outcome measure(const std::vector<pinrail_setting_t>& settings, const tools::Mem
   return child_tries(settings, event, Kernel::refuses) == Outcome::before ? Outcome::before : Outcome::after;
 }
 
-// The first reason among what Pinrail said.
+// Returns the first "What happened" line of Pinrail's messages.
 std::string reason_in(const std::string& said) {
   constexpr const char* kHeading = "What happened  ";
   const size_t at = said.find(kHeading);
@@ -151,7 +152,7 @@ MonitorColumn measure_column(const std::string& name, const std::vector<pinrail_
   return column;
 }
 
-// All that a mapping may want to be seen: so that one monitor alone has something to keep, and shows what it sees.
+// All events: with monitor_never set to this, a single monitor's registrations are kept, and show what it sees.
 constexpr char kEverything[] =
     "unmap,map_over,remap,remap_onto,dontneed,remove,guard_install,process_madvise,brk,shmdt,shmat_over,punch_hole,"
     "truncate,remap_file_pages";
@@ -163,9 +164,9 @@ std::vector<pinrail_setting_t> with_monitor(const std::vector<pinrail_setting_t>
   return more;
 }
 
-// What a child finds with these settings.
+// What a child reports about these settings.
 struct Found {
-  std::vector<std::string> names;  // of monitors
+  std::vector<std::string> names;  // the monitor components
   std::string at_work;
   std::vector<KeptKind> kept;
 };
@@ -200,7 +201,7 @@ void read_line(const std::string& line, Found* found) {
   if (word == "kind" && bar != std::string::npos) found->kept.push_back({rest.substr(0, bar), rest.substr(bar + 1)});
 }
 
-// False, with what Pinrail said: it does not start with these settings.
+// False: Pinrail does not start with these settings; why_out receives its message.
 bool find_monitors(const std::vector<pinrail_setting_t>& settings, Found* found_out, std::string* why_out) {
   std::string said;
   if (in_child([&settings] { return tell_what_is_found(settings); }, &said) != 0) {

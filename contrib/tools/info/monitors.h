@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// monitors.h - which monitor sees what on this machine, found out by doing it.
+// monitors.h - finds out by trial which monitor sees which memory event on this machine.
 //
-// Each event of memory_events.h is fired on a registration that is cached, in a process of its own, once with the
-// system calls that it consists of refused: a registration that is gone then was given up before the kernel acted.
+// Each event of memory_events.h is fired on cached memory, in a child process. A second child fires it while a filter
+// refuses the event's system calls: a registration that is gone then was invalidated before the kernel acted.
 //
-// Threads  one, and Pinrail not started: children are forked, and patches of a parent would be theirs too.
+// Threads  one thread, before pinrail_init(): children are forked, and would inherit a parent's patches.
 #ifndef PINRAIL_CONTRIB_TOOLS_INFO_MONITORS_H
 #define PINRAIL_CONTRIB_TOOLS_INFO_MONITORS_H
 
@@ -19,37 +19,37 @@
 
 namespace pinrail::info {
 
-// What became of the cached registration. Values are the children's exit statuses.
+// What happened to the cached registration. The values are the children's exit statuses.
 enum class Outcome : uint8_t {
-  before,      // given up before the kernel acted
-  after,       // given up, but not before
-  not_seen,    // it still answers, and its pages are others: stale
-  kept,        // it still answers, as it should: its pages are the same
-  dropped,     // given up although its pages are the same: costs a registration, harms nobody
-  not_cached,  // the pool does not keep such memory under this monitor
-  impossible,  // this kernel or libc cannot do it
-  broken       // the child did not say
+  before,      // invalidated before the kernel acted
+  after,       // invalidated, but not before
+  not_seen,    // still cached although its pages were replaced: stale
+  kept,        // still cached, correctly: its pages are the same
+  dropped,     // invalidated although its pages are the same: harmless, costs a registration
+  not_cached,  // the pool does not cache such memory under this monitor
+  impossible,  // this kernel or libc lacks the event
+  broken       // the child failed
 };
 
 struct MonitorColumn {
-  std::string name;               // a component, or "default": what the parameter says
+  std::string name;               // a component, or "default": the monitors of the present settings
   std::string why_not;            // empty: it works here
   std::vector<Outcome> outcomes;  // for each of memory_events(); empty if it does not work
 };
 
-// A kind of memory, and why it is not kept with the settings as they are; empty: it is.
+// A kind of memory, and why it is not kept with the present settings; empty if it is.
 struct KeptKind {
   std::string name, why_not;
 };
 
 struct MonitorTable {
   std::vector<MonitorColumn> columns;
-  std::string at_work;         // monitors of the last column, with commas
-  std::vector<KeptKind> kept;  // the same
+  std::string at_work;         // names of the monitors of the last column, separated by commas
+  std::vector<KeptKind> kept;  // kinds of memory with the present settings
 };
 
-// One for each monitor component alone but "external", and one for the default. False, with what Pinrail said: it does
-// not start with these settings.
+// Measures a column for each monitor component except "external", and one for the default. False: Pinrail does not
+// start with these settings; why_out receives its message.
 bool measure_monitors(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out);
 
 // "before", "after", "not seen", ...

@@ -18,17 +18,17 @@ struct Options {
   bool parsable = false;
   bool json = false;
   bool all = false;
-  int level = 0;        // 0: all of them with --all, the usual ones otherwise
-  tools::Pairs params;  // frameworks and components; "all" stands for every one
+  int level = 0;        // 0: kHighestLevel with --all, else kUsualLevel
+  tools::Pairs params;  // (framework, component); "all" matches every name
   tools::Pairs mca;
 
   Format format() const { return json ? Format::json : parsable ? Format::parsable : Format::text; }
   int highest_level() const { return level != 0 ? level : (all ? kHighestLevel : kUsualLevel); }
-  // Whether anything but the overview was asked for.
+  // Whether parameters are to be listed.
   bool lists_params() const { return all || !params.empty() || level != 0; }
 };
 
-// As CommandLine::read() does.
+// Reads the command line; returns as CommandLine::read() does.
 std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
                                 std::ostream& err);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pinrail_info - shows what this Pinrail is, what it found, and how it is set.
+// pinrail_info - shows how this Pinrail was built, what it found, and how it is configured.
 #include <pinrail/pinrail.h>
 
 #include <exception>

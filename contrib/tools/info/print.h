@@ -12,11 +12,11 @@
 
 namespace pinrail::info {
 
-// For people.
+// Prints text for people.
 void print_text(const Options& options, const Snapshot& snapshot, std::ostream& out);
 
-// One fact a line, with colons between its fields: mca:mpool:grdma:param:size_limit:value:8M. A field that holds a
-// colon, a quote, a backslash or a line break stands in quotes, with \ before quotes and backslashes.
+// Prints one fact per line, its fields separated by colons: mca:mpool:grdma:param:size_limit:value:8M. A field with a
+// colon, a quote, a backslash or a line break is quoted, with \ before quotes and backslashes.
 void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out);
 std::string parsable_field(std::string_view text);
 

@@ -4,7 +4,7 @@
 namespace pinrail::info {
 namespace {
 
-// Writes lines that begin alike.
+// Writes lines with a common prefix.
 class Lines {
  public:
   Lines(std::ostream& out, std::string beginning) : out_(out), beginning_(std::move(beginning)) {}

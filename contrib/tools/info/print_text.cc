@@ -28,7 +28,7 @@ void put_build(const Snapshot& snapshot, std::ostream& out) {
   for (const auto& fact : snapshot.facts) put_pair(out, fact.name, fact.value);
 }
 
-// In the largest unit that leaves no rest; memory has a rest, so it is rounded down to MiB by its caller.
+// In the largest unit without a remainder; callers round memory down to MiB first.
 std::string bytes_text(uint64_t bytes) {
   constexpr std::array<const char*, 4> kUnits = {"bytes", "KiB", "MiB", "GiB"};
   size_t unit = 0;

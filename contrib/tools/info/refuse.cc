@@ -18,7 +18,7 @@
 namespace pinrail::info {
 namespace {
 
-// Little-endian machines: the lower half of the n-th argument.
+// Offset of the lower half of the n-th argument, on little-endian machines.
 constexpr uint32_t argument(size_t n) { return static_cast<uint32_t>(offsetof(seccomp_data, args) + n * 8); }
 
 class Filter {
@@ -29,7 +29,7 @@ class Filter {
     add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1));
     add(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
   }
-  // If that argument has one of these bits.
+  // Refuses the call if its n-th argument has one of these bits.
   void refuse_if(long number, unsigned n, uint32_t bits) {
     add(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 4));
     load(argument(n));

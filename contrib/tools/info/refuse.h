@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// refuse.h - from here on the kernel refuses this process to take memory away.
+// refuse.h - a seccomp filter that refuses this process the system calls by which memory goes away.
 #ifndef PINRAIL_CONTRIB_TOOLS_INFO_REFUSE_H
 #define PINRAIL_CONTRIB_TOOLS_INFO_REFUSE_H
 
 namespace pinrail::info {
 
-// munmap, mmap with MAP_FIXED, and whatever else memory goes away by, fail with EPERM: for all threads, for good.
-// False: this kernel has no filters, or this machine is another one.
+// From now on munmap, mmap with MAP_FIXED and all other calls that unmap or replace memory fail with EPERM: on all
+// threads and for ever. False: the kernel or this architecture has no such filters.
 bool refuse_memory_calls();
 
 }  // namespace pinrail::info

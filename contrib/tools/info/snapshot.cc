@@ -26,7 +26,7 @@ bool any_wanted(const ParamFilter& filter, const Items& items) {
 
 using Names = std::vector<std::pair<std::string, std::string>>;
 
-// Every framework and component that a filter may name.
+// Every (framework, component) that a filter may name.
 Names names_of(const Snapshot& snapshot) {
   Names names;
   for (const auto& param : snapshot.params) names.emplace_back(framework_of(param), component_of(param));
@@ -90,7 +90,7 @@ std::string component_of(const pinrail_param_info_t& param) {
   return param.component[0] != '\0' ? param.component : kBaseComponent;
 }
 
-// A selection list has the name of its framework and none of its own.
+// A framework's selection list has an empty name of its own.
 std::string short_name_of(const pinrail_param_info_t& param) {
   return param.declaration->name[0] != '\0' ? param.declaration->name : param.name;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// snapshot.h - what the library tells of itself, and the words to show it in.
+// snapshot.h - what the library reports about itself, and the words to show it.
 //
-// Strings belong to the library and live until pinrail_finalize().
+// The strings belong to the library and live until pinrail_finalize().
 #ifndef PINRAIL_CONTRIB_TOOLS_INFO_SNAPSHOT_H
 #define PINRAIL_CONTRIB_TOOLS_INFO_SNAPSHOT_H
 
@@ -21,26 +21,26 @@ struct Snapshot {
   std::vector<pinrail_component_info_t> components;
   std::vector<pinrail_param_info_t> params;
   std::vector<const pinrail_stat_info_t*> stats;
-  std::string monitors;                             // of host memory that see something, with commas
-  std::vector<pinrail_memory_kind_t> memory_kinds;  // what is kept with them
+  std::string monitors;                             // names of the working monitors of host memory, with commas
+  std::vector<pinrail_memory_kind_t> memory_kinds;  // which kinds are kept with these monitors
 };
 
-// Between init and finalize.
+// Reads everything from the library; between init and finalize.
 Snapshot take_snapshot();
 
-// Sizes of hugepages, in bytes.
+// The sizes of huge pages, in bytes.
 std::vector<uint64_t> hugepage_sizes(const pinrail_machine_t& machine);
 
-// A parameter file and what it is for.
+// A parameter file and its role.
 struct ParamFile {
   const char* role;
   std::string path;
 };
-// Weakest first; "" for one that this user has not.
+// The parameter files in rising precedence; the path is "" if this user has no such file.
 std::vector<ParamFile> param_files(const Snapshot& snapshot);
 
-// The names under which a parameter is filed: those of the base are of framework "mca", those of a framework of
-// component "base".
+// The framework, component and short name under which a parameter is shown: parameters of the base have framework
+// "mca", those of a framework have component "base".
 std::string framework_of(const pinrail_param_info_t& param);
 std::string component_of(const pinrail_param_info_t& param);
 std::string short_name_of(const pinrail_param_info_t& param);
@@ -53,14 +53,14 @@ std::string source_text(const pinrail_param_info_t& param);
 // "open", "not selected", "NOT_AVAILABLE: does not open: ..."
 std::string state_text(const pinrail_component_info_t& component);
 
-// Whether the options ask for it. What a filter names is shown with the framework's and component's own words.
+// Whether the options select the parameter or the component.
 bool wants(const Options& options, const pinrail_param_info_t& param);
 bool wants(const Options& options, const pinrail_component_info_t& component);
 
-// A filter that nothing answers to: "there is no framework ...".
+// False if a filter matches nothing; why_out receives "... no such framework ...".
 bool check_filters(const Options& options, const Snapshot& snapshot, std::string* why_out);
 
-// Frameworks in the order of the library.
+// The frameworks, in the library's order.
 std::vector<std::string> frameworks(const Snapshot& snapshot);
 
 }  // namespace pinrail::info

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// budget.cc - does what Pinrail says it holds stay within its limit, and equal what the kernel counts?
+// budget.cc - checks that what Pinrail registers stays within its limit and equals what the kernel counts.
 #include "contrib/tools/perf/budget.h"
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr unsigned kTries = 20;  // Pinrail's own thread may just be giving something back
+constexpr unsigned kTries = 20;  // the gc thread may be deregistering something now
 
 int64_t kernel_bytes(const char* name) { return std::max<int64_t>(status_bytes(name), 0); }
 
-// Whether the kernel has the line, and counts in it what that registrar does.
+// Whether the kernel has that line of /proc/self/status and counts in it what this registrar registers.
 bool kernel_counts(const char* name, std::string_view registrar) {
   const bool locks = registrar == "mlock", pins = registrar == "iouring" || registrar == "verbs";
   return status_bytes(name) >= 0 && (std::string_view(name) == "VmLck" ? locks : pins);

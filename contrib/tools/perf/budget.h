@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// budget.h - does what Pinrail says it holds stay within its limit, and equal what the kernel counts?
+// budget.h - checks that what Pinrail registers stays within its limit and equals what the kernel counts.
 //
 // Threads  one at a time, while no other thread uses the pool.
 #ifndef PINRAIL_TOOLS_PERF_BUDGET_H
@@ -13,18 +13,18 @@
 
 namespace pinrail::perf {
 
-// Growth since a Budget was made.
+// Growth in bytes since the Budget was created.
 struct Growth {
-  int64_t registered = 0, pinned = 0;  // as Pinrail says
-  int64_t vm_pin = 0, vm_lck = 0;      // as the kernel says; 0 where it says nothing
+  int64_t registered = 0, pinned = 0;  // by Pinrail's statistics
+  int64_t vm_pin = 0, vm_lck = 0;      // by the kernel; 0 if it does not count
 };
 
 class Budget {
  public:
-  // From now on; small_pages: the kernel counts pins page by page, so that its figures may be compared.
+  // Starts the measurement. small_pages: the kernel counts pins by page, so its numbers can be compared.
   Budget(const Session& session, bool small_pages, Errors* errors);
 
-  // Counts an error for a limit that does not hold, and for a figure that the kernel does not confirm.
+  // Counts an error if a limit is exceeded, or if the kernel's numbers differ.
   void check(const std::string& when);
 
   Growth growth() const { return growth_; }  // at the last check
@@ -41,11 +41,11 @@ class Budget {
   Growth growth_;
 };
 
-// Which limit of this pool or this user is in force, in words; "" if none is.
+// Names the limit of the pool or the user that applies; "" if there is none.
 std::string limit_text(const Session& session);
 
-// Why a register call of that length was refused, in words, when held bytes are registered and referenced.
-// legitimate: nothing idle could have been evicted for it.
+// Explains why a register call of that length was refused while `held` bytes were registered and referenced.
+// legitimate: no idle registration could have been evicted for it.
 struct Refusal {
   bool legitimate;
   std::string why;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// byte_check.cc - is what a registration says what the device sees?
+// byte_check.cc - checks that the device sees through a registration what the processor sees.
 #include "contrib/tools/perf/byte_check.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr size_t kSample = 64;    // bytes
-constexpr unsigned kSamples = 6;  // between the first and the last
+constexpr unsigned kSamples = 6;  // samples between the first and the last one
 constexpr uint64_t kPresent = uint64_t{1} << 63;
 constexpr uint64_t kFrameMask = (uint64_t{1} << 55) - 1;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// byte_check.h - is what a registration says what the device sees?
+// byte_check.h - checks that the device sees through a registration what the processor sees.
 //
 // Threads  one at a time.
 //
-// byte_check/B1  A registration that was made before a page of the range was mapped again is stale: an error, whatever
-//     it shows.
-// byte_check/B2  A page frame that changed although nobody mapped the page again was moved by the kernel: no error.
+// byte_check/B1  A registration that is older than the last remapping of a page of its range is stale: an error,
+//     whatever bytes it shows.
+// byte_check/B2  If a page frame changed although the page was not remapped, the kernel moved it: no error.
 #ifndef PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 #define PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 
@@ -20,13 +20,13 @@
 
 namespace pinrail::perf {
 
-// What was asked of a register or find call.
+// The arguments of a register or find call.
 struct Asked {
   const void* addr;
   size_t length;  // bytes
   uint32_t access;
-  uint64_t changed_at;  // the last change of mapping that a page of the range went through; 0: none
-  uint64_t changes;     // how many there were until now, in the whole program
+  uint64_t changed_at;  // number of the last remapping of a page of the range; 0: none
+  uint64_t changes;     // number of the last remapping in the whole program
 };
 
 class ByteCheck {
@@ -36,23 +36,24 @@ class ByteCheck {
   ByteCheck(const ByteCheck&) = delete;
   ByteCheck& operator=(const ByteCheck&) = delete;
 
-  // What the registration covers, whether it is stale, and what the device sees. Counts errors.
+  // Checks coverage, staleness and bytes of the registration; counts errors.
   void check(const Asked& asked, pinrail_handle_t handle);
 
-  // The same without a look at the bytes. False: an error was counted.
+  // The same without the bytes. False: an error was counted.
   bool check_coverage(const Asked& asked, pinrail_handle_t handle);
 
-  // "device", "device, samples", "page frames" or "unchecked", with the bytes of the weaker ones said.
+  // How bytes were checked: "device", "device, samples", "page frames" or "unchecked", with the number of bytes of the
+  // weaker ones.
   std::string said() const;
   uint64_t compared_bytes() const { return compared_; }
   uint64_t unchecked_bytes() const { return unchecked_; }
 
  private:
-  // What was known when a registration was seen for the first time.
+  // Data of the first sight of a registration.
   struct Seen {
     uint64_t generation;
     uint64_t changes;
-    std::vector<uint64_t> frames;  // of all its pages, if they are needed
+    std::vector<uint64_t> frames;  // page frames of all its pages, if they are compared
   };
 
   bool covers(const Asked& asked, const pinrail_registration_t& reg);
@@ -64,7 +65,7 @@ class ByteCheck {
   const Seen& seen(const Asked& asked, pinrail_handle_t handle);
   std::vector<uint64_t> frames(const void* base, size_t length) const;
 
-  const bool samples_;  // the device is slow
+  const bool samples_;  // compares samples only, because the device is slow
   const bool needs_frames_;
   Errors* const errors_;
   const int pagemap_;

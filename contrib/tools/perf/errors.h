@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// errors.h - counts what must never happen, and says the first few aloud.
+// errors.h - counts errors that must never happen, and prints the first few.
 //
 // Threads  one thread at a time.
 #ifndef PINRAIL_TOOLS_PERF_ERRORS_H

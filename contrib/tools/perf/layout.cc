@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// layout.cc - where a trace's memory lies, then and now.
+// layout.cc - maps a trace's addresses to addresses in this process.
 #include "contrib/tools/perf/layout.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace pinrail::perf {
 
 namespace {
 
-// Spans at most gap apart become one.
+// Merges spans that are at most `gap` apart.
 std::vector<TraceSpan> merged(std::vector<TraceSpan> spans, uint64_t gap) {
   std::sort(spans.begin(), spans.end(), [](const TraceSpan& a, const TraceSpan& b) { return a.begin < b.begin; });
   std::vector<TraceSpan> out;
@@ -23,7 +23,7 @@ std::vector<TraceSpan> merged(std::vector<TraceSpan> spans, uint64_t gap) {
   return out;
 }
 
-// The first of sorted, disjoint spans that ends behind addr.
+// Returns the first of sorted, disjoint spans that ends above addr.
 template <typename Span>
 typename std::vector<Span>::const_iterator first_behind(const std::vector<Span>& spans, uint64_t addr) {
   return std::upper_bound(spans.begin(), spans.end(), addr,

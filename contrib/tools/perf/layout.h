@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// layout.h - where a trace's memory lies, then and now.
+// layout.h - maps a trace's addresses to addresses in this process.
 //
-// Owns     nothing: a Layout is arithmetic. ReplayMemory puts real memory behind it.
+// Owns     nothing: a Layout is arithmetic. ReplayMemory maps real memory for it.
 // Threads  const functions may run together.
 //
-// layout/L1  A cluster holds whole pages; ranges of R and F lines that lie at most 16 MiB apart share one, so that
-//     their distances are kept. Clusters are in rising order and apart.
-// layout/L2  Touched spans are the pages of R lines: whole pages, in rising order, apart, each inside one cluster.
+// layout/L1  A cluster consists of whole pages. Ranges of R and F lines that are at most 16 MiB apart share a cluster,
+//     so that their distances are kept. Clusters ascend and are disjoint.
+// layout/L2  Touched spans are the pages of R lines: whole pages, ascending, disjoint, each inside one cluster.
 #ifndef PINRAIL_TOOLS_PERF_LAYOUT_H
 #define PINRAIL_TOOLS_PERF_LAYOUT_H
 
@@ -17,33 +17,33 @@
 
 namespace pinrail::perf {
 
-// Half-open, of the trace's addresses.
+// A half-open range of the trace's addresses.
 struct TraceSpan {
   uint64_t begin, end;
 };
 
 struct Cluster {
   uint64_t begin, end;  // of the trace's addresses
-  uintptr_t base;       // where begin lies now
+  uintptr_t base;       // address of `begin` in this process
 };
 
 struct Touched {
   uint64_t begin, end;  // of the trace's addresses
-  uint64_t first_page;  // how many touched pages lie below it
+  uint64_t first_page;  // number of touched pages below it
 };
 
-// A piece of a trace's range as it lies now.
+// A piece of a trace's range, at its address in this process.
 struct Piece {
   uintptr_t base;
   uint64_t length;      // bytes
-  uint64_t first_page;  // ordinal of its first page, for touched pieces
+  uint64_t first_page;  // index of its first page among the touched pages
 };
 
 class Layout {
  public:
   static constexpr uint64_t kGap = 16 << 20;
 
-  // Clusters begin where they lay; a user of the layout may move them.
+  // Creates the layout. Clusters begin at their old addresses; the caller may move them.
   static Layout of(const Trace& trace, uint64_t page_bytes, uint64_t gap = kGap);
 
   std::vector<Cluster>& clusters() { return clusters_; }
@@ -52,13 +52,13 @@ class Layout {
   uint64_t touched_pages() const { return pages_; }
   uint64_t page_bytes() const { return page_bytes_; }
 
-  // Where a range of an R or F line lies now.
+  // The address in this process of an address in an R or F line.
   uintptr_t translate(uint64_t addr) const;
 
-  // The parts of any range that lie in clusters, to the byte.
+  // The parts of a range that lie in clusters, byte by byte.
   std::vector<Piece> in_clusters(TraceSpan span) const;
 
-  // The touched pages that a range overlaps, if only by one byte: whole pages.
+  // The touched pages that a range overlaps, as whole pages.
   std::vector<Piece> touched_pages_in(TraceSpan span) const;
 
  private:

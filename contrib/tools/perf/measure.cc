@@ -18,12 +18,12 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr uint64_t kBatchNs = 20000;  // far above what reading the clock costs
+constexpr uint64_t kBatchNs = 20000;  // far more than the cost of reading the clock
 constexpr uint64_t kLargestBatch = 1000;
 constexpr size_t kFewestBatches = 5;
 constexpr size_t kShortestOrder = 4096;
 
-// The index-th processor that this process may use, over and over.
+// Binds the thread to the index-th processor (modulo their number) that this process may use.
 void stay_on_core(unsigned index) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
@@ -39,12 +39,12 @@ void stay_on_core(unsigned index) {
   }
 }
 
-// Where threads wait until all are there, or until one of them could not be made.
+// A barrier: threads wait until all have arrived, or until one could not be created.
 class Gate {
  public:
   explicit Gate(unsigned expected) : expected_(expected) {}
 
-  // False: go home.
+  // False: a thread could not be created, so return.
   bool pass() {
     std::unique_lock<std::mutex> lock(mutex_);
     if (--expected_ == 0) changed_.notify_all();

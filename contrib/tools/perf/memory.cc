@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// memory.cc - real memory whose every page says which mapping it belongs to.
+// memory.cc - buffers whose every page has contents that identify its mapping.
 #include "contrib/tools/perf/memory.h"
 
 #include <pinrail/pinrail.h>
@@ -35,7 +35,7 @@ Result map_fresh(uintptr_t base, size_t length, uint64_t stamp) {
   void* const at = reinterpret_cast<void*>(base);
   if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != at)
     return Result::bad(text("mapping %s again: %s", size_text(length).c_str(), errno_text().c_str()));
-  // Refused by kernels without transparent hugepages, which is as good.
+  // Kernels without transparent huge pages refuse this; their pages are small anyway.
   (void)madvise(at, length, MADV_NOHUGEPAGE);
   fill_pages(base, length, stamp);
   return Result::good();

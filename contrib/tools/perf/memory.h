@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// memory.h - real memory whose every page says which mapping it belongs to.
+// memory.h - buffers whose every page has contents that identify its mapping.
 //
 // Owns     Buffers: its mapping.
-// Threads  at() may run together; map() and remap() alone.
+// Threads  at() may run on several threads; map() and remap() exclude all else.
 //
-// memory/M1  Two pages have different contents, and so has one page before and after it was mapped again.
-// memory/M2  Unless huge ones were asked for, pages are small: the kernel then counts pins page by page.
+// memory/M1  Two pages have different contents, and so has one page before and after it was remapped.
+// memory/M2  Pages are small unless huge ones were requested: the kernel then counts pins by page.
 #ifndef PINRAIL_TOOLS_PERF_MEMORY_H
 #define PINRAIL_TOOLS_PERF_MEMORY_H
 
@@ -19,14 +19,14 @@ namespace pinrail::perf {
 
 enum class Pages { small, huge };
 
-// Puts fresh small pages at [base, base + length) in place of what is there, in one step, so that nobody else is given
-// the hole; stamp tells them from all others.
+// Replaces [base, base + length) by new small pages in one step, so that no other thread can map the hole. stamp makes
+// their contents unique.
 Result map_fresh(uintptr_t base, size_t length, uint64_t stamp);
 
-// Fills whole pages with contents of their own.
+// Fills whole pages with contents that are unique to the page and the stamp.
 void fill_pages(uintptr_t base, size_t length, uint64_t stamp);
 
-// Equal buffers, one beside the other.
+// Buffers of equal size, side by side.
 class Buffers {
  public:
   Buffers() = default;
@@ -37,10 +37,10 @@ class Buffers {
   // Maps and touches count buffers of size bytes, each on pages of its own.
   Result map(size_t count, size_t size, Pages pages);
 
-  // Reports the memory to Pinrail and gives it back.
+  // Reports the memory to Pinrail and unmaps it.
   void unmap();
 
-  // Reports one buffer, unmaps it and maps it again at its place, with new contents. Small pages only.
+  // Reports one buffer, and remaps it at its address with new contents. Small pages only.
   Result remap(size_t index);
 
   void* at(size_t index) const { return reinterpret_cast<void*>(base_ + index * stride_); }
@@ -48,7 +48,7 @@ class Buffers {
   Pages pages() const { return pages_; }
   size_t count() const { return changed_at_.size(); }
 
-  // The number of the remap() that made the buffer's pages; 0: none.
+  // The number of the remap() that created the buffer's pages; 0: none.
   uint64_t changed_at(size_t index) const { return changed_at_[index]; }
   uint64_t changes() const { return changes_; }
 

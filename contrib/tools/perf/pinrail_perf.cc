@@ -17,7 +17,7 @@ int complain(const std::string& what) {
   return kBad;
 }
 
-// Destroys the pools too: that they can be is the last check.
+// Reports a pool that cannot be destroyed as the last check.
 int finish(Session* session, Errors* errors) {
   const bool keeps_nothing = !Session::why_not_kept().empty();
   const Result closed = session->close();
@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return pinrail::tools::close_output("pinrail_perf", pinrail::perf::run(argc, argv));
-  } catch (const std::exception& failure) {  // memory ran out
+  } catch (const std::exception& failure) {  // out of memory
     fprintf(stderr, "pinrail_perf: %s\n", failure.what());
     return 1;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// process.cc - what the kernel says of this process and this machine.
+// process.cc - what the kernel reports about this process and this machine.
 #include "contrib/tools/perf/process.h"
 
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// progress.h - one line on a terminal while something takes longer than a second; erased at the end.
+// progress.h - a progress line on a terminal, for steps of more than a second; erased at the end.
 //
 // Threads  one thread at a time.
 #ifndef PINRAIL_TOOLS_PERF_PROGRESS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// replay.cc - does again what a recorded program asked of its registration cache.
+// replay.cc - repeats the calls of a recorded program on its registration cache.
 #include "contrib/tools/perf/replay.h"
 
 #include <unordered_set>
@@ -15,7 +15,7 @@ constexpr size_t kLookEvery = 256;  // records
 
 TraceSpan span_of(const TraceRecord& record) { return {record.addr, record.addr + record.size}; }
 
-// Adds what call() takes to the sum.
+// Calls call() and adds its nanoseconds to the sum.
 template <typename Call>
 pinrail_status_t timed(uint64_t* sum, Call call) {
   const uint64_t begin = now_ns();
@@ -54,7 +54,7 @@ void Replay::step(const TraceRecord& record) {
     case TraceOp::dereg: return release(record);
     case TraceOp::invalidate: return invalidate(record);
     case TraceOp::evict: return evict(record);
-    case TraceOp::repeated: return;  // the recorder's note about a program that erred; not to be repeated
+    case TraceOp::repeated: return;  // notes an error of the recorded program; not replayed
   }
 }
 
@@ -83,10 +83,10 @@ void Replay::keep(const TraceRecord& record, pinrail_handle_t handle) {
   if (record.id >= 0)
     held_.emplace(record.id, handle);
   else
-    drop(record, handle);  // in the recording it failed, so nothing will release it
+    drop(record, handle);  // it failed in the recording, so no D line will release it
 }
 
-// An id that is not held was refused here, or not found.
+// An id without a handle belongs to a call that was refused or found nothing here.
 void Replay::release(const TraceRecord& record) {
   const auto found = held_.find(record.id);
   if (found == held_.end()) return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// replay.h - does again what a recorded program asked of its registration cache.
+// replay.h - repeats the calls of a recorded program on its registration cache.
 //
-// Threads  one at a time: a trace is replayed in its order by one thread.
+// Threads  one thread replays all calls in the trace's order.
 //
-// replay/P1  Memory events are real: what an I line names is reported, unmapped and mapped again with new contents.
-// replay/P2  Each registration that is returned is checked at once: coverage, staleness, bytes.
+// replay/P1  Memory events are real: the range of an I line is reported, unmapped and mapped again with new contents.
+// replay/P2  Each returned registration is checked at once: coverage, staleness, bytes.
 // replay/P3  Only calls of Pinrail are timed.
 #ifndef PINRAIL_TOOLS_PERF_REPLAY_H
 #define PINRAIL_TOOLS_PERF_REPLAY_H
@@ -27,7 +27,7 @@ namespace pinrail::perf {
 struct Replayed {
   uint64_t calls = 0;    // register calls
   uint64_t reports = 0;  // I lines
-  uint64_t refused = 0;  // register calls that what was in use kept out
+  uint64_t refused = 0;  // register calls that referenced registrations prevented
   pinrail_mpool_stats_t stats = {};
   uint64_t nanoseconds = 0;
 };
@@ -36,7 +36,7 @@ class Replay {
  public:
   Replay(const Session& session, Errors* errors);
 
-  // Bad if the trace's memory cannot be had.
+  // Replays the trace. Bad if its memory cannot be mapped.
   Result run(const Trace& trace);
 
   const Replayed& figures() const { return figures_; }

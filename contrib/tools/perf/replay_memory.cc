@@ -15,10 +15,10 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr uint64_t kAlignment = 2 << 20;  // offsets within a hugepage's worth of memory are kept
+constexpr uint64_t kAlignment = 2 << 20;  // offsets within a huge page are kept
 constexpr uint64_t kNowhere = 1 << 30;
-constexpr uint64_t kLowest = 1 << 20;      // below it lie NULL and what the kernel keeps free
-constexpr uint64_t kStackRoom = 64 << 20;  // that this program's own stack may still grow into
+constexpr uint64_t kLowest = 1 << 20;      // NULL and the kernel's reserve are below
+constexpr uint64_t kStackRoom = 64 << 20;  // room for this program's own stack
 constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 void* reserve_anywhere(uint64_t length) { return mmap(nullptr, length, PROT_NONE, kReserve, -1, 0); }
@@ -30,7 +30,7 @@ bool may_lie_at(const Cluster& cluster) {
   return cluster.begin >= kLowest && !in_stack;
 }
 
-// Kernels that do not know MAP_FIXED_NOREPLACE take the address as a hint: hence the comparison.
+// The address is compared, because old kernels treat MAP_FIXED_NOREPLACE as a hint.
 bool reserve_at(uint64_t addr, uint64_t length) {
   void* const wanted = reinterpret_cast<void*>(addr);
   void* const got = mmap(wanted, length, PROT_NONE, kReserve | MAP_FIXED_NOREPLACE, -1, 0);

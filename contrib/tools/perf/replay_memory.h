@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // replay_memory.h - real memory for a trace: the same layout, and pages that really change.
 //
-// Owns     the mappings of all clusters, and the layout that says where they lie.
+// Owns     the mappings of all clusters, and the layout.
 // Threads  one at a time.
 #ifndef PINRAIL_TOOLS_PERF_REPLAY_MEMORY_H
 #define PINRAIL_TOOLS_PERF_REPLAY_MEMORY_H
@@ -21,20 +21,20 @@ class ReplayMemory {
   ReplayMemory(const ReplayMemory&) = delete;
   ReplayMemory& operator=(const ReplayMemory&) = delete;
 
-  // Reserves each cluster where it lay, or elsewhere if somebody is there, and maps and fills what R lines touch.
+  // Reserves each cluster at its old address, or elsewhere if that is not free; maps and fills the pages of R lines.
   Result map(const Trace& trace);
 
   const Layout& layout() const { return layout_; }
   void* at(uint64_t addr) const { return reinterpret_cast<void*>(layout_.translate(addr)); }
 
-  // What to report for an I line: its range as it lies now, or, where it meets no cluster, a range of the same length
-  // (at most 1 GiB) where nothing ever is.
+  // The ranges to report for an I line: its parts in clusters, at their addresses here. Without any, a range of the
+  // same length (at most 1 GiB) where nothing is ever mapped.
   std::vector<Piece> to_report(TraceSpan span) const;
 
-  // Unmaps the touched pages that the range overlaps and maps them again, with new contents.
+  // Remaps the touched pages that the range overlaps, with new contents.
   Result remap(TraceSpan span);
 
-  // The last remap() that a page of the range went through, counted from 1; 0: none.
+  // The number of the last remap() of a page of the range, from 1; 0: none.
   uint64_t changed_at(TraceSpan span) const;
   uint64_t changes() const { return changes_; }
 
@@ -48,7 +48,7 @@ class ReplayMemory {
 
   Layout layout_;
   std::vector<Mapping> mappings_;
-  std::vector<uint64_t> changed_at_;  // of each touched page
+  std::vector<uint64_t> changed_at_;  // by touched page
   uint64_t changes_ = 0;
   uintptr_t nowhere_ = 0;
   uint64_t nowhere_bytes_ = 0;

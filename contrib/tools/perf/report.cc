@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// report.cc - prints what was measured, for people.
+// report.cc - prints the results as text.
 #include "contrib/tools/perf/report.h"
 
 #include <pinrail/listing.h>
@@ -54,7 +54,7 @@ void print_row(const Row& row, bool rates) {
   printf(" %9" PRIu64 " %8" PRIu64 " %9" PRIu64 "\n", row.hits, row.misses, row.evictions);
 }
 
-// Not only here and now: no program on this machine gets more.
+// If no program on this machine can keep registrations, prints that and why.
 bool print_nothing_kept() {
   const std::string why_not = Session::why_not_kept();
   if (!why_not.empty()) printf("\nnothing is kept registered on this machine: %s\n", why_not.c_str());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// report_json.cc - prints what was measured, for programs.
+// report_json.cc - prints the results as JSON.
 #include <pinrail/listing.h>
 
 #include <iostream>

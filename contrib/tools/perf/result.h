@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// result.h - what a step of the tool came to: good, or a sentence for the user.
+// result.h - the result of a step of the tool: success, or a sentence for the user.
 #ifndef PINRAIL_TOOLS_PERF_RESULT_H
 #define PINRAIL_TOOLS_PERF_RESULT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// session.cc - Pinrail from init to finalize, with the pool under test and one that keeps nothing.
+// session.cc - Pinrail from init to finalize, with the pool under test and a pool that keeps nothing.
 #include "contrib/tools/perf/session.h"
 
 #include <pinrail/listing.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// session.h - Pinrail from init to finalize, with the pool under test and one that keeps nothing.
+// session.h - Pinrail from init to finalize, with the pool under test and a pool that keeps nothing.
 //
-// Owns     the library's init and both pools.
-// Threads  open() and close() alone; the pools are Pinrail's.
+// Owns     the library's initialisation and both pools.
+// Threads  open() and close() exclude all else; the pools may be used by any thread.
 #ifndef PINRAIL_TOOLS_PERF_SESSION_H
 #define PINRAIL_TOOLS_PERF_SESSION_H
 
@@ -24,7 +24,7 @@ class Session {
 
   Result open(const Options& options);
 
-  // Destroys the pools; bad if Pinrail says that something is still referenced.
+  // Destroys the pools. Bad if a registration is still referenced.
   Result close();
 
   pinrail_mpool_t* pool() const { return cached_; }
@@ -35,7 +35,7 @@ class Session {
   pinrail_mpool_stats_t stats() const { return stats_of(cached_); }
   static pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool);
 
-  // Why memory as this program has it (private, anonymous: the first kind in the list) is never kept; "": it may be.
+  // Why this program's kind of memory (private anonymous, the first in Pinrail's list) is never kept; "" if it may be.
   static std::string why_not_kept();
 
   // "8M, from the environment": a parameter of the pool under test, by its short name.

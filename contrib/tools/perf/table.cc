@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// table.cc - the rows and their timing.
+// table.cc - the rows of the table and their timing.
 #include "contrib/tools/perf/table.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr size_t kHugeSize = size_t{2} << 20;
 Table::Table(const Options& options, const Session& session, Errors* errors)
     : options_(options), session_(session), errors_(errors), bytes_(session.registrar_name(), errors) {}
 
-// A registrar may pin a buffer of its own when it first moves bytes; the kernel's figures must not show that later.
+// Makes the registrar move bytes once: it may pin a buffer of its own then, which must not count as growth later.
 void Table::wake_device() {
   Buffers one;
   pinrail_handle_t handle;
@@ -131,7 +131,7 @@ void Table::refused(const Measured& measured, Row* row) {
     errors_->add(size_text(row->size) + ": register or deregister: " + row->reason);
     return;
   }
-  // All other threads may each have held one buffer when this one was refused; nobody holds any now.
+  // Each other thread may have held one buffer when this one was refused; none is held now.
   const Refusal refusal = explain_refusal(session_, measured.status, row->size, 0);
   if (crowded(row->size)) {
     row->reason =

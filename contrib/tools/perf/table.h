@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// table.h - what register + deregister costs, without a cache and with one, for each size.
+// table.h - measures the cost of register + deregister for each size, without a cache and with one.
 //
-// Threads  one at a time; the timing makes threads of its own.
+// Threads  one at a time; the timing creates its own threads.
 //
-// A row goes: map its buffers; time the pool that keeps nothing; time the pool under test; then, untimed and on one
-// thread, check each buffer's registration, its bytes, and the budget; unmap.
+// The steps of a row: map its buffers; time the pool that keeps nothing; time the pool under test; then, untimed and
+// on one thread, check each buffer's registration, its bytes and the budget; unmap.
 #ifndef PINRAIL_TOOLS_PERF_TABLE_H
 #define PINRAIL_TOOLS_PERF_TABLE_H
 
@@ -24,8 +24,8 @@ namespace pinrail::perf {
 struct Row {
   size_t size = 0;  // bytes of one buffer
   Pages pages = Pages::small;
-  std::string reason;                     // why there are no figures, or not all; empty: there are
-  double uncached_ns = 0, cached_ns = 0;  // 0: none
+  std::string reason;                     // why numbers are missing; empty: none is
+  double uncached_ns = 0, cached_ns = 0;  // 0: not measured
   double uncached_per_second = 0, cached_per_second = 0;
   uint64_t hits = 0, misses = 0, evictions = 0, errors = 0;
   uint64_t registered_bytes = 0, pinned_bytes = 0;  // after the timed calls
@@ -50,7 +50,7 @@ class Table {
   bool time_cached(const Buffers& buffers, Row* row);
   Job job(const Buffers& buffers) const;
   void refused(const Measured& measured, Row* row);
-  bool crowded(size_t size) const;  // whether the threads may keep each other out
+  bool crowded(size_t size) const;  // whether the threads' buffers may exceed the limit together
   void verify(Buffers* buffers, Budget* budget);
   void verify_remapped(Buffers* buffers, Budget* budget);
   enum class Depth { coverage_only, bytes_too };
@@ -61,7 +61,7 @@ class Table {
   Errors* const errors_;
   ByteCheck bytes_;
   Progress progress_;
-  uint64_t changes_before_ = 0;  // of mappings, in the rows that are done: each begins with one
+  uint64_t changes_before_ = 0;  // remappings before the present row
 };
 
 }  // namespace pinrail::perf

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// table_verify.cc - the untimed pass over a row: coverage, bytes, budget, and memory that goes and comes back.
+// table_verify.cc - the untimed checks of a row: coverage, bytes, budget, and memory that is remapped.
 #include <algorithm>
 
 #include "contrib/tools/perf/table.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// text.cc - sizes and numbers as people type and read them.
+// text.cc - parses and formats sizes and numbers.
 #include "contrib/tools/perf/text.h"
 
 #include <cerrno>
@@ -12,7 +12,7 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr size_t kLargestSize = size_t{1} << 46;  // what an address space may hold, with room for sums
+constexpr size_t kLargestSize = size_t{1} << 46;  // bytes; sums of such sizes do not overflow
 
 unsigned shift_of(char suffix) {
   switch (suffix) {

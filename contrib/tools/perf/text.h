@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// text.h - sizes and numbers as people type and read them.
+// text.h - parses and formats sizes and numbers.
 #ifndef PINRAIL_TOOLS_PERF_TEXT_H
 #define PINRAIL_TOOLS_PERF_TEXT_H
 
@@ -16,7 +16,7 @@ namespace pinrail::perf {
 // Formats as printf does.
 __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...);
 
-// What errno says.
+// The text of errno.
 std::string errno_text();
 
 // "4 KiB", "1.5 MiB", "100 B"; UINT64_MAX is "unlimited".

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trace.h - recorded calls of a registration cache, read from text, plain or xz-compressed.
+// trace.h - recorded calls of a registration cache, read from text, plain or compressed by xz.
 //
-// Threads  none; a TraceParser belongs to one thread.
+// Threads  one thread uses a TraceParser.
 //
-// trace/T1  Records that were accepted are in the file's order; addr + size does not overflow, and R and F name a
-//     range.
+// trace/T1  Accepted records are in the file's order; addr + size does not overflow, and R and F name a range.
 // trace/T2  Each D names the id of an earlier R or F that no other D has released.
-// trace/T3  What is malformed, cut off or empty is an error that names the line; nothing is guessed.
+// trace/T3  A malformed, truncated or empty file is an error that names the line; nothing is guessed.
 #ifndef PINRAIL_TOOLS_PERF_TRACE_H
 #define PINRAIL_TOOLS_PERF_TRACE_H
 
@@ -25,16 +24,16 @@ enum class TraceOp : char { reg = 'R', dereg = 'D', find = 'F', invalidate = 'I'
 struct TraceRecord {
   uint64_t addr;
   uint64_t size;  // bytes
-  int64_t id;     // of the call; -1: it failed or found nothing when it was recorded
+  int64_t id;     // id of the call; -1: it failed or found nothing in the recording
   uint32_t access;
   uint32_t flags;
-  uint32_t line;  // 1 and up
+  uint32_t line;  // line number, from 1
   TraceOp op;
 };
 
 struct Trace {
   std::vector<TraceRecord> records;
-  std::string program;  // of the header, or empty
+  std::string program;  // from the header; may be empty
   uint64_t registers = 0;
 };
 
@@ -42,7 +41,7 @@ struct Trace {
 class TraceParser {
  public:
   Result feed(std::string_view piece);
-  Result finish(Trace* trace_out);  // no more follows
+  Result finish(Trace* trace_out);  // ends the text
   uint64_t lines() const { return line_; }
 
  private:
@@ -53,10 +52,10 @@ class TraceParser {
   Result malformed(const std::string& why) const;
 
   Trace trace_;
-  std::string rest_;  // a line that is not complete yet
+  std::string rest_;  // an incomplete line
   uint64_t line_ = 0;
   uint64_t last_ns_ = 0;
-  uint64_t announced_ = UINT64_MAX;  // records that the header speaks of
+  uint64_t announced_ = UINT64_MAX;  // number of records by the header
   std::unordered_set<int64_t> seen_, held_;
 };
 

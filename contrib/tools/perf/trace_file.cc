@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trace_file.cc - bytes of a trace file, decompressed if they begin as an .xz file does.
+// trace_file.cc - reads a trace file, and decompresses it if it begins as an .xz file.
 #include <config.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ class XzDecoder : public Decoder {
     stream_.avail_out = out_.size();
     const lzma_ret code = lzma_code(&stream_, action);
     ended_ = code == LZMA_STREAM_END;
-    // A decoder that was given nothing new and has nothing to say; the next piece decides.
+    // The decoder needs more input: the next piece decides.
     const bool waiting = code == LZMA_BUF_ERROR && action == LZMA_RUN;
     if (code != LZMA_OK && !ended_ && !waiting)
       return Result::bad(text("%s, after line %" PRIu64, reason(code), parser_->lines()));

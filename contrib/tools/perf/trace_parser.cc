@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// trace_parser.cc - lines to records.
+// trace_parser.cc - converts lines to records.
 #include <charconv>
 
 #include "contrib/tools/perf/text.h"
@@ -9,10 +9,10 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr size_t kLongestLine = 64 << 10;                  // headers carry whole command lines
-constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;       // no processor gives a program more
+constexpr size_t kLongestLine = 64 << 10;                  // a header may contain a whole command line
+constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;       // above the user addresses of every processor
 constexpr uint64_t kMaxRecords = uint64_t{1} << 31;        // line numbers have 32 bits
-constexpr uint32_t kKnownAccess = 0xf, kKnownFlags = 0x3;  // other flags are reserved: ignored
+constexpr uint32_t kKnownAccess = 0xf, kKnownFlags = 0x3;  // other flags are reserved and ignored
 
 std::string_view next_field(std::string_view* text) {
   const size_t start = text->find_first_not_of(" \t");
