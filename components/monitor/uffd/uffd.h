@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// uffd.h - mappings that the kernel is asked to watch (userfaultfd), and the thread that reads what happens to them.
+// uffd.h - monitor/uffd: the mappings that the kernel watches (userfaultfd), and the thread that reads their events.
 //
 // Owns     one descriptor and one thread, from start to stop.
-// Threads  start, stop, check exclude each other; cover any number together, and with check.
-// Hook     the reader thread, from its first poll() to its last.
+// Threads  start, stop and check exclude each other (Context::mutex). cover() may run together with itself and with
+//          check.
+// Hook     the reader thread, from its first poll() to its last. Other functions run at start-up or in API context.
 //
-// uffd/U1  A mapping is registered in write-protect mode and never write-protected: no access to it ever faults.
-// uffd/U2  The gate is held before an event is read, and released after it was reported: who knows that the memory is
-//     gone finds no answer from a cache. The thread that causes an event goes on once it was read.
-// uffd/U3  The reader takes no memory and gives none back; it holds no lock but those that hooks may take. So whoever
-//     waits for it (munmap of something watched, under whatever locks) is never what it waits for.
-// uffd/U4  When stop() has returned nothing is watched, and nobody waits.
-// uffd/U5  A forked child has no thread and no watched mapping; it leaves the descriptor alone, but for closing it.
+// uffd/U1  A mapping is registered in write-protect mode and is never write-protected, so no access to it ever faults.
+// uffd/U2  The gate is held before an event is read and released after it was reported: a caller that knows that the
+//     memory is gone gets no answer from a cache. The thread that causes an event continues as soon as the event is
+//     read.
+// uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. So a thread that
+//     waits for it (in munmap of a watched mapping, under whatever locks) never holds what the reader waits for.
+// uffd/U4  When stop() has returned, nothing is watched and no thread waits for the reader.
+// uffd/U5  A forked child has neither the thread nor a watched mapping. It only closes the descriptor.
 #ifndef PINRAIL_COMPONENTS_MONITOR_UFFD_H
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H
 
@@ -33,7 +35,7 @@ namespace pinrail::uffd {
 
 constexpr size_t kPage = 4096;
 
-// Past libc, whose functions may be patched, or be those of a sanitizer. A result, or -errno.
+// System calls without libc, whose functions may be patched or be those of a sanitizer. Returns a result, or -errno.
 template <typename... Args>
 long kernel_hook(long number, Args... args) {
 #if PINRAIL_CAN_PATCH
@@ -46,57 +48,60 @@ long kernel_hook(long number, Args... args) {
 }
 
 struct Context {
-  Mutex mutex{LockRank::monitor};  // who starts, stops or checks
+  Mutex mutex{LockRank::monitor};  // held by start, stop and check
 
   const pinrail_host_t* host = nullptr;  // from open to close
 
   // Written at start, before the reader runs.
-  int watch = -1;                          // the userfaultfd
-  closed_in_child::Note* note = nullptr;   // of it: a child that shared it would keep munmap() waiting for a reader
-  int bell = -1;                           // an eventfd: the reader shall stop
-  uint64_t features = 0;                   // that the kernel granted
+  int watch = -1;                         // the userfaultfd
+  closed_in_child::Note* note = nullptr;  // of `watch`: a child that shared it would keep munmap() waiting for a reader
+  int bell = -1;                          // an eventfd that ends the reader
+  uint64_t features = 0;                  // the features that the kernel granted
   std::atomic<uint32_t>* alive = nullptr;  // a page that the kernel wipes in a forked child
-  uint64_t most_mappings = 0;              // of the process: with more, nothing new is watched
+  uint64_t most_mappings = 0;              // with more mappings in the process, no further ones are watched
 
-  // For the probe, which is a subscriber like any pool.
+  // For the probe, which subscribes to events like a pool.
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
   std::atomic<bool> probe_seen{false};
 
   pthread_t reader{};
-  bool has_reader = false;           // start-up and shut-down only
-  std::atomic<bool> lost{false};     // the descriptor does not answer any more
-  std::atomic<uint64_t> taken{0};    // mappings of the process when last counted, and what was watched since
-  std::atomic<uint64_t> refused{0};  // since then
+  bool has_reader = false;        // start-up and shut-down only
+  std::atomic<bool> lost{false};  // the descriptor cannot be read any more
+  std::atomic<uint64_t> taken{
+      0};  // number of mappings when they were last counted, plus mappings that were watched since
+  std::atomic<uint64_t> refused{0};  // number of refusals since then
 };
 
-// uffd_watch.cc: the descriptor. NOT_AVAILABLE: this kernel or this user cannot have it; it was said why.
+// uffd_watch.cc: the descriptor. NOT_AVAILABLE: this kernel or this user cannot have it; a log line says why.
 Status open_watch(Context* context);
-// The kernel reports of this range from here on, if it is of a kind that it can watch.
+// From now on the kernel reports events of this range. False: the kernel cannot watch memory of its kind.
 bool watch_range(const Context& context, const Span& span);
-// Whether the number is still the descriptor's: programs that become daemons close whatever they find.
+// Returns whether the number still names the descriptor: programs that become daemons may have closed it.
 bool is_watch_open(const Context& context);
 bool is_userfaultfd(int file);
-// Nothing is watched any more, whatever else refers to the descriptor. Takes no memory.
+// Ends all watching, even if a child still has the descriptor. Does not allocate.
 void unwatch_all(const Context& context);
 uint64_t count_mappings();
 uint64_t most_mappings_of_process();
 
-// uffd_cover.cc
+// uffd_cover.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
 
-// uffd_probe.cc: each kind of event on pages of its own must arrive where pools get theirs.
+// uffd_probe.cc: causes each kind of event on pages of its own and expects its report at a subscription.
 Status try_events(Context* context) REQUIRES(context->mutex);
 
-// uffd_reader_hook.cc: returns when the bell rings, or false when the descriptor is lost.
+// uffd_reader_hook.cc: reads and reports events. Returns true when the bell rings, false when the descriptor is lost.
 bool read_events_hook(Context* context);
 void probe_hook(void* context, uintptr_t base, size_t length);
 
-// uffd_thread.cc
+// uffd_thread.cc: start-up and shut-down.
 bool start_reader(Context* context);
 void stop_reader(Context* context);
 
+// False in a forked child.
 inline bool is_same_process(const Context& context) {
-  return context.alive != nullptr && context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel's
+  return context.alive != nullptr &&
+         context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it
 }
 
 }  // namespace pinrail::uffd

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters, open, close; start and stop.
+// Descriptor, parameters, open, close, start and stop: start-up context. check: API. Functions with REQUIRES are called
+// with Context::mutex held.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,7 +31,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Context*>(context); }
 
-// F1: a word that the kernel wipes in a forked child.
+// Keeps F1: makes the word that the kernel wipes in a forked child.
 Status make_alive_word(Context* context) {
   void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -62,8 +63,8 @@ void close_descriptor(int* descriptor) {
   *descriptor = -1;
 }
 
-// In a forked child the reader is not there, and nothing is watched: the descriptors are closed, and that is all. What
-// is freed here while the reader is there may be watched itself; the reader reads that too.
+// In a forked child there is no reader and nothing is watched, so only the descriptors are closed. Memory that is freed
+// here while the reader runs may be watched; the reader then reads that event as well.
 void end(Context* context) REQUIRES(context->mutex) {
   if (is_same_process(*context)) stop_reader(context);
   context->has_reader = false;
@@ -89,7 +90,7 @@ void stop(void* context_pointer) {
   end(context);
 }
 
-// Misses ask: no event is fired. The reader itself finds out when it cannot read any more.
+// Misses call it, so it causes no event. The reader itself notices when it cannot read any more.
 pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   Guard guard(context->mutex);

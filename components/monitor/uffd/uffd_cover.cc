@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which mappings are watched. Whole ones, not registrations: these would split mappings, and a process may have so
-// many.
+// Chooses which mappings are watched. API context, no lock. Whole mappings are watched, not registrations: watching a
+// part would split the mapping, and the number of mappings of a process is limited.
 #include <cerrno>
 #include <string>
 
@@ -14,9 +14,9 @@ constexpr uint32_t kSeen = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAI
                            PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_REMOVE |
                            PINRAIL_EVENT_PROCESS_MADVISE | PINRAIL_EVENT_BRK;
 
-// A watched mapping does not grow together with its neighbours any more, so that in time there is one more. relaxed: an
-// estimate, made true again by counting when it says that there are too many; and not at each call then, for that takes
-// long.
+// Returns whether one more mapping may be watched. A watched mapping does not merge with its neighbours any more, so
+// that in time there is one mapping more. relaxed: an estimate. When it is too high, the mappings are counted, but not
+// at each call, because counting takes long.
 bool has_room(Context* context) {
   constexpr uint64_t kRefusals = 256;
   constexpr auto relaxed = std::memory_order_relaxed;
@@ -28,7 +28,7 @@ bool has_room(Context* context) {
 }
 
 void say_refused(const Context& context, const pinrail_mapping_t& mapping) {
-  if (errno == EINVAL) return;  // of a kind that the kernel does not watch: as the README says
+  if (errno == EINVAL) return;  // a kind that the kernel does not watch; the README lists them
   const std::string line = std::string("the kernel does not watch a mapping of ") +
                            NumberText(mapping.end - mapping.base).c_str() + " bytes: " + ErrnoText(errno).c_str();
   context.host->log(context.host, PINRAIL_LOG_DEBUG, line.c_str());

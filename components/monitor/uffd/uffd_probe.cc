@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// E5: real events, by system calls of our own: what a patched function reports would not show that the kernel does.
+// Keeps E5 with real events. It makes the system calls itself: a report by a patched function would not show that the
+// kernel reports. Start-up context; the caller holds Context::mutex.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ void move(uintptr_t base) {
   unmap(onto != 0 ? onto : base);
 }
 
-// The kernel lets the caller go on before the reader has told.
+// The kernel lets the caller continue before the reader has reported the event, so the report may come later.
 bool wait_until_seen(const Context& context) {
   constexpr int kNaps = 2000;
   constexpr unsigned kNapMicroseconds = 1000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: events are taken from the kernel, and told to all subscribers.
+// Hook context: reads events from the kernel and reports them to all subscribers.
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <unistd.h>
@@ -11,8 +11,9 @@
 namespace pinrail::uffd {
 namespace {
 
-constexpr size_t kBatch = 16;   // events; their bytes lie on the reader's stack
-constexpr int kMaxBatches = 8;  // before the gate opens for a moment: threads that unmap all the time close it to all
+constexpr size_t kBatch = 16;  // events; they lie on the reader's stack
+constexpr int kMaxBatches =
+    8;  // then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed
 
 void tell_hook(const Context& context, const uffd_msg& event) {
   const pinrail_host_t* host = context.host;
@@ -21,12 +22,12 @@ void tell_hook(const Context& context, const uffd_msg& event) {
     case UFFD_EVENT_REMOVE:
       host->monitor_report_hook(host, event.arg.remove.start, event.arg.remove.end - event.arg.remove.start);
       break;
-    // It is watched where it is now; what is known of both places is forgotten.
+    // The mapping is watched at its new place. Registrations of both places die.
     case UFFD_EVENT_REMAP:
       host->monitor_report_hook(host, event.arg.remap.from, event.arg.remap.len);
       host->monitor_report_hook(host, event.arg.remap.to, event.arg.remap.len);
       break;
-    default: break;  // a fault: cannot be, for nothing is protected
+    default: break;  // a page fault: impossible, because nothing is write-protected
   }
 }
 
@@ -41,20 +42,20 @@ Taken take_batch_hook(const Context& context) {
   return static_cast<size_t>(got) == sizeof(events) ? Taken::some : Taken::none;
 }
 
-// uffd/U2. Whoever caused an event goes on as soon as it is read, so the gate is held before.
+// Keeps uffd/U2: the thread that caused an event continues as soon as it is read, so the gate is held before.
 bool take_events_hook(const Context& context) {
   const pinrail_host_t* host = context.host;
   host->monitor_hold_hook(host);
   Taken taken = Taken::some;
   for (int i = 0; i < kMaxBatches && taken == Taken::some; ++i) taken = take_batch_hook(context);
-  if (taken == Taken::lost) host->monitor_report_hook(host, 0, UINTPTR_MAX);  // what was not read is not known
+  if (taken == Taken::lost) host->monitor_report_hook(host, 0, UINTPTR_MAX);  // unread events may concern any memory
   host->monitor_release_hook(host);
   return taken != Taken::lost;
 }
 
 }  // namespace
 
-// The bell is looked at when no event is there: whoever waits for one to be read goes first.
+// Events are read before the bell is tested, because threads wait until their events are read.
 bool read_events_hook(Context* context) {
   pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->bell, POLLIN, 0}};
   for (;;) {

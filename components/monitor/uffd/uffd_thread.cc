@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The reader's beginning and end, where it is no hook yet or no more.
+// Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace pinrail::uffd {
 namespace {
 
-// So that it needs none of the system's memory while others wait for it.
+// Touches the stack's pages, so that the reader needs no new memory while other threads wait for it.
 void touch_stack() {
   constexpr size_t kTouched = size_t{32} << 10;
   volatile char bytes[kTouched];
@@ -19,11 +19,11 @@ void touch_stack() {
   static_cast<void>(bytes[0]);
 }
 
-// The descriptor was closed under us, or the system refuses to read it: nobody may wait for events any more.
+// The descriptor was closed by the program, or cannot be read. Ends all watching, so that no thread waits for events.
 void give_up(Context* context) {
   context->lost.store(true);
   unwatch_all(*context);
-  const bool is_open = is_watch_open(*context);  // else the number is nobody's, or somebody else's
+  const bool is_open = is_watch_open(*context);  // otherwise the number is closed or names another file
   if (closed_in_child::forget(context->note) && is_open) close(context->watch);
   context->watch = -1;
   const pinrail_host_t* host = context->host;
@@ -41,7 +41,7 @@ void* run(void* context_pointer) {
 
 }  // namespace
 
-// The program's signals are not for this thread: a handler may allocate.
+// The thread blocks all signals: a handler of the program could allocate.
 bool start_reader(Context* context) {
   context->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (context->bell < 0) return false;
@@ -53,14 +53,14 @@ bool start_reader(Context* context) {
   return context->has_reader;
 }
 
-// The reader reads while mappings are taken from its watch, so that nobody who is in munmap() meanwhile waits for ever.
+// The reader continues while the mappings are unregistered, so that no thread in munmap() waits for ever.
 void stop_reader(Context* context) {
   if (!context->has_reader) return;
   context->has_reader = false;
   unwatch_all(*context);
   constexpr unsigned kLastOnesMicroseconds = 1000;
-  usleep(kLastOnesMicroseconds);  // who was in munmap() before has queued its event by then, if a child holds the
-                                  // descriptor too; else closing it wakes them
+  usleep(kLastOnesMicroseconds);  // threads that were in munmap() have queued their events by then. If a child has the
+                                  // descriptor as well, closing it here would not wake them
   eventfd_write(context->bell, 1);
   pthread_join(context->reader, nullptr);
 }

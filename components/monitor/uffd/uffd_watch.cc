@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The descriptor, and which ranges it watches.
+// The descriptor, and the ranges that it watches. Start-up or API context, no lock; unwatch_all() also runs in the
+// reader thread.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
@@ -18,9 +19,9 @@ namespace pinrail::uffd {
 namespace {
 
 constexpr uint64_t kEvents = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE;
-constexpr uint64_t kWriteProtect = uint64_t{1} << 0;   // UFFD_FEATURE_PAGEFAULT_FLAG_WP, 5.7
-constexpr uint64_t kSharedMemory = uint64_t{1} << 12;  // UFFD_FEATURE_WP_HUGETLBFS_SHMEM, 5.19
-constexpr int kUserModeOnly = 1;                       // UFFD_USER_MODE_ONLY, 5.11: needs no privilege
+constexpr uint64_t kWriteProtect = uint64_t{1} << 0;   // UFFD_FEATURE_PAGEFAULT_FLAG_WP, since Linux 5.7
+constexpr uint64_t kSharedMemory = uint64_t{1} << 12;  // UFFD_FEATURE_WP_HUGETLBFS_SHMEM, since Linux 5.19
+constexpr int kUserModeOnly = 1;                       // UFFD_USER_MODE_ONLY, since Linux 5.11: needs no privilege
 
 bool ask_for(Context* context, uint64_t features) {
   uffdio_api api{};
@@ -37,8 +38,8 @@ Status refused(const Context& context, const char* what) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
-// The first two numbers of each line of the list, read as it comes: where the reader has given up, nobody who holds a
-// lock of malloc's may be waited for.
+// Parses the first two numbers of each line of /proc/self/maps as it is read. Nothing is allocated: when the reader has
+// given up, it must not wait for a thread that holds a lock of malloc.
 class Lines {
  public:
   // True if the character ended a line's range.
@@ -72,11 +73,12 @@ class Lines {
   bool done_ = false;
 };
 
-// Where a program that closes everything and opens its own files does not soon come to.
+// Moves the descriptor to a high number, which a program that closes all descriptors and opens files of its own does
+// not soon reach.
 void move_out_of_the_way(int* descriptor) {
   constexpr int kOutOfTheWay = 500;
   const int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0) return;  // the process may not have so many
+  if (moved < 0) return;  // the process may not have so many descriptors
   close(*descriptor);
   *descriptor = moved;
 }
@@ -99,7 +101,7 @@ bool for_each_range(Visit visit) {
 
 }  // namespace
 
-// Kernels before 5.19 watch anonymous memory alone.
+// NOT_AVAILABLE if the kernel refuses it or a fork came between. Kernels before 5.19 watch anonymous memory only.
 Status open_watch(Context* context) {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
   const uint64_t forks = closed_in_child::count_forks();
@@ -126,7 +128,7 @@ bool watch_range(const Context& context, const Span& span) {
   return ioctl(context.watch, UFFDIO_REGISTER, &range) == 0;
 }
 
-// It knows the request and refuses an empty range; other files do not know it, or there is none.
+// A userfaultfd knows the request and refuses an empty range with EINVAL. Other files do not know the request.
 bool is_userfaultfd(int file) {
   uffdio_range nothing{};
   return ioctl(file, UFFDIO_WAKE, &nothing) == 0 || errno == EINVAL;
@@ -134,7 +136,7 @@ bool is_userfaultfd(int file) {
 
 bool is_watch_open(const Context& context) { return is_userfaultfd(context.watch); }
 
-// One by one: the kernel refuses a range that holds something of a kind that it cannot watch.
+// Unregisters range by range: the kernel refuses a range with a mapping of a kind that it cannot watch.
 void unwatch_all(const Context& context) {
   if (!is_watch_open(context)) return;
   for_each_range([&](const Span& span) {
@@ -152,7 +154,7 @@ uint64_t most_mappings_of_process() {
   constexpr uint64_t kUsual = 65530;
   uint64_t most = kUsual;
   if (std::FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
-    if (std::fscanf(file, "%" SCNu64, &most) != 1) most = kUsual;  // NOLINT(cert-err34-c): the kernel's
+    if (std::fscanf(file, "%" SCNu64, &most) != 1) most = kUsual;  // NOLINT(cert-err34-c): the kernel wrote the text
     std::fclose(file);
   }
   return most;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// iouring.h - registrations as io_uring's registered buffers: rings, their slots, and what moves bytes.
+// iouring.h - registrar/iouring: registrations as io_uring's registered buffers. Rings, their slots, and transfers.
 //
-// Owns     the rings of one registrar, their buffer tables and the files that transfers go through.
-// Threads  register, deregister and transfers may run together; open_registrar() and close_registrar() exclude all.
+// Owns     the rings of one registrar, their buffer tables, and the files through which transfers go.
+// Threads  register_mem, deregister_mem and transfers may run together; open_registrar() and close_registrar() exclude
+//          all others.
+// Context  API.
 //
-// iouring/U1  A key is ring index << kSlotBits | slot; it is both lkey and rkey. A key is handed out to one
-//     registration at a time, and not again before its slot was cleared.
-// iouring/U2  rings[i] is written once, before the first key of ring i is handed out, and stands until the registrar
+// iouring/U1  A key is ring index << kSlotBits | slot; it is both lkey and rkey. A key belongs to one registration at a
+//     time, and is used again only after its slot was cleared.
+// iouring/U2  rings[i] is written once, before the first key of ring i is used, and does not change until the registrar
 //     closes.
-// iouring/U3  The slots lock is never held across a system call; a ring's transfer lock is (transfers and settle()
+// iouring/U3  The slots lock is never held across a system call. A ring's transfer lock is (in transfers and settle()
 //     only).
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 #define PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
@@ -30,18 +32,18 @@ constexpr uint32_t kSlots = 1u << kSlotBits;
 constexpr uint32_t kNone = ~0u;
 constexpr size_t kMaxLength = size_t{1} << 30;  // the kernel's largest buffer
 
-// One io_uring with a full, sparse buffer table.
+// One io_uring with a sparse buffer table of full size.
 struct Ring {
   explicit Ring(uint32_t number) : index(number) {}
   const uint32_t index;
   io_uring uring{};
-  closed_in_child::Note* note = nullptr;  // of uring's descriptor, which holds what is pinned
+  closed_in_child::Note* note = nullptr;  // of uring's descriptor, which keeps the pages pinned
 
-  Mutex transfer{LockRank::registrar};  // submission and completion queue, file
+  Mutex transfer{LockRank::registrar};  // guards submission queue, completion queue and file
   uint64_t operations GUARDED_BY(transfer) = 1;
-  int file GUARDED_BY(transfer) = -1;  // memfd that the device's bytes pass through; made by the first transfer
+  int file GUARDED_BY(transfer) = -1;  // memfd through which the device's bytes pass; the first transfer makes it
 
-  std::atomic<bool> unsettled{false};  // slots were cleared since settle(); only where releases are late
+  std::atomic<bool> unsettled{false};  // slots were cleared since settle(); used only if releases are late
 
   // Guarded by the registrar's slots lock.
   uint32_t first_free = kNone;
@@ -53,7 +55,7 @@ struct Registrar {
   Registrar(const pinrail_host_t* where, uint32_t limit) : host(where), max_rings(limit) {}
   const pinrail_host_t* const host;
   const uint32_t max_rings;
-  pinrail_registrar_t limits{};  // the table that the pool calls, for check_request()
+  pinrail_registrar_t limits{};  // the table that the pool calls; check_request() reads its limits
   bool releases_late = false;    // this kernel (before 6.4) unpins a cleared slot about a second later
 
   Mutex slots{LockRank::registrar};
@@ -64,29 +66,31 @@ struct Registrar {
   std::unique_ptr<Ring*[]> rings;  // max_rings of them; iouring/U2
 };
 
-// iouring_ring.cc - life of rings and slots.
+// iouring_ring.cc: rings and their slots.
 
-// NOT_AVAILABLE and a line in the log: no io_uring here.
+// NOT_AVAILABLE, and a line in the log: io_uring cannot be used here. OUT_OF_RESOURCE: no memory or descriptor.
 Status open_registrar(const pinrail_host_t* host, uint32_t max_rings, std::unique_ptr<Registrar>* registrar_out);
 void close_registrar(Registrar* registrar);
 
-// OUT_OF_RESOURCE: every slot of every ring that may be is taken.
+// take_slot() takes the slots lock and may open a ring. OUT_OF_RESOURCE: every slot of all permitted rings is in use.
+// give_slot() frees a cleared slot.
 Status take_slot(Registrar* registrar, uint32_t* key_out);
 void give_slot(Registrar* registrar, uint32_t key);
 
 inline Ring* ring_of(const Registrar& registrar, uint32_t key) { return registrar.rings[key >> kSlotBits]; }
 inline uint32_t slot_of(uint32_t key) { return key & (kSlots - 1); }
 
-// Puts a buffer into a slot ({NULL, 0} clears it). 0, or a negative errno.
+// Puts a buffer into a slot ({NULL, 0} clears it). Returns 0 or a negative errno.
 int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag);
 
-// Where releases are late, waits (some 50 ms) until what was cleared is unpinned.
+// If releases are late, waits (some 50 ms) until the cleared slots are unpinned. No lock may be held.
 void settle(Registrar* registrar);
 
 // iouring_register.cc
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 
+// Copy bytes through the ring. BAD_PARAM: out of range.
 // iouring_transfer.cc
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters, open, close; makes and ends registrars.
+// Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock.
 #include <unistd.h>
 
 #include <new>

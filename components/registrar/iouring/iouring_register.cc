@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way in and the way out: a slot of some ring, and the buffer in it.
+// Registers: takes a slot of a ring and puts the buffer into it. Deregisters: clears and frees the slot. API context;
+// no lock is held across the system call.
 #include <cerrno>
 
 #include "base/core/errno_text.h"
@@ -21,9 +22,9 @@ Status status_of(const Registrar& registrar, size_t bytes, int error) {
     case 0: return success();
     case ENOMEM:
     case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
-    case EFAULT:  // a hole, or not writable
+    case EFAULT:  // a hole, or memory that is not writable
     case EOVERFLOW: return PINRAIL_ERR_BAD_PARAM;
-    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;  // kernels before 6.5: pages of a file
+    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;  // pages of a file, on kernels before 6.5
     case EPERM:
     case EACCES: return PINRAIL_ERR_PERM;
     default: report(registrar, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
@@ -63,7 +64,7 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   Ring* ring = ring_of(*registrar, reg->lkey);
   const int error = -update_slot(ring, slot_of(reg->lkey), {nullptr, 0}, 0);
   if (registrar->releases_late) ring->unsettled = true;
-  // Also after an error: the next buffer in this slot takes the place of the old one.
+  // The slot is freed even after an error: the next buffer in it replaces the old one.
   give_slot(registrar, reg->lkey);
   if (error == 0) return PINRAIL_SUCCESS;
   report(*registrar, "deregister failed", reg->length, error);

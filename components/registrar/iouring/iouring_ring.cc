@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rings and their slots: opened one by one as slots run out, closed together.
+// Rings and their slots. Rings are opened one by one when slots run out, and closed together. API context. pop_slot()
+// is called with the slots lock held; the other functions take the locks that they need.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -15,7 +16,7 @@
 namespace pinrail::iouring {
 namespace {
 
-constexpr unsigned kQueueDepth = 2;  // transfers go one at a time
+constexpr unsigned kQueueDepth = 2;  // transfers run one at a time
 constexpr uint64_t kProbeTag = 1;
 constexpr useconds_t kGraceMicroseconds = 30000;
 
@@ -24,8 +25,8 @@ bool may_lock_nothing() {
   return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
 }
 
-// What a refused ring means. Descriptors and memory come back; a switched-off or too old io_uring does not. A ring's
-// own pages count as locked.
+// Translates the error of a refused ring. Descriptors and memory may be free again later; an io_uring that is switched
+// off or too old will stay so. A ring's own pages count as locked memory.
 Status status_of_refusal(int error) {
   switch (error) {
     case EMFILE:
@@ -35,15 +36,16 @@ Status status_of_refusal(int error) {
   }
 }
 
-// A ring answers that it has no such event; other files, that they are none.
+// Returns whether the descriptor is an io_uring. A ring answers ENXIO (it has no such event); other files answer
+// otherwise.
 bool is_ring(int file) {
   const long result = syscall(SYS_io_uring_register, file, IORING_UNREGISTER_EVENTFD, nullptr, 0);
   return result == 0 || errno == ENXIO;
 }
 
-// 0, or a positive errno.
+// Returns 0 or a positive errno.
 int open_ring(Ring* ring) {
-  constexpr int kTries = 100;  // forks that come just then
+  constexpr int kTries = 100;  // the process may fork at that moment
   for (int i = 0; i < kTries; ++i) {
     const uint64_t forks = closed_in_child::count_forks();
     int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
@@ -62,7 +64,7 @@ int open_ring(Ring* ring) {
 // In a forked child there is nothing to close: neither the descriptor nor the ring's memory was inherited (F1).
 void close_ring(Ring* ring) {
   if (!closed_in_child::forget(ring->note)) return;
-  // Unpins before it returns, which closing the descriptor alone does not promise.
+  // Unpins before it returns; closing the descriptor alone does not guarantee that.
   while (io_uring_unregister_buffers(&ring->uring) == -EINTR) {
   }
   io_uring_queue_exit(&ring->uring);
@@ -81,7 +83,7 @@ void log_refusal(const Registrar& registrar, uint32_t index, int error) {
   registrar.host->log(registrar.host, PINRAIL_LOG_INFO, line);
 }
 
-// Opens the ring of that number and offers its slots.
+// Opens the ring of that index and adds its slots.
 Status add_ring(Registrar* registrar, uint32_t index) {
   std::unique_ptr<Ring> ring(new (std::nothrow) Ring(index));
   if (ring == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -99,12 +101,13 @@ Status add_ring(Registrar* registrar, uint32_t index) {
   return success();
 }
 
-// Registers a page and clears it: does pinning work for this user, and does a clear unpin at once? A tagged buffer
-// says when it is gone.
+// Registers a page and clears it, to test whether this user may pin and whether a clear unpins at once. The kernel
+// posts a completion when a tagged buffer is gone.
 Status probe(Registrar* registrar, char* page, size_t bytes) {
   Ring* ring = registrar->rings[0];
   const int error = -update_slot(ring, 0, {page, bytes}, kProbeTag);
-  if (error == ENOMEM && !may_lock_nothing()) return success();  // full just now: evicting may help later
+  if (error == ENOMEM && !may_lock_nothing())
+    return success();  // the limit is in use at the moment: evicting may help later
   if (error != 0) {
     log_refusal(*registrar, 0, error);
     return PINRAIL_ERR_NOT_AVAILABLE;
@@ -126,7 +129,7 @@ Status probe_with_page(Registrar* registrar) {
   return status;
 }
 
-// Takes the first free slot of the first ring that has one; false if none has.
+// Takes the first free slot of the first ring that has one. False if none has.
 bool pop_slot(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots) {
   Ring* ring = registrar->with_free;
   if (ring == nullptr) return false;
@@ -138,11 +141,12 @@ bool pop_slot(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots
 }
 
 void settle_ring(Ring* ring) {
-  Guard guard(ring->transfer);  // before the look: whoever else is settling is waited for
+  Guard guard(ring->transfer);  // before the test, so that a thread that settles already is waited for
   if (!ring->unsettled.exchange(false)) return;
-  // These kernels put what was removed from a ring's tables onto a queue after an RCU grace period, and run the queue
-  // a second later. Giving a table back runs it at once and waits for its end: a table of files, for it can come and
-  // go beside the buffers. Whoever gives it back before the grace period is over waits the whole second.
+  // These kernels put what was removed from a ring's tables on a queue after an RCU grace period, and run the queue a
+  // second later. Unregistering a table runs it at once and waits for its end. A table of files is used for that,
+  // because it can be added and removed beside the buffers. If it is unregistered before the grace period is over, the
+  // call waits the whole second.
   usleep(kGraceMicroseconds);
   if (io_uring_register_files_sparse(&ring->uring, 1) != 0) return;
   while (io_uring_unregister_files(&ring->uring) == -EINTR) {
@@ -191,7 +195,7 @@ Status take_slot(Registrar* registrar, uint32_t* key_out) {
       registrar->growing = false;
     }
     registrar->grown.notify_all();
-    // Slots of the other rings can still be evicted.
+    // OUT_OF_RESOURCE, because slots of the other rings can still be evicted.
     if (!status.ok()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The device's view of a registration: the ring copies between the registered pages and a file in memory.
+// Reads and writes a registration through the ring, which copies between the registered pages and a file in memory. API
+// context. transfer() takes the ring's transfer lock.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,17 +14,18 @@
 namespace pinrail::iouring {
 namespace {
 
-constexpr size_t kWindow = size_t{256} << 10;  // bytes that pass at a time
+constexpr size_t kWindow = size_t{256} << 10;  // the most bytes in one operation
 
 enum class Direction : uint8_t { device_reads, device_writes };
 
-// Opens the file of this ring. 0 or an errno.
+// Opens the ring's file unless it is open. Returns 0 or an errno.
 int need_file(Ring* ring) REQUIRES(ring->transfer) {
   if (ring->file < 0) ring->file = memfd_create("pinrail-iouring", MFD_CLOEXEC);
   return ring->file < 0 ? errno : 0;
 }
 
-// Waits for the completion of the last operation; others are old news, as the probe's. Its result.
+// Waits for the completion of the last operation and returns its result. Older completions, such as the probe's, are
+// dropped.
 int wait_completion(Ring* ring) REQUIRES(ring->transfer) {
   for (;;) {
     io_uring_cqe* cqe = nullptr;
@@ -37,7 +39,7 @@ int wait_completion(Ring* ring) REQUIRES(ring->transfer) {
   }
 }
 
-// One operation of the device between the registration and the start of the file. Bytes, or a negative errno.
+// Runs one operation between the registration and the start of the file. Returns the bytes moved, or a negative errno.
 int operate(Ring* ring, uint32_t slot, char* at, size_t length, Direction direction) REQUIRES(ring->transfer) {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring->uring);
   if (sqe == nullptr) return -EBUSY;
@@ -54,7 +56,7 @@ int operate(Ring* ring, uint32_t slot, char* at, size_t length, Direction direct
   return wait_completion(ring);
 }
 
-// Bytes between the start of the file and ordinary memory: all or an errno, negative.
+// Copies between the start of the file and ordinary memory. Returns 0 if all bytes were copied, or a negative errno.
 int through_file(Ring* ring, char* memory, size_t length, Direction direction) REQUIRES(ring->transfer) {
   for (size_t done = 0; done < length;) {
     const auto offset = static_cast<off_t>(done);
@@ -68,7 +70,7 @@ int through_file(Ring* ring, char* memory, size_t length, Direction direction) R
   return 0;
 }
 
-// Moves up to a window. Bytes, or a negative errno.
+// Moves at most one window. Returns the bytes moved, or a negative errno.
 int move(Ring* ring, uint32_t slot, char* at, char* memory, size_t length, Direction direction)
     REQUIRES(ring->transfer) {
   if (direction == Direction::device_writes) {
@@ -119,7 +121,7 @@ pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, s
 
 pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
                               size_t length) {
-  // Only read from here on: device_writes takes bytes out of it.
+  // const_cast: device_writes only reads from this memory.
   char* memory = const_cast<char*>(static_cast<const char*>(from));
   return transfer(*static_cast<Registrar*>(context), *reg, offset, memory, length, Direction::device_writes).code();
 }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mlock.h - registrations as locked pages, counted for the whole process.
+// mlock.h - registrar/mlock: registrations as locked pages, counted for the whole process.
 //
-// Owns     the counts of all pages that any registrar of this component locked. The locks themselves are the pages'.
-// Threads  register and deregister may run together, also of several registrars.
+// Owns     the counts of all pages that registrars of this component have locked.
+// Threads  register_mem and deregister_mem may run together, also for several registrars.
+// Context  API.
 //
-// mlock/M1  lock and unlock work by address, so a page's lock and its count change under one mutex, which is held
-//     across the system call: otherwise one thread's last munlock could undo another thread's mlock of the same page.
-// mlock/M2  A page is unlocked only when its count falls to 0 by a registration whose memory is still there.
-// mlock/M3  A count says nothing of the lock: after an invalidation pages of a counted range may be new and unlocked.
-//     So a registration always locks its whole range.
+// mlock/M1  The kernel locks and unlocks by address. So a page's lock and its count change under one mutex, which is
+//     held across the system call: otherwise one thread's last munlock could undo another thread's mlock of the same
+//     page.
+// mlock/M2  A page is unlocked only when its count falls to 0 by a registration whose memory still exists.
+// mlock/M3  A count does not prove a lock: after an invalidation a counted range may have new, unlocked pages. So a
+//     registration always locks its whole range.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 #define PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 
@@ -22,7 +24,7 @@
 
 namespace pinrail::mlock_registrar {
 
-// One opened component: one per copy of Pinrail in the process. Two copies do not know of each other.
+// An opened component, one for each copy of Pinrail in the process. Two copies do not know each other's counts.
 struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
@@ -32,10 +34,10 @@ struct Component {
 
 struct Registrar {
   Component* component;
-  pinrail_registrar_t limits;  // the table that the pool calls, for check_request()
+  pinrail_registrar_t limits;  // the table that the pool calls; check_request() reads its limits
 };
 
-// Straight to the kernel: in a program under a sanitizer libc's functions do nothing. 0, or -1 and errno.
+// System calls without libc: under a sanitizer libc's functions do nothing. Return 0, or -1 and errno.
 inline int lock_pages(void* addr, size_t length) { return static_cast<int>(syscall(SYS_mlock, addr, length)); }
 inline int unlock_pages(void* addr, size_t length) { return static_cast<int>(syscall(SYS_munlock, addr, length)); }
 

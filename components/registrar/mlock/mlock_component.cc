@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, open, close; makes and ends registrars.
+// Descriptor, open, close; creates and destroys registrars. Start-up or API context, no lock.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Component*>(context); }
 
-// 0, or the errno of locking one page of our own. ENOMEM is no refusal: others may have the limit's bytes just now.
+// Tries to lock one page. Returns 0 or an errno. ENOMEM is no refusal: the limit may be in use at the moment.
 int probe_page() {
   const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,10 +41,11 @@ void fill_table(Registrar* registrar) {
   table.size = sizeof(table);
   table.name = "mlock";
   table.context = registrar;
-  // Not SERIALIZED, for that would not serialise two registrars: the component's mutex does, for all of them.
+  // Not SERIALIZED, which would not serialise the calls of two registrars. The component's mutex serialises all of
+  // them.
   table.thread_mode = PINRAIL_THREAD_CONCURRENT;
   table.kinds = PINRAIL_KIND_HOST;
-  table.pins_nothing = 1;  // locks are the process's own, and no device knows of them
+  table.pins_nothing = 1;  // mlock is a lock of this process, not a pin that a device knows
   table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   table.register_mem = register_mem;
   table.deregister_mem = deregister_mem;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way in and the way out: lock, then count; count down, then unlock what nobody holds.
+// Registers: locks the range, then counts it. Deregisters: counts down, then unlocks pieces that have no holder. API
+// context. Functions that get `counts` are called with the component's mutex held.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@ namespace {
 // NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers, system calls take pointers
 void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
 
-// Whether every page of the span is mapped.
+// Returns whether every page of the span is mapped.
 bool mapped(Span span) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   unsigned char residency[1024];
@@ -27,17 +28,18 @@ bool mapped(Span span) {
   return true;
 }
 
-// Whether the whole span could be locked if only its pages could be touched. What this locks, the caller unlocks.
+// Returns whether the span could be locked if its pages could be touched. Leaves pieces locked; the caller unlocks
+// them.
 bool lockable_untouched(const PageCounts& counts, Span span) {
   bool all = true;
-  // Held pieces count against no limit again, and must not become locked on fault.
+  // Pieces with a holder do not count against a limit again, and must not become locked on fault.
   counts.for_each_unheld(
       span, [&](Span piece) { all = all && mlock2(address(piece.base), piece.length(), MLOCK_ONFAULT) == 0; });
   return all;
 }
 
-// ENOMEM has three meanings: a hole, pages that cannot be touched (no access, behind the end of a file), or a limit
-// (bytes, mappings). Only the last is a matter of resources.
+// ENOMEM has three causes: a hole, pages that cannot be touched (no access, or behind the end of a file), and a limit
+// (bytes, mappings). Only the last is OUT_OF_RESOURCE.
 Status status_of_enomem(const PageCounts& counts, Span span) {
   if (!mapped(span) || lockable_untouched(counts, span)) return PINRAIL_ERR_BAD_PARAM;
   return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -58,7 +60,7 @@ Status status_of(const Component& component, const PageCounts& counts, Span span
   return PINRAIL_ERR_ERROR;
 }
 
-// munlock stops at a hole; then what lies behind it is unlocked page by page. False if a mapped page stays locked.
+// munlock stops at a hole; then the span is unlocked page by page. False if a mapped page stays locked.
 bool unlock(Span span) {
   if (unlock_pages(address(span.base), span.length()) == 0) return true;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -100,7 +102,7 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   Component* component = static_cast<Registrar*>(context)->component;
   const Span span = Span::of(reg->base, reg->length);
   Guard guard(component->mutex);
-  // After an invalidation the address may be somebody else's: only the counts are ours.
+  // After an invalidation the address may belong to other memory, so only the counts change.
   if (reason == PINRAIL_REASON_INVALIDATED) return component->counts.remove(span, [](Span) {}).code();
   bool unlocked = true;
   const Status status = component->counts.remove(span, [&](Span piece) { unlocked = unlock(piece) && unlocked; });

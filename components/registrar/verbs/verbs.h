@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// verbs.h - registrations as memory regions of an RDMA device.
+// verbs.h - registrar/verbs: registrations as memory regions of an RDMA device.
 //
 // Owns     the device's context and protection domain, unless a domain was lent; the loopback queue pair.
-// Threads  register, deregister and transfers may run together; open_device() and close_device() exclude all.
+// Threads  register_mem, deregister_mem and transfers may run together; open_device() and close_device() exclude all
+//          others.
+// Context  API.
 //
 // verbs/V1  A registration's Tail holds its memory region from a successful register_mem to its deregister_mem.
 // verbs/V2  A lent protection domain and its context are used, never closed.
-// verbs/V3  rights and traits of a registration are what was asked; what the device needs on top stays with the device.
+// verbs/V3  A registration has the rights and traits that were requested. Rights that the device needs in addition are
+//     known to the device only.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 #define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 
@@ -19,45 +22,46 @@
 namespace pinrail::verbs {
 
 struct Settings {
-  const char* device;  // "": the first one with an active port
+  const char* device;  // "": the first device with an active port
   uint8_t port;
-  int gid_index;  // -1: RoCE v2 over IPv4, if there is one
+  int gid_index;  // -1: RoCE v2 over IPv4, if the port has such a GID
 };
 
-// What a registration carries.
+// The data that a registration carries for this registrar.
 struct Tail {
   ibv_mr* region;
 };
 
-// One reliable queue pair that is connected to itself, and 1 MiB that bytes pass through. Made by the first transfer.
+// A reliable queue pair that is connected to itself, and 1 MiB through which bytes are copied. The first transfer makes
+// it.
 struct Loopback {
   ibv_cq* cq = nullptr;
   ibv_qp* qp = nullptr;
   ibv_mr* mr = nullptr;
   char* bounce = nullptr;
-  uint64_t operations = 0;  // numbers work requests
+  uint64_t operations = 0;  // numbers the work requests
 };
 
 struct Registrar {
   Registrar(const pinrail_host_t* where, const Settings& chosen) : host(where), settings(chosen) {}
   const pinrail_host_t* const host;
   const Settings settings;
-  pinrail_registrar_t limits{};  // the table that the pool calls, for check_request()
+  pinrail_registrar_t limits{};  // the table that the pool calls; check_request() reads its limits
   Library library;
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
   bool lent = false;
 
-  Mutex transfer{LockRank::registrar};  // held across one whole transfer: they go one at a time
+  Mutex transfer{LockRank::registrar};  // held for a whole transfer, so that transfers run one at a time
   Loopback loopback GUARDED_BY(transfer);
 };
 
-// A line in the component's log, shown from verbosity 10 on.
+// Logs a line that is shown from verbosity 10 on.
 void log_reason(const pinrail_host_t* host, const char* what, const char* why);
-// A topic of the help catalogue about so many bytes and an errno.
+// Prints a topic of the help catalogue with a number of bytes and an errno.
 void report(const Registrar& registrar, const char* topic, size_t bytes, int error);
 
-// verbs_device.cc - which device, and its protection domain; lent may be NULL.
+// verbs_device.cc: finds the device and its protection domain. lent: the creator's domain, or NULL.
 Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out);
 void close_device(Registrar* registrar);
 
@@ -65,10 +69,12 @@ void close_device(Registrar* registrar);
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 
-// verbs_loopback.cc - the queue pair. need_loopback() makes it unless it is there.
+// verbs_loopback.cc: the queue pair. need_loopback() makes it unless it exists.
 Status need_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
 void drop_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
 
+// verbs_transfer.cc: move bytes through the device. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the
+// right.
 // verbs_transfer.cc
 constexpr size_t kBounceBytes = size_t{1} << 20;
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters, open, close; makes and ends registrars.
+// Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ struct Component {
   const pinrail_host_t* host;
 };
 
-// Always: whether there is a device is asked when a registrar is made, for a protection domain may be lent.
+// Always succeeds: the device is searched when a registrar is created, because a protection domain may be lent.
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   auto* component = new (std::nothrow) Component{host};
   if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -57,7 +57,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Component*>(context); }
 
-// Whether the kernel has any device, found out without the library.
+// Returns whether the kernel has any RDMA device, without loading the library.
 bool any_device() {
   DIR* folder = opendir("/sys/class/infiniband");
   if (folder == nullptr) return false;

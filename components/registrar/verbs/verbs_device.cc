@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which device: the one whose protection domain was lent, the one that is named, or the first with an active port.
+// Chooses the device: the one of the lent protection domain, the one that the parameter names, or the first with an
+// active port. API context, no lock, except close_device(), which takes the transfer lock.
 #include <cerrno>
 #include <cstring>
 
@@ -11,12 +12,12 @@ namespace {
 
 bool port_active(const Registrar& registrar, ibv_context* context) {
   ibv_port_attr port{};
-  // The library's own function fills the older, shorter form of the struct; state lies in it.
+  // The library's exported function fills the older, shorter form of the struct, which contains `state`.
   auto* old_form = reinterpret_cast<_compat_ibv_port_attr*>(&port);
   return registrar.library.query_port(context, registrar.settings.port, old_form) == 0 && port.state == IBV_PORT_ACTIVE;
 }
 
-// The device's context if it is the one that is wanted.
+// Returns the device's context if it is the wanted device, else NULL.
 ibv_context* try_device(const Registrar& registrar, ibv_device* device) {
   const char* wanted = registrar.settings.device;
   const char* name = registrar.library.get_device_name(device);
@@ -74,7 +75,7 @@ Status use_domain(Registrar* registrar, ibv_pd* lent) {
   return success();
 }
 
-// Bytes; 0: no maximum.
+// Returns the largest region in bytes; 0: no maximum.
 size_t max_length_of(const Registrar& registrar) {
   ibv_device_attr attributes{};
   if (registrar.library.query_device(registrar.context, &attributes) != 0) return 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Loads libibverbs at run time. API context, no lock.
 #include "components/registrar/verbs/verbs_library.h"
 
 #include <dlfcn.h>
@@ -23,7 +24,7 @@ Status Library::open(const char** why_out) {
     *why_out = "the program has more rights than its caller, and libibverbs reads the environment";
     return PINRAIL_ERR_NOT_AVAILABLE;
   }
-  // Never unmapped: it has loaded drivers of its own, which do not expect to go.
+  // RTLD_NODELETE: the library has loaded drivers of its own, which do not support being unloaded.
   handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// verbs_library.h - libibverbs, opened at run time: only where there is a device, or a protection domain was lent.
+// verbs_library.h - libibverbs, loaded at run time, and only if there is a device or a protection domain was lent.
 //
-// Threads  open() and close() exclude the rest; the functions are libibverbs' own, and as thread-safe.
+// Threads  open() and close() exclude all others. The functions are libibverbs' own and are as thread-safe as it is.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_LIBRARY_H
 #define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_LIBRARY_H
 
@@ -9,11 +9,11 @@
 
 #include "base/core/status.h"
 
-// The header dresses these as macros over inline functions that need the library at link time.
+// The header defines these as macros over inline functions that need the library at link time.
 #undef ibv_reg_mr
 #undef ibv_query_port
 
-// Functions that must be there.
+// Functions that every supported libibverbs has.
 #define PINRAIL_VERBS_FUNCTIONS(X) \
   X(get_device_list)               \
   X(free_device_list)              \
@@ -40,13 +40,13 @@ struct Library {
 #define PINRAIL_VERBS_FIELD(name) decltype(&::ibv_##name) name = nullptr;
   PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_FIELD)
 #undef PINRAIL_VERBS_FIELD
-  // Younger than the rest; NULL in an old library.
+  // Newer functions; NULL in an old library.
   decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) = nullptr;
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
   void* handle = nullptr;
 
-  // NOT_AVAILABLE and the reason in words, which lives until the next call of the loader.
+  // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader.
   Status open(const char** why_out);
   void close();
 };

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The queue pair that transfers use: reliable, connected to itself through the port's own address.
+// The queue pair for transfers: reliable, and connected to itself through the port's own address. API context; the
+// caller of need_loopback() and drop_loopback() holds the transfer lock. Functions that return int return 0 or an
+// errno.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -11,7 +13,7 @@ namespace pinrail::verbs {
 namespace {
 
 constexpr uint8_t kHopLimit = 64;
-constexpr uint8_t kTimeout = 14;  // 4.096 us * 2^14, some 67 ms, then it is sent again
+constexpr uint8_t kTimeout = 14;  // 4.096 us * 2^14, some 67 ms; then the packet is sent again
 constexpr uint8_t kRetries = 7;
 
 bool ipv4_mapped(const ibv_gid& gid) {
@@ -19,7 +21,7 @@ bool ipv4_mapped(const ibv_gid& gid) {
   return std::memcmp(gid.raw, kPrefix, sizeof(kPrefix)) == 0;
 }
 
-// The first GID that speaks RoCE v2 over IPv4; else 0.
+// Returns the index of the first RoCE v2 GID over IPv4; else 0.
 int best_gid(const Registrar& registrar, int count) {
   if (registrar.library.query_gid_ex == nullptr) return 0;
   for (int i = 0; i < count; ++i) {
@@ -32,7 +34,7 @@ int best_gid(const Registrar& registrar, int count) {
   return 0;
 }
 
-// Where packets must go to come back. 0 or an errno.
+// Writes the address by which packets return to this port.
 int own_address(const Registrar& registrar, const ibv_port_attr& port, ibv_ah_attr* address_out) {
   address_out->port_num = registrar.settings.port;
   address_out->dlid = port.lid;
@@ -80,7 +82,6 @@ int to_send(const Registrar& registrar, ibv_qp* qp) {
       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-// 0 or an errno.
 int connect(const Registrar& registrar, ibv_qp* qp) {
   ibv_port_attr port{};
   auto* old_form = reinterpret_cast<_compat_ibv_port_attr*>(&port);
@@ -91,7 +92,7 @@ int connect(const Registrar& registrar, ibv_qp* qp) {
   return error;
 }
 
-// 0 or an errno; what was made stands in the loopback also after an error.
+// After an error, what was made stays in the loopback; drop_loopback() frees it.
 int make_bounce(const Registrar& registrar, Loopback* loopback) {
   void* bounce = mmap(nullptr, kBounceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bounce == MAP_FAILED) return errno;

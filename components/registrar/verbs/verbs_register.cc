@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way in and the way out: ibv_reg_mr, ibv_dereg_mr.
+// Registers with ibv_reg_mr and deregisters with ibv_dereg_mr. API context, no lock.
 #include <cerrno>
 
 #include "components/registrar/verbs/verbs.h"
@@ -20,7 +20,7 @@ int access_of(uint32_t rights, uint32_t traits) {
   return access;
 }
 
-// The device's addresses are those that the range has here.
+// The region gets the addresses that the range has in this process.
 ibv_mr* register_dmabuf(const Registrar& registrar, const pinrail_register_request_t& request) {
   if (registrar.library.reg_dmabuf_mr == nullptr) {
     errno = EOPNOTSUPP;
@@ -31,7 +31,7 @@ ibv_mr* register_dmabuf(const Registrar& registrar, const pinrail_register_reque
                                          access_of(request.rights, request.traits));
 }
 
-// Relaxed ordering is a hint: a library that does not know it registers without.
+// Relaxed ordering is a hint: with a library that does not know it, the region is registered without it.
 ibv_mr* register_region(const Registrar& registrar, const pinrail_register_request_t& request) {
   if (request.kind == PINRAIL_KIND_DMABUF) return register_dmabuf(registrar, request);
   const int access = access_of(request.rights, request.traits);

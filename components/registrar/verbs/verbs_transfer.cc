@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The device's view of a registration: RDMA READ and WRITE through the loopback queue pair, 1 MiB at a time.
+// Reads and writes a registration through the device: RDMA READ and WRITE on the loopback queue pair, 1 MiB at a time.
+// API context. run() takes the transfer lock, and the functions above it are called with it held.
 #include <sched.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(10);
 
-// What an operation came to: an errno, or the status of its completion; both 0 if all is well.
+// The result of an operation: an errno, or the status of its completion; both 0 on success.
 struct Outcome {
   int error;
   ibv_wc_status completion;
@@ -59,7 +60,7 @@ Outcome operate(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint3
 }
 
 Status failed(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIRES(registrar->transfer) {
-  drop_loopback(registrar);  // its queue pair is in the error state, or an operation is still under way
+  drop_loopback(registrar);  // its queue pair is in the error state, or an operation is still running
   const NumberText bytes_text(bytes);
   const ErrnoText errno_text(outcome.error);
   const NumberText completion(static_cast<size_t>(outcome.completion));
@@ -69,11 +70,11 @@ Status failed(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIR
   return PINRAIL_ERR_ERROR;
 }
 
-// into is where the device's bytes go, from is where they come from; one of them is NULL.
+// into: where bytes from the device go; from: where bytes for the device come from. One of them is NULL.
 struct Transfer {
   const pinrail_registration_t* reg;
   ibv_wr_opcode opcode;
-  uint32_t right;  // what the registration must allow
+  uint32_t right;  // the right that the registration must have
   char* into;
   const char* from;
 };
