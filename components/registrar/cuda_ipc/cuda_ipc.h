@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuda_ipc.h - one registrar of GPU memory: handles of one's own allocations, mappings of peers' allocations.
+// cuda_ipc.h - a registrar of GPU memory: exports local allocations and maps allocations of peers.
 //
-// Owns     a reference on each primary context that it used, the mappings behind its registrations, and the file
+// Owns     a reference to each primary context that it has used, the mappings behind its registrations, and the file
 //          descriptors and events behind its blocks.
-// Threads  all functions may run together; create and destroy exclude the rest.
+// Threads  All functions may run together; create and destroy exclude all others.
+// Context  API. Pools hold no lock when they call these functions (R6).
 //
-// cuda_ipc/I1  Around each call of the driver that needs one, the primary context of the device is current, and what
-//     was current before is again afterwards.
-// cuda_ipc/I2  In a forked child nothing is asked of the driver.
-// cuda_ipc/I3  What a failed call had got of the driver it gave back; what could not be given back is said.
-// cuda_ipc/I4  An event of one's own lives as long as the registrar, for a peer may have it open after the registration
-//     is gone: it serves one registration at a time, and is idle in between.
-// cuda_ipc/I5  A mapping is given back if it is still the one that was made: a device that somebody reset has taken it,
-//     and another one may be at its address.
+// cuda_ipc/I1  Each call of the driver that needs a context runs with the device's primary context current. Afterwards
+//     the context that was current before is current again.
+// cuda_ipc/I2  In a forked child the driver is not called.
+// cuda_ipc/I3  A call that fails gives back what it got from the driver; a message reports what could not be given
+//     back.
+// cuda_ipc/I4  A local event lives as long as the registrar, because a peer may have it open after the registration has
+//     ended. It serves one registration at a time and is idle in between.
+// cuda_ipc/I5  A mapping is closed only if it is still the one that was opened. After a device reset it is gone, and
+//     another one may be at its address.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 
@@ -38,15 +40,15 @@ struct Component {
   Library library;
 };
 
-// One's own, and its handle for others.
+// A local event, and its handle for other processes.
 struct Event {
   CUevent event;
   CUipcEventHandle handle;
 };
 
-// Those of one device that serve no registration.
+// The events of one device that serve no registration.
 struct IdleEvents {
-  std::vector<Event> list;  // has room for all of them, so that giving one back takes no memory
+  std::vector<Event> list;  // has capacity for all events, so that giving one back does not allocate
   size_t made = 0, turn = 0;
 };
 
@@ -54,46 +56,47 @@ struct Registrar {
   explicit Registrar(Component* of) : component(of), cuda(of->library) {}
   Component* const component;
   const Library& cuda;
-  pid_t process = 0;  // whose it is
+  pid_t process = 0;  // the process that the registrar belongs to
   int device_count = 0;
-  int device = -1;  // where peers' memory is mapped; -1: where it lies, if that GPU is here, else 0
+  int device = -1;  // where peers' memory is mapped; -1: where it lies, if this process sees that GPU, else on GPU 0
   unsigned char uuids[kMaxDevices][16] = {};
   Mutex mutex{LockRank::registrar};
-  std::atomic<bool> has_context[kMaxDevices] = {};  // a reference on the device's primary one is kept
+  std::atomic<bool> has_context[kMaxDevices] = {};  // a reference to the device's primary context is held
   IdleEvents idle_events[kMaxDevices] GUARDED_BY(mutex);
-  bool has_events = false;                             // blocks carry one
-  std::atomic_flag told_of_events = ATOMIC_FLAG_INIT;  // that there are none
+  bool has_events = false;                             // blocks carry an event
+  std::atomic_flag told_of_events = ATOMIC_FLAG_INIT;  // that there are no events was reported
   pinrail_registrar_t limits{};
-  slots::Process self;                           // pid 0: the system does not say, and no descriptor can be passed
-  std::unique_ptr<descriptors::Server> server;   // of one's own memory
-  descriptors::Way way = descriptors::Way::any;  // to peers' descriptors
+  slots::Process self;  // pid 0: the system does not identify the process, and no descriptor can be passed
+  std::unique_ptr<descriptors::Server> server;   // of local memory
+  descriptors::Way way = descriptors::Way::any;  // how peers' descriptors are fetched
   uint32_t fd_timeout_ms = 0;
 };
 
-// What is kept behind each registration.
+// The data that a registration carries for this registrar.
 struct Tail {
-  pinrail_gpu_block_t block;  // first: the pools read it
+  pinrail_gpu_block_t block;  // first, because the pools read it
   int32_t device;
-  // Of a peer's memory; 0: not, or not any more.
+  // For a peer's memory; 0: none, or no longer.
   CUdeviceptr mapped;
-  uint64_t mapping_id;                    // the driver's, of what is mapped there; 0: it tells none
-  CUdeviceptr reserved;                   // the addresses of physical memory
-  CUmemGenericAllocationHandle imported;  // physical memory itself, until it is mapped
+  uint64_t mapping_id;                    // the driver's id of the mapped memory; 0: the driver has none
+  CUdeviceptr reserved;                   // reserved addresses for physical memory
+  CUmemGenericAllocationHandle imported;  // physical memory, until it is mapped
   CUmemoryPool pool;
-  CUevent event;  // one's own, or opened at the first wait, under the registrar's mutex; NULL: none
+  CUevent event;  // a local event, or the peer's, opened at the first wait under the registrar's mutex; NULL: none
 };
 
-// Which allocation a pointer lies in, and how peers can have it.
+// The allocation that contains a pointer, and how peers can open it.
 struct Found {
   pinrail_gpu_range_t range;
   pinrail_gpu_kind_t kind;
-  CUmemoryPool pool;                // of that kind
-  unsigned long long handle_types;  // that it was made with, where the driver says so: a bit each
+  CUmemoryPool pool;                // for kind PINRAIL_GPU_POOL
+  unsigned long long handle_types;  // one bit per handle type with which it was made, if the driver tells
 };
 
-constexpr unsigned long long kDescriptorType = 1;  // a number, for what the driver says are bits
+constexpr unsigned long long kDescriptorType = 1;  // a number, because the driver's constants are an enum
 
-// The device's primary context, current while this lives. (Not a lock: each thread has its own stack of contexts.)
+// While an object of this class exists, the device's primary context is current on its thread. It takes no lock: each
+// thread has its own stack of contexts.
 class Current {
  public:
   Current(Registrar* registrar, int device);
@@ -106,19 +109,19 @@ class Current {
   void release();
   Registrar* const registrar_;
   const int device_;
-  bool is_spare_ = false;  // the reference that this has
+  bool is_spare_ = false;  // this object has a reference of its own, which it releases
   CUresult result_;
 };
 
-// What is left of something in a context when that has ended: nothing.
+// Returns whether the error means that the context has ended, and everything in it.
 constexpr bool has_ended(CUresult error) {
   return error == CUDA_ERROR_DEINITIALIZED || error == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-// What an error of the driver is here; says it, with what was asked of the driver, unless it is an everyday one.
+// Translates an error of the driver. Prints a message with the call's name unless the error is a common one.
 Status status_of(const Registrar& registrar, const char* call, CUresult error);
 
-// What must not fail is tried once more; then it is said.
+// Runs a call that must not fail: a second time after an error, and then reports the error.
 template <typename Call>
 void give_back_surely(const Registrar& registrar, const char* name, Call&& call) {
   CUresult error = call();
@@ -126,45 +129,49 @@ void give_back_surely(const Registrar& registrar, const char* name, Call&& call)
   if (error != CUDA_SUCCESS) status_of(registrar, name, error).ignore();
 }
 
-// Whether a peer's memory is mapped for the GPU where it lies.
+// Returns whether a peer's memory is mapped on the GPU where it lies.
 inline bool is_where_it_lies(const Registrar& registrar, const Tail& tail) {
   return std::memcmp(registrar.uuids[tail.device], tail.block.device, sizeof(tail.block.device)) == 0;
 }
 
-// cuda_ipc_identify.cc. NOT_FOUND: it is no GPU memory; NOT_SUPPORTED: of this kind the driver tells too little.
+// cuda_ipc_identify.cc. NOT_FOUND: the address is no GPU memory. NOT_SUPPORTED: the driver tells too little about
+// memory of this kind.
 Status look_up(Registrar* registrar, const void* addr, Found* found_out);
-// The id of what is at an address, which no later memory of this process has. False: the driver does not say.
+// Returns the id of the memory at an address; no later memory of this process has the same one. False: the driver does
+// not tell.
 bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out);
-// What is mapped there, and how many bytes there may be from there on: all, where the driver does not say.
+// The id of the mapped memory, and the number of bytes that may follow the address (SIZE_MAX if the driver does not
+// tell).
 struct Mapping {
   uint64_t id = 0;
   size_t most_bytes = SIZE_MAX;
 };
 Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer);
-// The GPU where it lies; 0 where the driver does not say.
+// Returns the GPU where the memory lies; 0 if the driver does not tell.
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
-// Whether it moves between host and GPU.
+// Returns whether the memory moves between host and GPU.
 bool is_managed(const Registrar& registrar, CUdeviceptr pointer);
 
-// cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds beyond cuMemAlloc's. The context is current. export_...: the driver's
-// part of the block, and the descriptor, which is the caller's, -1: none. open_...: into the tail, as far as it came.
+// cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds of memory other than cuMemAlloc's. The context is current. export_...()
+// writes the driver's part of the block and a descriptor that the caller owns, or -1. open_...() writes what it has
+// opened to the tail, also when it fails.
 Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out);
 Status open_vmm(Registrar* registrar, int descriptor, Tail* tail);
 Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out);
 Status open_pool(Registrar* registrar, int descriptor, Tail* tail);
-// What the tail still has of a peer's memory, from the last to the first; on an error the rest stays in it.
+// Gives back what the tail still has of a peer's memory, in reverse order. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail);
 
-// cuda_ipc_event.cc. An event for what lies on that device: into the tail and its block. None is wanted, or the driver
-// has none: success.
+// cuda_ipc_event.cc. Takes an event of the tail's device and writes it to the tail and its block. SUCCESS also if no
+// events are wanted or the driver has none.
 Status take_event(Registrar* registrar, Tail* tail);
-void give_event_back(Registrar* registrar, Tail* tail);  // it is idle
+void give_event_back(Registrar* registrar, Tail* tail);  // the event becomes idle
 Status close_peers_event(Registrar* registrar, Tail* tail);
-void say_no_events(Registrar* registrar, const char* why);  // once
-void forget_events(Registrar* registrar);                   // those of a past life are left to it
-void destroy_events(Registrar* registrar);                  // all are idle
+void say_no_events(Registrar* registrar, const char* why);  // prints one message per registrar
+void forget_events(Registrar* registrar);   // after a restart: leaves the events of the former process alone
+void destroy_events(Registrar* registrar);  // all events are idle
 
-// In the table.
+// The functions of the registrar's table.
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters, open, close; makes and ends registrars.
+// Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock, except
+// forget_events() and destroy_events().
 #include <unistd.h>
 
 #include <cstdio>
@@ -43,8 +44,7 @@ void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
   host->log(host, PINRAIL_LOG_INFO, line);
 }
 
-// Loads the library, and does not start the driver: that takes a good part of a second, and the program may need no
-// GPU.
+// Loads the library but does not start the driver, which takes a good part of a second: the program may need no GPU.
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
   const Status found = host->param(host, "library", &file);
@@ -63,7 +63,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Component*>(context); }
 
-// The driver's answers, as numbers: names would need a newer driver.
+// The driver's error as a number; its names would need a newer driver.
 pinrail_status_t not_available(const pinrail_host_t* host, const char* what, CUresult error) {
   char why[48];
   std::snprintf(why, sizeof(why), "the driver says %d", static_cast<int>(error));
@@ -105,7 +105,8 @@ pinrail_status_t read_device(Registrar* registrar) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
-// Whose the registrar is, and the server that says so. What the server before had is closed.
+// Records which process the registrar belongs to, and makes a server for it. The descriptors of the former server are
+// closed.
 pinrail_status_t begin_life(Registrar* registrar) {
   std::unique_ptr<descriptors::Server> server(new (std::nothrow) descriptors::Server);
   if (server == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -116,10 +117,10 @@ pinrail_status_t begin_life(Registrar* registrar) {
   return PINRAIL_SUCCESS;
 }
 
-// The driver's own state is the checkpointer's affair.
+// The checkpointer restores the driver's own state.
 pinrail_status_t restart(void* context) { return begin_life(static_cast<Registrar*>(context)); }
 
-// How descriptors come; without /proc they do not.
+// Reads how descriptors are fetched.
 pinrail_status_t read_descriptors(Registrar* registrar) {
   const pinrail_host_t* host = registrar->component->host;
   pinrail_param_value_t way{}, timeout{};

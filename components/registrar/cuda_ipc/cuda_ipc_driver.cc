@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Contexts and errors.
+// Contexts and errors of the driver. API context, no lock.
 #include <cstdio>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -7,7 +7,7 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
-// What the caller is told without a word of ours: he, or the pool, knows what to do about it.
+// Translates the errors that the caller or the pool handles; these print no message.
 pinrail_status_t everyday(CUresult error) {
   switch (error) {
     case CUDA_SUCCESS: return PINRAIL_SUCCESS;
@@ -27,8 +27,8 @@ pinrail_status_t everyday(CUresult error) {
 
 }  // namespace
 
-// Retained each time, for somebody may have reset the device since the last one: then that starts it anew. The first
-// reference is kept, or the last release would end all mappings with the context.
+// The context is retained each time, because the device may have been reset since the last call: retaining starts it
+// again. The first reference is kept, because the last release would destroy the context with all mappings.
 Current::Current(Registrar* registrar, int device) : registrar_(registrar), device_(device) {
   CUcontext context = nullptr;
   result_ = registrar->cuda.cuDevicePrimaryCtxRetain(&context, device);
@@ -38,7 +38,7 @@ Current::Current(Registrar* registrar, int device) : registrar_(registrar), devi
   if (result_ != CUDA_SUCCESS) release();
 }
 
-// The caller's context must be current again, and ours must not be kept.
+// The caller's context must be current again, and no reference may stay.
 Current::~Current() {
   if (result_ != CUDA_SUCCESS) return;
   give_back_surely(*registrar_, "cuCtxPopCurrent", [&] { return registrar_->cuda.cuCtxPopCurrent(nullptr); });

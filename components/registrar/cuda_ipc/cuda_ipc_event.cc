@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Events: what the owner records on a stream, and a peer's stream waits for.
+// Events: the owner records one on a stream, and a peer's stream waits for it. API context. The registrar's mutex is
+// taken for lists and fields only, never across a call of the driver.
 #include <unistd.h>
 
 #include <cstring>
@@ -11,17 +12,17 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
-// What the driver says of an event that a reset of its device has ended.
+// Returns whether the error means that a device reset has destroyed the event.
 bool is_no_event(CUresult error) { return has_ended(error) || error == CUDA_ERROR_INVALID_HANDLE; }
 
-// An event that stays is a loss for as long as this process lives, so it is tried once more.
+// A second attempt, because an event that stays is lost for as long as this process lives.
 Status destroy_surely(const Registrar& registrar, CUevent event) {
   CUresult error = registrar.cuda.cuEventDestroy(event);
   if (error != CUDA_SUCCESS && !is_no_event(error)) error = registrar.cuda.cuEventDestroy(event);
   return is_no_event(error) ? success() : status_of(registrar, "cuEventDestroy", error);
 }
 
-// One after the other, so that those that are not done yet hide none that is.
+// Takes the idle events in turn, so that events whose work is not done do not hide one whose work is.
 bool take_idle(Registrar* registrar, int device, Event* event_out) {
   Guard guard(registrar->mutex);
   IdleEvents& idle = registrar->idle_events[device];
@@ -34,10 +35,10 @@ bool take_idle(Registrar* registrar, int device, Event* event_out) {
 
 void put_idle(Registrar* registrar, int device, const Event& event) {
   Guard guard(registrar->mutex);
-  registrar->idle_events[device].list.push_back(event);  // there is room: make_room()
+  registrar->idle_events[device].list.push_back(event);  // make_room() has reserved the capacity
 }
 
-// Room for one more; before it is made, so that none is made that could not be kept.
+// Reserves capacity before an event is created, so that each event can be kept.
 Status make_room(Registrar* registrar, int device) {
   Guard guard(registrar->mutex);
   IdleEvents& idle = registrar->idle_events[device];
@@ -50,8 +51,9 @@ Status make_room(Registrar* registrar, int device) {
   return success();
 }
 
-// The device's context is current. NOT_FOUND: there is none whose work is done. An event knows its last record alone:
-// who waits for one of before would not wait if another allocation were recorded with it now.
+// Takes an idle event whose recorded work is done; NOT_FOUND if there is none. The device's context is current. An
+// event knows only its last record: if an event was recorded again for another allocation, a peer that waits for the
+// first record would not wait for it.
 Status take_done(Registrar* registrar, int device, Event* event_out) {
   if (!take_idle(registrar, device, event_out)) return PINRAIL_ERR_NOT_FOUND;
   const CUresult error = registrar->cuda.cuEventQuery(event_out->event);
@@ -65,14 +67,14 @@ Status take_done(Registrar* registrar, int device, Event* event_out) {
   return error == CUDA_ERROR_NOT_READY ? Status(PINRAIL_ERR_NOT_FOUND) : status_of(*registrar, "cuEventQuery", error);
 }
 
-// The device's context is current.
+// Creates an event with a handle. The device's context is current.
 Status create_event(const Registrar& registrar, Event* event_out) {
   constexpr unsigned kFlags = unsigned{CU_EVENT_DISABLE_TIMING} | unsigned{CU_EVENT_INTERPROCESS};
   CUresult error = registrar.cuda.cuEventCreate(&event_out->event, kFlags);
   if (error != CUDA_SUCCESS) return status_of(registrar, "cuEventCreate", error);
   error = registrar.cuda.cuIpcGetEventHandle(&event_out->handle, event_out->event);
   if (error == CUDA_SUCCESS) return success();
-  destroy_surely(registrar, event_out->event).ignore();  // it has said what stays
+  destroy_surely(registrar, event_out->event).ignore();  // it has reported an event that stays
   return status_of(registrar, "cuIpcGetEventHandle", error);
 }
 
@@ -98,7 +100,8 @@ bool has_event(const pinrail_gpu_block_t& block) {
   return std::memcmp(block.event, kNone, sizeof(kNone)) != 0;
 }
 
-// The context of the mapping is current. Another thread may open it as well; then one of the two is too many.
+// Opens the peer's event. The context of the mapping is current. If another thread opens it at the same time, one of
+// the two is destroyed.
 Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
   {
     Guard guard(registrar->mutex);
@@ -119,7 +122,7 @@ Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
   return opened == nullptr ? success() : destroy_surely(*registrar, opened);
 }
 
-// Handles are the caller's stream here.
+// Translates an error of a call with the caller's stream: an invalid handle is the caller's error here.
 pinrail_status_t status_of_stream(const Registrar& registrar, const char* call, CUresult error) {
   if (error == CUDA_ERROR_INVALID_HANDLE || error == CUDA_ERROR_INVALID_CONTEXT) return PINRAIL_ERR_BAD_PARAM;
   return status_of(registrar, call, error).code();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a pointer is: which allocation, by which id, and of which kind.
+// Identifies a pointer: which allocation it is in, with which id and of which kind. API context, no lock.
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 
 namespace pinrail::cuda_ipc {
@@ -15,7 +15,7 @@ struct Plain {
   int is_legacy = 0;
 };
 
-// All that there is to know of memory of cuMemAlloc, in one call: it is asked on each hit of an owner.
+// Asks everything about memory of cuMemAlloc in one call, because each hit of an owner asks.
 Status ask_plain(const Registrar& registrar, CUdeviceptr pointer, Plain* plain_out) {
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
@@ -28,7 +28,7 @@ Status ask_plain(const Registrar& registrar, CUdeviceptr pointer, Plain* plain_o
   return is_gpu ? success() : Status(PINRAIL_ERR_NOT_FOUND);
 }
 
-// Drivers may want a context for it, and the calling thread may have none.
+// Drivers may need a current context for this, and the calling thread may have none.
 CUresult address_range(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   const CUresult error = registrar->cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
   if (error != CUDA_ERROR_INVALID_CONTEXT) return error;
@@ -37,8 +37,8 @@ CUresult address_range(Registrar* registrar, CUdeviceptr pointer, Plain* plain) 
   return registrar->cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
 }
 
-// What is mapped at an address, and not what was reserved around it. The id of a reservation stays when other physical
-// memory is mapped there: that memory's own is mixed in.
+// Finds the range that is mapped at the address, not the reservation around it. The id of a reservation does not change
+// when other physical memory is mapped there, so the id of that memory is mixed in.
 Status ask_mapping(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   unsigned long long block = 0;
   CUresult error = address_range(registrar, pointer, plain);
@@ -51,8 +51,8 @@ Status ask_mapping(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   return success();
 }
 
-// Of an allocation from a pool the attributes may tell the addresses that lie ready for the pool, as they tell what was
-// reserved around a mapping. A driver that tells no range of pools' memory is believed about the attributes.
+// For an allocation from a pool the attributes may give the addresses that are reserved for the pool, as they give the
+// reservation around a mapping. If the driver does not know a range for pool memory, the attributes are used.
 Status ask_pooled(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   Plain told = *plain;
   const CUresult error = address_range(registrar, pointer, &told);
@@ -63,8 +63,8 @@ Status ask_pooled(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
   return is_unknown ? success() : status_of(*registrar, "cuMemGetAddressRange", error);
 }
 
-// Not cuMemAlloc's, or that of a driver without IPC: then as the driver sees it when it is asked for a handle. Managed
-// memory is a GPU's by the attributes, and moves: no other process and no device can have it.
+// Memory that is not cuMemAlloc's, or of a driver without IPC. What the driver says when a handle is requested decides.
+// Managed memory has the attributes of GPU memory, but it moves: no other process and no device can use it.
 Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Found* found) {
   unsigned managed = 0;
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
@@ -78,11 +78,12 @@ Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Foun
     return ask_pooled(registrar, pointer, plain);
   }
   if ((found->handle_types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
-  if ((found->handle_types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;  // blocks do not leave the machine
+  if ((found->handle_types & kDescriptorType) != 0)
+    found->kind = PINRAIL_GPU_VMM;  // descriptors are preferred: blocks do not leave the machine
   return ask_mapping(registrar, pointer, plain);
 }
 
-// What the driver says of a pointer, in the type that it wants for that. False: it does not say.
+// Reads one attribute of a pointer. False: the driver does not tell.
 template <typename Value>
 bool ask_one(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribute name, Value* value_out) {
   void* value = value_out;

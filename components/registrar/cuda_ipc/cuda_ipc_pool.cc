@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stream-ordered memory (cuMemAllocAsync): its pool by a file descriptor, the pointer by the block.
+// Stream-ordered memory (cuMemAllocAsync): the pool is exported as a file descriptor, the pointer in the block. API
+// context, no lock; a context is current.
 #include <cstring>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-// Where it lies it is accessible; for another GPU that has to be asked for.
+// On the GPU where it lies the memory is accessible; for another GPU access must be requested.
 CUresult allow_access(const Registrar& registrar, const Tail& tail) {
   if (is_where_it_lies(registrar, tail)) return CUDA_SUCCESS;
   CUmemAccessDesc access{};
@@ -21,9 +22,9 @@ CUresult allow_access(const Registrar& registrar, const Tail& tail) {
 
 }  // namespace
 
-// A descriptor is asked of none but pools that were made with it: after it refused one, CUDA 13.0 crashes when the
-// program destroys the pool. Where the driver does not say how it was made, the pointer comes first: of a pool that
-// cannot be exported, which the default one is, that is refused.
+// A descriptor is requested only from pools that were made with descriptors: if it refuses one, CUDA 13.0 crashes when
+// the program destroys the pool. If the driver does not tell how the pool was made, the pointer is exported first,
+// which fails for a pool that cannot be exported, such as the default one.
 Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out) {
   if (registrar->self.pid == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if (found.handle_types != 0 && (found.handle_types & kDescriptorType) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -49,7 +50,8 @@ Status open_pool(Registrar* registrar, int descriptor, Tail* tail) {
   void* const number = reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
   CUresult error = cuda.cuMemPoolImportFromShareableHandle(&tail->pool, number, kDescriptor, 0);
   if (error != CUDA_SUCCESS) tail->pool = nullptr;
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // what came is no pool, or not any more
+  if (error == CUDA_ERROR_INVALID_VALUE)
+    return PINRAIL_ERR_NOT_FOUND;  // what was received is no pool, or the pool is gone
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportFromShareableHandle", error);
   error = allow_access(*registrar, *tail);
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolSetAccess", error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls: a handle for what is ours, a mapping of what is a peer's, and bytes in and out.
+// Registers and deregisters: exports local memory, maps a peer's memory; and transfers. API context, no lock.
 #include <unistd.h>
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace {
 Tail* tail_of(pinrail_registration_t* reg) { return static_cast<Tail*>(registrar_tail(reg)); }
 const Tail* tail_of(const pinrail_registration_t* reg) { return static_cast<const Tail*>(registrar_tail(reg)); }
 
-// Where the block's memory shall be mapped.
+// Returns the device on which the block's memory is to be mapped.
 int device_for(const Registrar& registrar, const pinrail_gpu_block_t& block) {
   if (registrar.device >= 0) return registrar.device;
   for (int i = 0; i < registrar.device_count; ++i) {
@@ -23,7 +23,8 @@ int device_for(const Registrar& registrar, const pinrail_gpu_block_t& block) {
   return 0;
 }
 
-// Copies on behalf of the caller do not return before the bytes are there. What refuses it is not harmed.
+// Makes synchronous copies of the caller wait until the bytes have arrived. Memory that refuses the attribute needs no
+// change.
 void make_copies_wait(const Registrar& registrar, CUdeviceptr pointer) {
   const unsigned yes = 1;
   registrar.cuda.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer);
@@ -33,7 +34,7 @@ Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
   CUipcMemHandle handle{};
   const auto pointer = reinterpret_cast<CUdeviceptr>(found.range.base);
   const CUresult error = registrar->cuda.cuIpcGetMemHandle(&handle, pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;  // memory of a kind that has no such handle
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;  // this kind of memory has no such handle
   static_assert(sizeof(block->driver) == sizeof(handle), "it fits");
   std::memcpy(block->driver, &handle, sizeof(handle));
   return status_of(*registrar, "cuIpcGetMemHandle", error);
@@ -51,7 +52,7 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
   }
 }
 
-// The server has it from here on, or it is closed.
+// Passes the descriptor to the server; it is closed if that fails.
 Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_block_t* block) {
   if (descriptor < 0) return success();
   descriptors::Ticket ticket;
@@ -68,8 +69,8 @@ descriptors::Ticket ticket_of(const pinrail_gpu_block_t& block) {
   return {block.fd_server, block.fd_number, block.fd_place, block.fd_table};
 }
 
-// The id is asked before and after: memory that was replaced meanwhile has another one, and the handle may be of
-// either.
+// The id is read before and after the export: if the memory was replaced meanwhile, its id has changed, and the handle
+// may belong to either memory.
 Status export_own(Registrar* registrar, const pinrail_register_request_t& request, Tail* tail) {
   Found before{}, after{};
   Status status = look_up(registrar, request.addr, &before);
@@ -101,7 +102,8 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   return success();
 }
 
-// A handle whose memory is gone is no good value to drivers; nor is one of a GPU that this process does not see.
+// Drivers return INVALID_VALUE for a handle whose memory is gone, and also for a handle of a GPU that this process does
+// not see.
 Status open_ipc(Registrar* registrar, Tail* tail) {
   CUipcMemHandle handle;
   std::memcpy(&handle, tail->block.driver, sizeof(handle));
@@ -111,7 +113,7 @@ Status open_ipc(Registrar* registrar, Tail* tail) {
   return status_of(*registrar, "cuIpcOpenMemHandle", error);
 }
 
-// The block's descriptor, which is the caller's; -1: it needs none.
+// Fetches the block's descriptor, which the caller owns; -1 if the block needs none.
 Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& block, int* descriptor_out) {
   *descriptor_out = -1;
   if (block.kind == PINRAIL_GPU_IPC || block.kind == PINRAIL_GPU_FABRIC) return success();
@@ -142,11 +144,11 @@ Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   if (!status.ok()) return status;
   const Mapping mapping = mapping_at(*registrar, tail->mapped);
   tail->mapping_id = mapping.id;
-  // A block that lies about its length would have transfers run over the end of what is mapped.
+  // A block with a wrong length would let transfers run past the end of the mapping.
   return tail->block.length <= mapping.most_bytes ? status : Status(PINRAIL_ERR_BAD_PARAM);
 }
 
-// A close that fails is tried once more: what is not closed keeps the peer's memory for as long as this process lives.
+// A second attempt, because an open mapping keeps the peer's memory for as long as this process lives.
 Status close_surely(Registrar* registrar, Tail* tail) {
   const Status status = close_peer(registrar, tail);
   return status.ok() ? status : close_peer(registrar, tail);
@@ -165,7 +167,7 @@ Status open_peer(Registrar* registrar, const pinrail_register_request_t& request
   status = open_kind(registrar, number, &tail);
   if (number >= 0) close(number);
   if (!status.ok()) {
-    close_surely(registrar, &tail).ignore();  // it has said what it could not give back
+    close_surely(registrar, &tail).ignore();  // it has reported what it could not give back
     return status;
   }
   *tail_of(reg) = tail;
@@ -222,11 +224,11 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
   return transfer(context, reg, "cuMemcpyHtoD", [&](const Library& cuda, CUdeviceptr base) {
     const CUresult error = cuda.cuMemcpyHtoD(base + offset, from, length);
     return error == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : error;  // the bytes may be on their way still
-  });
+  });                                                                // the bytes may still be on their way
 }
 
-// The driver makes one of the very range; that of CUDA 13 may crash over managed memory. What is copied there by the
-// CPU is there before a device may read it.
+// The driver exports exactly this range; CUDA 13's may crash for managed memory. make_copies_wait() makes bytes that
+// the CPU copies arrive before a device may read them.
 pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out) {
   auto* registrar = static_cast<Registrar*>(context);
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);

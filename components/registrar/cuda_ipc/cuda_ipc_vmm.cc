@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Physical memory of virtual memory management (cuMemCreate): by a file descriptor, or a fabric handle. And the way
-// back of all kinds.
+// Physical memory of virtual memory management (cuMemCreate), exported as a file descriptor or a fabric handle; and
+// closing a peer's memory of every kind. API context, no lock; a context is current.
 #include <cstring>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
-// Mapped from its beginning on: the driver takes no other offset yet.
+// The memory is mapped from its beginning on: the driver supports no other offset yet.
 Status export_physical(const Registrar& registrar, const Found& found, CUmemGenericAllocationHandle physical,
                        pinrail_gpu_block_t* block, int* descriptor_out) {
   int descriptor = -1;
@@ -61,7 +61,7 @@ CUresult unmap(const Library& cuda, const Tail& tail, const char** call_out) {
   }
 }
 
-// One step of the way back; SUCCESS and nothing left: that was all.
+// Undoes the last step that is still in the tail. Returns the driver's error.
 CUresult give_back_last(const Library& cuda, Tail* tail, const char** call_out) {
   CUresult error = CUDA_SUCCESS;
   if (tail->mapped != 0) {
@@ -87,7 +87,7 @@ bool has_anything(const Tail& tail) {
   return tail.mapped != 0 || tail.reserved != 0 || tail.imported != 0 || tail.pool != nullptr;
 }
 
-// cuda_ipc/I5. What went with its context took along whatever belonged to it.
+// Keeps cuda_ipc/I5. Whatever belonged to a destroyed context is gone with it.
 bool is_gone(const Registrar& registrar, const Tail& tail) {
   uint64_t now = 0;
   return tail.mapped != 0 && tail.mapping_id != 0 && id_at(registrar, tail.mapped, &now) && now != tail.mapping_id;
@@ -107,17 +107,18 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
   const Library& cuda = registrar->cuda;
   CUmemGenericAllocationHandle physical = 0;
   CUresult error = cuda.cuMemRetainAllocationHandle(&physical, found.range.base);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // unmapped since
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // it was unmapped meanwhile
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error);
   const Status status = export_physical(*registrar, found, physical, block, descriptor_out);
   give_back_surely(*registrar, "cuMemRelease", [&] { return cuda.cuMemRelease(physical); });
   return status;
 }
 
-// Once it is mapped the handle is not needed any more, and goes with the rest of the way back if it does not go now.
+// After the memory is mapped its handle is not needed. If releasing it fails here, close_peer() releases it.
 Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
   CUresult error = import_physical(*registrar, descriptor, tail);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // what came is no memory, or not any more
+  if (error == CUDA_ERROR_INVALID_VALUE)
+    return PINRAIL_ERR_NOT_FOUND;  // what was received is no memory, or the memory is gone
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemImportFromShareableHandle", error);
   const char* call = "";
   error = map_physical(*registrar, tail, &call);

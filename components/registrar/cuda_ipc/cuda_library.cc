@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Loads the CUDA driver library at run time. API context, no lock.
 #include "components/registrar/cuda_ipc/cuda_library.h"
 
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ Status Library::open(const char* file, const char** why_out) {
 #undef PINRAIL_CUDA_TRY
 #undef PINRAIL_CUDA_LOAD
 #undef PINRAIL_CUDA_NAME
-  dlclose(handle);  // NODELETE: it stays
+  dlclose(handle);  // RTLD_NODELETE: the library stays loaded
   if (all) return success();
   *why_out = "it lacks a function that is needed; the driver is too old";
   return PINRAIL_ERR_NOT_AVAILABLE;

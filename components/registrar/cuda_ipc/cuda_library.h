@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cuda_library.h - the CUDA driver library, opened at run time: nothing is linked against it.
+// cuda_library.h - the CUDA driver library, loaded at run time; nothing is linked against it.
 //
-// Threads  open() excludes the rest; the functions are the driver's own, and as thread-safe.
+// Threads  open() excludes all others. The functions are the driver's own and are as thread-safe as it is.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_LIBRARY_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_LIBRARY_H
 
@@ -9,8 +9,8 @@
 
 #include "base/core/status.h"
 
-// Functions that must be there. cuda_driver.h turns some of these names into those of a later version, here as where
-// they are called.
+// Functions that every supported driver has. cuda_driver.h maps some of these names to those of a later version, here
+// and where they are called.
 #define PINRAIL_CUDA_FUNCTIONS(X) \
   X(cuInit)                       \
   X(cuDeviceGetCount)             \
@@ -29,7 +29,7 @@
   X(cuMemcpyDtoH)                 \
   X(cuMemcpyHtoD)
 
-// Functions of drivers from 11.7 on; without them only memory of cuMemAlloc is known.
+// Functions of drivers since 11.7. Without them only memory of cuMemAlloc is supported.
 #define PINRAIL_CUDA_YOUNGER_FUNCTIONS(X) \
   X(cuPointerGetAttribute)                \
   X(cuMemGetAddressRange)                 \
@@ -70,10 +70,10 @@ struct Library {
   PINRAIL_CUDA_YOUNGER_FUNCTIONS(PINRAIL_CUDA_FIELD)
   PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_FIELD)
 #undef PINRAIL_CUDA_FIELD
-  bool has_younger = false, has_events = false;  // all of them
+  bool has_younger = false, has_events = false;  // all functions of the list were found
 
-  // NOT_AVAILABLE and the reason in words, which lives until the next call of the loader. It is never unmapped again:
-  // the driver has threads of its own.
+  // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader. The library is never
+  // unmapped, because the driver has threads of its own.
   Status open(const char* file, const char** why_out);
 };
 
