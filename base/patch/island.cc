@@ -23,8 +23,8 @@ constexpr int kMaxTries = 100;           // another thread may map the gap first
 
 uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
 
-constexpr uintptr_t kRoomToGrow = uintptr_t{1}
-                                  << 30;  // left free for the heap, which grows up, and for the stack, which grows down
+// Left free for the heap, which grows up, and for the stack, which grows down.
+constexpr uintptr_t kRoomToGrow = uintptr_t{1} << 30;
 
 struct Gap {
   uintptr_t near;

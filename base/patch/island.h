@@ -7,7 +7,6 @@
 // The page contains two pieces of code. enter: undoes what has already run of the function, then calls the hook with
 // the six argument registers; the hook's result is the function's result. original: may be called in place of the
 // function; it does what the function did before the patch, including another runtime's patch that was there.
-// itself; it does what the function did before the patch, or what another runtime's patch does that stood there.
 #ifndef PINRAIL_BASE_PATCH_ISLAND_H
 #define PINRAIL_BASE_PATCH_ISLAND_H
 
@@ -25,7 +24,7 @@ struct Island {
   uintptr_t original = 0;
 };
 
-// Maps a writable page at most that far away. NULL: there is no such gap.
+// Maps a writable page at most `reach` bytes away from `near`. NULL if there is no such gap. Start-up or API context.
 uint8_t* map_near(uintptr_t near, uintptr_t reach);
 
 // Builds an island. code: the function's bytes, which `entry` describes. OUT_OF_RESOURCE: there is no free page within

@@ -31,13 +31,13 @@ struct Snapshot {
 };
 
 #ifdef __aarch64__
-// On Arm a function is patched where it asks the kernel, maybe at several places; what others laid over it there is
-// found as that, but not called (patch_aarch64.cc).
+// On Arm the instructions with which a function makes its system calls are patched, in up to kMaxPlaces places. Patches
+// of other runtimes at these places are detected, but not called (patch_aarch64.cc).
 struct Patch {
   static constexpr size_t kMaxPlaces = 4;
   uintptr_t function = 0;
   size_t count = 0;
-  uint16_t places[kMaxPlaces] = {};  // from the function's start
+  uint16_t places[kMaxPlaces] = {};  // offsets from the function's start
   uintptr_t islands[kMaxPlaces] = {};
   Island island;
   Snapshot seen;
@@ -65,7 +65,8 @@ Status prepare(uintptr_t function, const Signature& signature, const Disassemble
                Patch* patch_out);
 
 // Writes the jump. BUSY: the function was changed since prepare(); call prepare() again. PERM: the system does not
-// permit code to be written. After BUSY and PERM nothing has changed.
+// permit code to be written. After BUSY and PERM nothing has changed; on Arm some of several places may be patched
+// after BUSY.
 Status activate(Patch* patch);
 
 // In a forked child, before any other function of this file: makes the lock of patches anew.

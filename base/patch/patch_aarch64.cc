@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Arm's 64-bit machines. What is replaced is the instruction by which the function asks the kernel (svc), or that by
-// which it calls what does so (bl), by a branch to an island: these are instructions that the architecture lets one
-// thread change while another one runs them, and all arguments stand where the kernel expects them. The island makes
-// the call's place good for the kernel: it changes no register but x0.
+// Patches functions on 64-bit Arm. Start-up or API context; pinrail_patch_call_hook() runs in hook context. Only
+// activate() takes the lock of patches.
+//
+// A branch to an island replaces the instruction with which the function makes its system call (svc), or the call (bl)
+// of the function that makes it. The architecture permits one thread to change these instructions while another one
+// executes them, and at that place all arguments are where the kernel expects them. To the function the island looks
+// like the kernel: it changes no register except x0.
 #include <dlfcn.h>
 #include <link.h>
 #include <linux/membarrier.h>
@@ -27,14 +30,14 @@ namespace pinrail::patch {
 namespace {
 
 constexpr uintptr_t kPage = 4096;
-constexpr uintptr_t kReach = (uintptr_t{1} << 27) - 2 * kPage;  // of a branch, either way
+constexpr uintptr_t kReach = (uintptr_t{1} << 27) - 2 * kPage;  // the reach of a branch, in both directions
 constexpr size_t kWord = 4;
 
 Mutex mutex{LockRank::patch};  // pages of code are writable only while it is held
 
 constexpr uint32_t kSupervisorCall = 0xd4000001;                      // svc #0
 constexpr bool is_call(uint32_t word) { return word >> 26 == 0x25; }  // bl
-// mov of a 16-bit number to that register, of 32 or 64 bits.
+// Returns whether the word is a mov of a 16-bit number to that register, of 32 or 64 bits.
 constexpr bool is_number(uint32_t word, unsigned reg, int number) {
   return (word & 0x7fffffff) == (0x52800000 | static_cast<uint32_t>(number) << 5 | reg);
 }
@@ -48,17 +51,18 @@ uint32_t word_at(uintptr_t address) {
   return word;
 }
 
-// In the island: what its code hands to the hook's entry.
+// Lies in the island: what the island's code passes to the hook's entry.
 struct Record {
   uintptr_t enter;  // pinrail_patch_enter_hook
   Hook hook;
   void* arg;
-  int64_t number;   // of the system call; -1: whatever it is
-  int64_t is_call;  // 1: the caller wants -1 and errno, as functions answer; 0: as the kernel does
+  int64_t number;   // of the system call; -1: any
+  int64_t is_call;  // 1: the caller expects -1 and errno, as from a function; 0: the kernel's result
 };
 static_assert(offsetof(Record, enter) == 0, "the island's code reads it");
 
-// Of a function that is exported its table says how long it is; of another one nothing is known behind its first call.
+// Returns the length of the function's code. The symbol table has the length of an exported function. Of any other
+// function only the code up to its first call is known.
 size_t length_of(uintptr_t function) {
   Dl_info info{};
   ElfW(Sym)* symbol = nullptr;
@@ -69,7 +73,8 @@ size_t length_of(uintptr_t function) {
   return std::min(is_it ? size_t{symbol->st_size} : 4 * kWord, kMaxDecoded);
 }
 
-// Each place where the function asks the kernel; else the one call that is told the number in its seventh argument.
+// Finds each place where the function makes a system call. If there is none, finds its only call (bl), if the system
+// call's number is passed there as the seventh argument. NOT_SUPPORTED otherwise.
 Status find_places(const Signature& signature, Patch* patch) {
   const size_t length = length_of(patch->function);
   const auto code = [&](size_t at) {
@@ -139,7 +144,7 @@ bool may_synchronise() {
 }
 void synchronise() { system_call_hook(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE); }
 
-// patch/P1, P3: one aligned word for each place.
+// Keeps patch/P1 and patch/P3: one aligned word for each place. False if the place has changed.
 bool store(const Patch& patch, size_t i) {
   const uintptr_t at = patch.function + patch.places[i];
   uint32_t before;
@@ -178,7 +183,7 @@ Status prepare(uintptr_t function, const Signature& signature, const Disassemble
   return status;
 }
 
-// Where one of several places is not as it was, those before it are patched, and work.
+// BUSY: one of several places has changed since prepare(). The places before it are patched then, and they work.
 Status activate(Patch* patch) {
   Guard guard(mutex);
   const size_t length = patch->guarded_length();
@@ -200,7 +205,7 @@ void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 
 }  // namespace pinrail::patch
 
-// regs: x0 to x8 as they were. Another system call than the function's is none of the hook's.
+// regs: the values of x0 to x8. A system call other than the function's own is made without the hook.
 extern "C" __attribute__((visibility("hidden"))) long pinrail_patch_call_hook(const void* record_pointer,
                                                                               const long* regs) {
   using namespace pinrail::patch;
@@ -227,8 +232,8 @@ extern "C" __attribute__((visibility("hidden"))) long pinrail_patch_call_hook(co
   return answer;
 }
 
-// The kernel changes x0 alone, so all that a function may change is kept. x16 leads to the record; it, x17, x29 and x30
-// the island keeps.
+// The kernel changes only x0, so all other registers that a function may change are saved here. x16 points to the
+// record; the island saves x16, x17, x29 and x30.
 __asm__(
     ".text\n"
     ".p2align 4\n"
