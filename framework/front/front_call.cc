@@ -3,8 +3,11 @@
 //
 // Context  API context. Only functions whose names end in _hook, pinrail_mpool_invalidate_range() and
 //          pinrail_monitor_report() may run in a hook.
-// Locks    the caller holds no lock. The functions here take none; those of the pool (pool->ops) take the pool's.
+// Locks    the caller holds no lock, and no function here holds one while it calls the pool (pool->ops), which takes
+//          its own locks.
 // References  register and find return a reference, deregister drops it. The caller may hold other references.
+//
+// pinrail/pinrail.h documents the public functions.
 #include "base/hit/allocation_table.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_table.h"
@@ -219,6 +222,7 @@ bool is_current(pinrail_handle_t handle) {
   return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
 }
 
+// Whether the range lies within the handle's registration.
 bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
   return offset <= handle.reg->length && length <= handle.reg->length - offset;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The chunk iterator: divides a large buffer into pieces, so that transfers pipeline and little memory is pinned. API
-// context; takes no lock and no reference.
+// context; takes no lock and no reference. pinrail/pinrail.h documents the public functions.
 #include <algorithm>
 
 #include "base/core/span.h"

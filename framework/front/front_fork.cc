@@ -110,6 +110,7 @@ void prepare_for_forks() { pthread_atfork(before_fork, after_fork, after_fork); 
 
 }  // namespace
 
+// Takes `forking`, and marks this thread as the loading one, whose own forks do not wait.
 NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS {
   pthread_once(&once, prepare_for_forks);
   forking.lock();
@@ -121,6 +122,8 @@ NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
   forking.unlock();
 }
 
+// The first caller in a child does the work: claim_child() returns true to it, and to all others false after it is
+// done.
 void fork_reinit() {
   if (!gate::claim_child()) return;
   new (&forking) Mutex(LockRank::fork);  // fork() released it; after a bare clone() it may still be locked

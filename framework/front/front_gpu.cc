@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls about GPU memory of other processes: check the arguments, forward to the pool. API context. The caller holds no
-// lock and may hold references; a registration is returned with a reference.
+// lock and may hold references; a registration is returned with a reference. pinrail/pinrail.h documents the public\n//
+// functions.
 #include "base/core/span.h"
 #include "base/hit/allocation_table.h"
 #include "base/registration/thread.h"

@@ -282,6 +282,7 @@ Status later_entry(const pinrail_init_options_t& options) {
   return success();
 }
 
+// pinrail_init(): copies the options and counts the call. Forks on other threads wait meanwhile.
 Status enter(const pinrail_init_options_t& given) {
   handle_fork();
   const NoFork no_fork;
@@ -293,6 +294,8 @@ Status enter(const pinrail_init_options_t& given) {
   return status;
 }
 
+// pinrail_finalize(): uncounts the call; the last one destroys the pools and unloads the library. BUSY: a registration
+// is referenced, and nothing has changed. A child may also finalize as often as its parent called init.
 Status leave() {
   handle_fork();
   const NoFork no_fork;

@@ -23,6 +23,7 @@ void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
   to->event(to->arg, reinterpret_cast<void*>(base), length);  // NOLINT(performance-no-int-to-ptr): an address
 }
 
+// Adds a subscriber, which the monitor calls after all of ours.
 Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_t** subscription_out) {
   handle_fork();
   constexpr const char* kCall = "pinrail_monitor_subscribe";

@@ -55,6 +55,7 @@ const char* fault_of(const pinrail_mpool_options_t& options) {
   return is_limit(options.count_limit) ? nullptr : "options->count_limit is negative and not PINRAIL_UNSET";
 }
 
+// Creates a pool and links it. Holds Library::mutex only while it links.
 Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t& options, pinrail_mpool_t** pool_out) {
   Library* const in = library();
@@ -106,6 +107,7 @@ bool is_referenced(pinrail_mpool_t* pool) { return pool->ops->referenced(pool->m
 
 pinrail_mpool* first_pool() { return pools.load(); }
 
+// Destroys all pools of this process; BUSY, and none is destroyed, if one has a referenced registration.
 Status close_pools(Library* in) {
   std::vector<pinrail_mpool_t*> own;
   {

@@ -8,6 +8,8 @@
 #include "base/param/text.h"
 #include "framework/monitor/mapping.h"
 
+// The events of each kind of memory, and verdicts on mappings. API context; the callers hold no lock, because a
+// verdict may read files and call monitors.
 namespace pinrail::monitor {
 namespace {
 
@@ -39,6 +41,7 @@ constexpr EventName kEventNames[] = {{PINRAIL_EVENT_UNMAP, "unmap"},
                                      {PINRAIL_EVENT_TRUNCATE, "truncate"},
                                      {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"}};
 
+// The line that is logged about a mapping that is not kept.
 std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
   char range[64];
   std::snprintf(range, sizeof(range), "%" PRIxPTR "-%" PRIxPTR " (", mapping.base, mapping.end);
@@ -89,6 +92,7 @@ std::string name_events(uint32_t events) {
   return list;
 }
 
+// Sets the policy and forgets all verdicts. Start-up, or while nothing is cached.
 void Coverage::start(const Policy& policy, uint32_t everywhere, bool is_all) {
   possible_.store(policy.possible);
   is_strict_.store(policy.is_strict);
@@ -97,6 +101,8 @@ void Coverage::start(const Policy& policy, uint32_t everywhere, bool is_all) {
   known_.forget_hook({0, UINTPTR_MAX});
 }
 
+// Asks the monitors what they see in the mapping. False, and logged: an event stays unseen, or monitor_strict refuses
+// it.
 bool Coverage::judge(const pinrail_mapping_t& mapping) const {
   const uint32_t seen = ask_(mapping);
   const uint32_t unseen = events_of(mapping.kind) & possible_.load() & ~seen;
@@ -139,6 +145,7 @@ Verdict Coverage::look(uintptr_t at) {
   return verdict;
 }
 
+// Whether registrations of the span may be kept: true only if every mapping of the span is covered.
 bool Coverage::covers(const Span& span) {
   if (covers_everything_.load(std::memory_order_relaxed))
     return true;  // relaxed: when a monitor goes blind, everything cached dies

@@ -8,6 +8,7 @@
 
 #include "framework/monitor/mapping.h"
 
+// Which kinds of memory are kept. API context; the callers hold no lock.
 namespace pinrail::monitor {
 namespace {
 
@@ -36,6 +37,7 @@ int memory_file() {
   return -1;
 }
 
+// Maps one page of the kind; MAP_FAILED if that is not possible here.
 void* map_sample(pinrail_mapping_kind_t kind) {
   switch (kind) {
     case PINRAIL_MAPPING_SYSV: return attach_segment();
@@ -100,6 +102,7 @@ bool Kept::keeps_the_same(const Kept& other) const {
   return true;
 }
 
+// Judges each kind on a sample, which is unmapped before the next one is mapped.
 Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples) {
   Kept kept;
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+// Reads symbol tables of loaded objects. API context. dl_iterate_phdr() holds a lock that keeps the objects loaded; it
+// is not the one under which constructors run.
 namespace pinrail::monitor {
 namespace {
 

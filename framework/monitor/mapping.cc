@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+// Reads mappings from /proc/self/maps, by ioctl or as text. API context; takes no lock.
 namespace pinrail::monitor {
 namespace {
 
@@ -35,6 +36,8 @@ bool begins(std::string_view text, std::string_view with) { return text.substr(0
 
 enum class Told : uint8_t { yes, nothing_there, unable };
 
+// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unable: the kernel or a filter
+// refuses.
 Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int file = ::open(kList, O_RDONLY | O_CLOEXEC);
   if (file < 0) return Told::unable;

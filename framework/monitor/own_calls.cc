@@ -16,6 +16,8 @@
 #include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/monitor.h"
 
+// Finds allocators that return memory by raw system calls. find_own_calls() runs at start-up, the rest in API context;
+// the callers hold no lock.
 namespace pinrail::monitor {
 namespace {
 

@@ -153,6 +153,7 @@ Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troub
   return found;
 }
 
+// Publishes new findings; readers take no lock.
 void publish(const Kept& kept, bool any_sees, const std::string& troubles) REQUIRES(mutex) {
   Findings* const found = describe_all(kept, any_sees, troubles);
   found->before = findings.load();
@@ -166,6 +167,7 @@ void settle(const std::string& troubles) REQUIRES(mutex) {
   publish(kept_without(nullptr), any_sees(), troubles);
 }
 
+// Reads the monitors' parameters. BAD_PARAM, and reported: monitor_never names an unknown event.
 Status read_policy(const param::Registry& params) {
   uint32_t never = 0;
   std::string unknown;
@@ -191,6 +193,7 @@ void forget() {
   for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
 }
 
+// Starts a monitor and adds it to the table. OUT_OF_RESOURCE: the table is full.
 Status start_one(const loader::Opened& opened) {
   Status status = ops_of(opened)->start(opened.context);
   if (!status.ok()) return status;
@@ -218,6 +221,7 @@ void add_trouble(const std::string& text, std::string* troubles) {
   *troubles += (troubles->empty() ? "" : ", ") + text;
 }
 
+// Starts monitors in the order of priority. Returns the error of a named one; those of others are added to troubles.
 Status start_all(const loader::Loader& loader, std::string* troubles) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
     // A monitor that adds only its cost is started only if it was named.
@@ -301,6 +305,8 @@ void distrust(const std::string& path) {
   report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
 }
 
+// If objects were loaded since the last look, checks whether they contain an allocator. One thread at a time; others
+// return.
 void look_for_loads() {
   const uint64_t loads = count_loads();
   if (trusts_allocators || loads == known_loads.load() || looking.exchange(true)) return;
@@ -383,6 +389,7 @@ bool covers(uintptr_t base, size_t length) {
 
 namespace {
 
+// The started monitor with this host table that still sees events, or NULL.
 StartedMonitor* find_seeing(const pinrail_host_t* host) {
   for (size_t i = 0; i < started.count(); ++i) {
     StartedMonitor& monitor = started.at(i);

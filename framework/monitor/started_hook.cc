@@ -3,6 +3,7 @@
 
 #include "framework/monitor/monitor.h"
 
+// The table of started monitors. add() is start-up; the functions whose names end in _hook take no lock.
 namespace pinrail::monitor {
 
 StartedMonitors started;

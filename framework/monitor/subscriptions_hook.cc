@@ -7,6 +7,7 @@
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 
+// Delivery of events to subscribers. Hook context: no lock is taken here, and subscribers' hooks take only leaf locks.
 namespace pinrail::monitor {
 
 Subscriptions subscriptions;
@@ -22,6 +23,7 @@ uint32_t Subscriptions::enter_hook() {
   }
 }
 
+// Calls all subscribers that want the event, between enter_hook() and leave_hook().
 void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (first.load() == nullptr) return;
   const uint32_t side = enter_hook();
@@ -34,6 +36,7 @@ void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) 
 
 namespace {
 
+// Delivers an event to our subscribers, then to those of other runtimes.
 void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   {
     const HookScope scope;
@@ -50,6 +53,7 @@ void deliver_deferred_hook(void*, uintptr_t base, size_t length) { deliver_repor
 
 }  // namespace
 
+// Delivers an event now, or defers it if this thread holds or waits for a lock of hooks (in a signal handler).
 void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;

@@ -5,6 +5,7 @@
 
 #include "base/report/report.h"
 
+// Creation of a pool: binds its registrar, then asks the mpool components. API context; the caller holds no lock.
 namespace pinrail::mpool {
 namespace {
 
@@ -26,6 +27,7 @@ pinrail_mpool_config_t config_of(pinrail_mpool* pool, const char* cache_name, co
   return config;
 }
 
+// Reports the topic with one argument; returns the status.
 Status refuse(const char* topic, const char* key, const char* value, pinrail_status_t status) {
   const pinrail_help_arg_t args[] = {{key, value}};
   report::help("mpool", kHelp, topic, args, 1);

@@ -5,6 +5,7 @@
 
 #include "base/report/report.h"
 
+// Selection of a pool's index. API context, while a pool is created; the caller holds no lock.
 namespace pinrail::rcache {
 namespace {
 

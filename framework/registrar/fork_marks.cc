@@ -13,6 +13,7 @@
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"
 
+// Marks and unmarks ranges; mark() and unmark() hold `mutex` across madvise(). API context; the callers hold no lock.
 namespace pinrail::fork_marks {
 namespace {
 
@@ -67,6 +68,8 @@ void unmark_unheld_locked(Span span) REQUIRES(mutex) {
   });
 }
 
+// Marks the span and counts its pages. BAD_PARAM: a part is not mapped. OUT_OF_RESOURCE: no memory, or too many
+// mappings.
 Status mark_locked(Span span) REQUIRES(mutex) {
   if (with_whole_pages(span, [](Span whole) { return advise(whole, MADV_DONTFORK); })) return counts->add(span);
   return errno == EAGAIN ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_BAD_PARAM;

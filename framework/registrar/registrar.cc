@@ -158,6 +158,7 @@ void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinra
 
 }  // namespace
 
+// Registers reg with the device, after init_tail(). On an error, and if the thread ends inside, the tail is finished.
 pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   Status status = check_request(bound->table, *request);
@@ -172,6 +173,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
   return status.code();
 }
 
+// Deregisters reg and forgets it, whatever the registrar returns; an error is reported.
 pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                                 pinrail_reason_t reason) {
   Turn turn(bound, thread);
@@ -188,6 +190,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
   return status.code();
 }
 
+// As deregister_mem(), without calling the device.
 void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                  pinrail_reason_t reason) {
   Turn turn(bound, thread);

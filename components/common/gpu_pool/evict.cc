@@ -312,6 +312,8 @@ size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
   return closed;
 }
 
+// Kills and closes the peer's stale registrations (everything: all of them). Returns how many it closed. Without
+// `everything` it does nothing if no slot of the peer has died since the last call.
 size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
   if (!everything) {
     Guard guard(cache_->mutex);
@@ -323,6 +325,7 @@ size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
   return kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return everything || is_stale(reg); });
 }
 
+// Kills the peer's registrations in that range of its addresses that have another id.
 void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id) {
   const Span span = Span::of(base, length);
   kill_where(thread, peer, [&](const pinrail_registration_t* reg) {
@@ -330,6 +333,7 @@ void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base
   });
 }
 
+// Kills all registrations mapped in that range of this process.
 void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
   const Span span = Span::of(base, length);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {

@@ -39,6 +39,8 @@ uint64_t Pool::entry_key(const pinrail_registration_t* reg) const {
                                                           : 0;
 }
 
+// hide_locked() removes the registration's entry from the table that hits read, before a sum; show_locked() inserts
+// it.
 void Pool::hide_locked(pinrail_registration_t* reg) { allocations_.remove(reg, entry_key(reg)); }
 
 // Removes the entry and forgets the slot: after a restart the exporter's segment must not be written.

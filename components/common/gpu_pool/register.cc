@@ -16,6 +16,7 @@ bool same_memory(const Key& a, const Key& b) {
   return a.peer == b.peer && a.base == b.base && a.length == b.length && a.id == b.id;
 }
 
+// The request as the registrar takes it.
 pinrail_register_request_t device_request(const Request& request) {
   pinrail_register_request_t asked{};
   asked.size = sizeof(asked);

@@ -6,6 +6,7 @@
 namespace pinrail::gpu_pool {
 namespace {
 
+// The parameter's present state; name is NULL if it is not declared.
 pinrail_param_info_t info_of(const pinrail_host_t* host, const std::string& name) {
   pinrail_param_info_t info{};
   info.size = sizeof(info);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The writers' side of the ranges behind slots. API context. Functions whose names end in _locked run under mutex_;
+// put() and clear() take it.
 #include "components/mpool/gpusm/exports_hook.h"
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 
 namespace pinrail::gpusm {
 
+// Allocates arrays for `count` slots. OUT_OF_RESOURCE: no memory.
 Status Exports::create(uint32_t count) {
   uint64_t chains = 1;
   while (chains < count) chains *= 2;
@@ -18,6 +21,7 @@ Status Exports::create(uint32_t count) {
   return success();
 }
 
+// Link and unlink the slot's range in its chain; the caller makes version_ odd meanwhile.
 void Exports::link_locked(uint32_t slot, unsigned shift) {
   std::atomic<uint32_t>& first = chain(shift, ranges_[slot].base.load() >> shift);
   ranges_[slot].next.store(first.load());
@@ -45,6 +49,7 @@ void Exports::put(uint32_t slot, uintptr_t base, size_t length) {
   highest_.store(std::max(highest_.load(), base + length));
 }
 
+// Removes the slot's range. API context; takes mutex_.
 void Exports::clear(uint32_t slot) {
   Guard guard(mutex_);
   Range& range = ranges_[slot];

@@ -15,6 +15,7 @@ pinrail_gpu_block_t* block_of(pinrail_registration_t* reg) {
 
 }  // namespace
 
+// Creates a pool. NOT_SUPPORTED: the registrar does not export GPU memory.
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out) {
   const pinrail_registrar_t& registrar = *config.limits;
   if ((registrar.kinds & PINRAIL_KIND_GPU) == 0 || registrar.identify == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -59,6 +60,7 @@ Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
   return success();
 }
 
+// Returns a referenced registration of the allocation that holds the range: from the index, or a new one.
 Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                            pinrail_registration_t** reg_out) {
   gpu_pool::Request request;
@@ -78,12 +80,14 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
   return status;
 }
 
+// The same from the index only; NOT_FOUND.
 Status Pool::find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out) {
   gpu_pool::Key key;
   if (!identify(addr, length, &key).ok()) return PINRAIL_ERR_NOT_FOUND;
   return find(thread, key, reg_out);
 }
 
+// Copies the allocation's block, from the index or new. The reference is dropped before the return.
 Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
                           size_t* offset_out) {
   if (!settings_.leave_pinned) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -107,6 +111,7 @@ Status Pool::made(const gpu_pool::Request& request, pinrail_registration_t* reg)
   return now.id == request.key.id && block->buffer_id == now.id ? success() : Status(PINRAIL_ERR_NOT_FOUND);
 }
 
+// The registrar has forgotten the registration: ends its slot.
 void Pool::left(pinrail_registration_t* reg) { session_->take_back(&gpu_pool::name_of(reg)); }
 
 // Creates the new session before it ends the old one, so that an error changes nothing. The caller ensures that no

@@ -6,6 +6,8 @@
 
 namespace pinrail::gpusm {
 
+// Creates a session; hooks arrive from the subscription on. Without shared memory blocks have no slot, which is
+// reported.
 Status Session::begin(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
   pinrail_param_value_t most{}, free_way{}, timeout{};
   Status status = host->param(host, "max_exports", &most);
@@ -32,6 +34,7 @@ Session::~Session() {
   if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
 }
 
+// Stops the hooks and waits for those in flight. The segment is left to another process if `next` is not this one's.
 void Session::end(const Session& next) {
   host_->monitor_unsubscribe(host_, subscription_);
   subscription_ = nullptr;
@@ -39,6 +42,7 @@ void Session::end(const Session& next) {
   exporter_.disown();
 }
 
+// Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
 void Session::introduce(gpu_pool::Peer* own) const {
   const bool has_slots = exporter_.segment() != 0;
   own->become(self_.pid, self_.start, exporter_.segment(), has_slots ? exporter_.word(0) : nullptr);
@@ -46,6 +50,8 @@ void Session::introduce(gpu_pool::Peer* own) const {
   own->deaths_seen = 0;
 }
 
+// Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: no slot, which is
+// reported.
 Status Session::sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu_block_t* block) {
   block->pid = self_.pid;
   block->user = self_.user;

@@ -61,6 +61,7 @@ Status Pool::open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_o
   return success();
 }
 
+// The request of take_peer() has ended.
 void Pool::release_peer(gpu_pool::Peer* peer) {
   Guard guard(cache_->mutex);
   --peer->users;

@@ -30,6 +30,7 @@ uint32_t slot_of(const gpu_pool::Peer& peer, const slots::Word* word) {
 
 }  // namespace
 
+// Creates a pool. NOT_SUPPORTED: the registrar does not open peers' memory.
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out) {
   const pinrail_registrar_t& registrar = *config.limits;
   if ((registrar.kinds & PINRAIL_KIND_REMOTE) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -113,6 +114,8 @@ pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_g
   });
 }
 
+// Returns a referenced registration of the block's allocation: from the index, or by opening it. Keeps the exporter's
+// Peer in use meanwhile.
 Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
                             pinrail_registration_t** reg_out) {
   const pinrail_gpu_block_t copy = block;  // the caller's block may change during the call
@@ -158,6 +161,7 @@ bool Pool::is_gone(const gpu_pool::Request& request) const {
   return key.slot != nullptr && !(slots::is_alive(key.slot, key.slot_word) && key.peer->source().is_alive());
 }
 
+// The registrar has forgotten the registration, or refused it: uncounts this process in the slot (rgpusm/P2).
 void Pool::left(pinrail_registration_t* reg) {
   gpu_pool::Name& name = gpu_pool::name_of(reg);
   if (name.slot == nullptr) return;
