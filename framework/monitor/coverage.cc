@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The events of each kind of memory, and verdicts on mappings. API context; the callers hold no lock, because a
+// verdict may read files and call monitors.
 #include "framework/monitor/coverage.h"
 
 #include <cinttypes>
@@ -8,8 +10,6 @@
 #include "base/param/text.h"
 #include "framework/monitor/mapping.h"
 
-// The events of each kind of memory, and verdicts on mappings. API context; the callers hold no lock, because a
-// verdict may read files and call monitors.
 namespace pinrail::monitor {
 namespace {
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Which kinds of memory are kept. API context; the callers hold no lock.
 #include "framework/monitor/kept.h"
 
 #include <fcntl.h>
@@ -8,7 +9,6 @@
 
 #include "framework/monitor/mapping.h"
 
-// Which kinds of memory are kept. API context; the callers hold no lock.
 namespace pinrail::monitor {
 namespace {
 
@@ -30,6 +30,7 @@ void* map_file(int file, int sharing) {
   return base;
 }
 
+// A memfd of one page; -1 on failure.
 int memory_file() {
   const int file = memfd_create("pinrail-sample", MFD_CLOEXEC);
   if (file >= 0 && ftruncate(file, kPage) == 0) return file;

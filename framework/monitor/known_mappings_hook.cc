@@ -40,6 +40,7 @@ size_t KnownMappings::first_behind(uintptr_t at) const {
   return low;
 }
 
+// Looks up the verdict at the address. The caller holds mutex_, or checks the version before and after.
 bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
   const size_t place = first_behind(at);
   if (place >= std::min(count_.load(std::memory_order_acquire), kRoom)) return false;  // acquire: as load()
@@ -57,6 +58,7 @@ bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* foun
   return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
 }
 
+// Looks up without the lock, and with it if the entries were changing.
 bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
   bool found;
   if (read_unlocked(at, verdict_out, &found)) return found;
@@ -81,6 +83,7 @@ uint64_t KnownMappings::begin_look() {
   return events_;
 }
 
+// Stores a verdict unless an event touched its span since begin_look() (known_mappings_hook/K2). Takes mutex_.
 bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
   if (was_touched(ticket, verdict.span)) return false;
@@ -91,6 +94,8 @@ bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   return true;
 }
 
+// Whether an event since the ticket touched the span, or more events came than are remembered. The caller holds
+// mutex_.
 bool KnownMappings::was_touched(uint64_t ticket, const Span& span) const {
   if (events_ - ticket > kEvents) return true;
   for (uint64_t event = ticket; event != events_; ++event) {
@@ -101,6 +106,7 @@ bool KnownMappings::was_touched(uint64_t ticket, const Span& span) const {
 
 void KnownMappings::note_event(const Span& span) { noted_[events_++ % kEvents] = span; }
 
+// put() writes an entry, move() copies one; between begin_change() and end_change(), under mutex_.
 void KnownMappings::put(size_t at, uintptr_t base, uintptr_t end) {
   store(&entries_[at].base, base);
   store(&entries_[at].end, end);
@@ -108,6 +114,7 @@ void KnownMappings::put(size_t at, uintptr_t base, uintptr_t end) {
 
 void KnownMappings::move(size_t to, size_t from) { put(to, load(entries_[from].base), load(entries_[from].end)); }
 
+// Removes the entries that overlap the span. The caller holds mutex_.
 void KnownMappings::erase(const Span& span) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
   const size_t first = first_behind(span.base);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Reads symbol tables of loaded objects. API context. dl_iterate_phdr() holds a lock that keeps the objects loaded; it
+// is not the one under which constructors run.
 #include "framework/monitor/loaded_objects.h"
 
 #include <algorithm>
 #include <cstring>
 
-// Reads symbol tables of loaded objects. API context. dl_iterate_phdr() holds a lock that keeps the objects loaded; it
-// is not the one under which constructors run.
 namespace pinrail::monitor {
 namespace {
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Reads mappings from /proc/self/maps, by ioctl or as text. API context; takes no lock.
 #include "framework/monitor/mapping.h"
 
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <cstring>
 #include <memory>
 
-// Reads mappings from /proc/self/maps, by ioctl or as text. API context; takes no lock.
 namespace pinrail::monitor {
 namespace {
 

@@ -57,6 +57,7 @@ Status subscribe_foreign(Hook hook, void* arg, void** subscription_out) {
 }
 void unsubscribe_foreign(void* subscription) { take_out(&foreign_mutex, &foreign_subscriptions, subscription); }
 
+// Forgets all subscriptions in a forked child; takes no lock, because a thread of the parent may have held it.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::subscribe);
   new (&foreign_mutex) Mutex(LockRank::strangers);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Finds allocators that return memory by raw system calls. find_own_calls() runs at start-up, the rest in API context;
+// the callers hold no lock.
 #include "framework/monitor/own_calls.h"
 
 #include <dlfcn.h>
@@ -16,8 +18,6 @@
 #include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/monitor.h"
 
-// Finds allocators that return memory by raw system calls. find_own_calls() runs at start-up, the rest in API context;
-// the callers hold no lock.
 namespace pinrail::monitor {
 namespace {
 

@@ -207,6 +207,7 @@ Status start_one(const loader::Opened& opened) {
   return status;
 }
 
+// Whether the monitor was started and still sees events.
 bool is_started(const loader::Opened& opened) {
   for (size_t i = 0; i < started.count(); ++i) {
     if (started.at(i).host == opened.host && started.at(i).sees.load()) return true;
@@ -217,6 +218,7 @@ bool is_started(const loader::Opened& opened) {
 // Whether another monitor could add a kind of memory.
 bool lacks_something() { return !any_sees() || !kept_without(nullptr).keeps_everything(); }
 
+// Appends a reason to the list.
 void add_trouble(const std::string& text, std::string* troubles) {
   *troubles += (troubles->empty() ? "" : ", ") + text;
 }
@@ -269,6 +271,7 @@ bool can_tell_kinds(const Kept& kept, std::string* troubles) {
   return false;
 }
 
+// Whether a working monitor sees only calls that go through the C library.
 bool relies_on_c_library() {
   bool relies = false;
   for_each_seeing([&relies](const StartedMonitor& monitor) { relies = relies || !sees_any_caller(*monitor.ops); });
@@ -324,6 +327,7 @@ Status declare(param::Registry* params) {
   return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
 }
 
+// Forgets the parent's monitors in a forked child; takes no lock.
 void leave_parents_monitors() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::monitors);
   started.clear();
@@ -337,6 +341,7 @@ void leave_parents_monitors() NO_THREAD_SAFETY_ANALYSIS {
   verbosity = nullptr;
 }
 
+// Start-up: starts the monitors, finds out which kinds are kept, and publishes that. The caller holds no lock.
 Status start(const loader::Loader& loader, const param::Registry& params) {
   forget();
   Status status = read_policy(params);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The table of started monitors. add() is start-up; the functions whose names end in _hook take no lock.
 #include "framework/monitor/started_hook.h"
 
 #include "framework/monitor/monitor.h"
 
-// The table of started monitors. add() is start-up; the functions whose names end in _hook take no lock.
 namespace pinrail::monitor {
 
 StartedMonitors started;
@@ -34,6 +34,7 @@ uint32_t StartedMonitors::kinds_hook(const pinrail_host_t* host) const {
   return 0;
 }
 
+// Delivers an event from the monitor with this host table, for the kinds of memory that it watches. Hook context.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
   report_hook(started.kinds_hook(host), base, length);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Delivery of events to subscribers. Hook context: no lock is taken here, and subscribers' hooks take only leaf locks.
 #include "framework/monitor/subscriptions_hook.h"
 
 #include "base/sync/deferred_hook.h"
@@ -7,7 +8,6 @@
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 
-// Delivery of events to subscribers. Hook context: no lock is taken here, and subscribers' hooks take only leaf locks.
 namespace pinrail::monitor {
 
 Subscriptions subscriptions;

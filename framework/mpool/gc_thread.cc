@@ -61,6 +61,7 @@ Member* begin_next(uint64_t round) {
   return nullptr;
 }
 
+// Ends the drain that begin_next() marked. Takes `mutex`.
 void end_this() {
   Guard guard(mutex);
   under_way = nullptr;
@@ -110,6 +111,8 @@ void wait_for_work(int64_t look_after_ms) {
   }
 }
 
+// The thread: waits for a wake or an interval, then drains all members. After a drain that left something it looks
+// again after 100 ms, and then after twice the last time, at most 10 s.
 void* run(void*) {
   prctl(PR_SET_NAME, "pinrail-gc");
   int64_t look_after_ms = kForEver;
@@ -140,6 +143,7 @@ bool start() REQUIRES(mutex) {
 
 }  // namespace
 
+// Sleeps while the word equals `seen`, at most so long; -1: without limit.
 void Word::sleep(uint32_t seen, int64_t milliseconds) {
   const timespec time = {static_cast<time_t>(milliseconds / 1000), static_cast<long>(milliseconds % 1000) * 1000000};
   syscall(SYS_futex, &when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time, nullptr, 0);
@@ -156,6 +160,7 @@ Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out) {
   return success();
 }
 
+// Removes a member and waits for its drain under way.
 void leave(void* member_pointer) {
   auto* member = static_cast<Member*>(member_pointer);
   {
@@ -166,6 +171,7 @@ void leave(void* member_pointer) {
   delete member;
 }
 
+// Ends the thread and waits for it. Shut-down, without members.
 void stop() {
   {
     Guard guard(mutex);
@@ -192,6 +198,7 @@ Pause::~Pause() {
   wake_hook(PINRAIL_GC_SOON);  // a round that began meanwhile ended early
 }
 
+// Forgets members and thread in a forked child; takes no lock, because a thread of the parent may have held it.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::gc);
   replace_in_child(&drained);

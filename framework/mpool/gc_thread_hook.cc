@@ -12,6 +12,7 @@ namespace pinrail::gc {
 
 Word word;
 
+// Raises the word to `when` and wakes the thread, unless an equal or more urgent wake is pending. Preserves errno.
 void wake_hook(pinrail_gc_when_t when) {
   const auto wanted = static_cast<uint32_t>(when);
   // A read-modify-write, not a load: it is ordered with the thread's exchange. If it comes first, that exchange makes

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Creation of a pool: binds its registrar, then asks the mpool components. API context; the caller holds no lock.
 #include "framework/mpool/mpool.h"
 
 #include <cstring>
 
 #include "base/report/report.h"
 
-// Creation of a pool: binds its registrar, then asks the mpool components. API context; the caller holds no lock.
 namespace pinrail::mpool {
 namespace {
 

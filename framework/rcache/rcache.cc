@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Selection of a pool's index. API context, while a pool is created; the caller holds no lock.
 #include "framework/rcache/rcache.h"
 
 #include <cstring>
 
 #include "base/report/report.h"
 
-// Selection of a pool's index. API context, while a pool is created; the caller holds no lock.
 namespace pinrail::rcache {
 namespace {
 

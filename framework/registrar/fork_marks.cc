@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Marks and unmarks ranges; mark() and unmark() hold `mutex` across madvise(). API context; the callers hold no lock.
 #include "framework/registrar/fork_marks.h"
 
 #include <sys/mman.h>
@@ -13,7 +14,6 @@
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"
 
-// Marks and unmarks ranges; mark() and unmark() hold `mutex` across madvise(). API context; the callers hold no lock.
 namespace pinrail::fork_marks {
 namespace {
 
@@ -89,6 +89,7 @@ void start(const param::Registry& params) {
 
 bool needed() { return is_needed; }
 
+// Marks and counts the span; on an error no page stays marked that was not before. Takes `mutex`.
 Status mark(Span span) {
   Guard guard(mutex);
   const Status status = mark_locked(span);
@@ -96,6 +97,8 @@ Status mark(Span span) {
   return status;
 }
 
+// Uncounts the span and unmarks what has no count left; is_gone: its memory was unmapped, so marks stay. Takes
+// `mutex`.
 void unmark(Span span, bool is_gone) {
   Guard guard(mutex);
   if (counts->remove(span, [](Span) {}).ok() && !is_gone) unmark_unheld_locked(span);

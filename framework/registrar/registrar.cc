@@ -63,6 +63,7 @@ void tell(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
   });
 }
 
+// Reports an invalid result of the registrar; returns ERROR.
 Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
   tell("bad answer", {{"name", bound->name.c_str()}, {"what", what}});
   return PINRAIL_ERR_ERROR;
@@ -89,6 +90,7 @@ Status call_deregister_mem(pinrail_bound_registrar_t* bound, pinrail_registratio
   return answer_of(bound, [&] { return bound->table.deregister_mem(bound->table.context, reg, reason); });
 }
 
+// init_tail() and finish_tail() call the registrar's optional functions for the tail, inside Turn.
 Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
   if (bound->table.tail_init == nullptr || bound->table.tail_size == 0) return success();
   return answer_of(bound, [&] { return bound->table.tail_init(bound->table.context, arena::tail_of(reg)); });
@@ -197,6 +199,7 @@ void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pin
   forget(bound, reg, reason);
 }
 
+// Tells the registrar that the process was restarted; SUCCESS if it has no such function.
 pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
   if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
   Turn turn(bound, thread);

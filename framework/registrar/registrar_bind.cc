@@ -42,6 +42,7 @@ Status refuse_table(const std::string& name, const char* why) {
   return PINRAIL_ERR_BAD_PARAM;
 }
 
+// BAD_PARAM, and reported: the table has a fault. Else decides whether its ranges are marked against forks.
 Status check_table(const Bound& bound) {
   const char* why = flaw(bound->table);
   if (why != nullptr) return refuse_table(bound->name, why);
@@ -49,6 +50,7 @@ Status check_table(const Bound& bound) {
   return success();
 }
 
+// Binds a table that an embedder lends; copies as much of it as it has.
 Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
   if (table.size < kLeastTable || table.size > 4096) return refuse_table("lent", "its size is impossible");
   auto bound = std::make_unique<pinrail_bound_registrar>();
@@ -88,6 +90,7 @@ Status why_not_opened(const loader::Loader& loader, const char* name) {
   return PINRAIL_ERR_NOT_FOUND;
 }
 
+// Binds the named component; an error is reported.
 Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
   const pinrail_help_arg_t name = {"name", choice.name};
   for (const loader::Opened& opened : loader.opened("registrar")) {
@@ -105,6 +108,8 @@ Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t
   return why;
 }
 
+// Binds the first usable component, by priority, that accepts one of the kinds. NOT_AVAILABLE, and reported: none
+// does.
 Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bound* bound_out) {
   std::string tried;
   for (const loader::Opened& opened : loader.opened("registrar")) {

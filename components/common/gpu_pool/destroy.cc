@@ -43,6 +43,7 @@ Status Pool::join_gc_thread() {
   return host_->gc_join(host_, progress_entry, this, static_cast<uint32_t>(settings_.gc_interval_ms), &gc_member_);
 }
 
+// progress() as the gc thread calls it. Nonzero: call it again soon.
 int Pool::progress_entry(void* pool, pinrail_thread_t* thread) {
   const Status done = guarded([&] { return static_cast<Pool*>(pool)->progress(thread); });
   return done.ok() ? 0 : 1;
@@ -60,6 +61,7 @@ void Pool::leave_cache() {
   if (mine != all.end()) all.erase(mine);
 }
 
+// Adds a peer to the list, which readers walk without a lock. Takes the cache lock.
 void Pool::add_peer(Peer* peer) {
   peer->pool = this;
   Guard guard(cache_->mutex);
@@ -67,6 +69,7 @@ void Pool::add_peer(Peer* peer) {
   peers_.store(peer, std::memory_order_release);  // release: pairs with first_peer()
 }
 
+// Closes what died and is unreferenced. Called by the gc thread and by pinrail_mpool_progress().
 Status Pool::progress(pinrail_thread_t* thread) {
   look_around(thread);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer, false);
@@ -192,6 +195,7 @@ void Pool::counters(pinrail_mpool_stats_t* figures) const {
   figures->leave_pinned = settings_.leave_pinned ? 1 : 0;
 }
 
+// All statistics. Visits every registration under the cache lock to compute pinned_bytes.
 void Pool::stats(pinrail_mpool_stats_t* stats_out) {
   pinrail_mpool_stats_t figures{};
   figures.size = stats_out->size;

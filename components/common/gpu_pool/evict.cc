@@ -277,6 +277,7 @@ bool Pool::close_left_over(pinrail_thread_t* thread) {
   return victims.count() != 0;
 }
 
+// Closes the least recently used idle registration of the cache; NOT_FOUND: none is idle.
 Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
 
 // Kills the peer's indexed registrations for which is(reg) is true, and closes the idle ones; returns how many it

@@ -10,6 +10,7 @@ constexpr int kPatience = 1000;  // rounds of 1 ms
 
 }  // namespace
 
+// CONTINUE does nothing; RESTART abandons all; CHECKPOINT and TERM close what is dead or idle.
 Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   if (state == PINRAIL_FT_CONTINUE) return success();
   if (state == PINRAIL_FT_RESTART) return restart(thread);
