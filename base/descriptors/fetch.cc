@@ -95,8 +95,8 @@ Status read_answer(int socket, int* descriptor_out) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (length == 0 || (length < 0 && errno == ECONNRESET))
-    return PINRAIL_ERR_NOT_FOUND;  // the server has ended or has dropped this connection
+  // The server has ended or has dropped this connection.
+  if (length == 0 || (length < 0 && errno == ECONNRESET)) return PINRAIL_ERR_NOT_FOUND;
   if (length < 0) return PINRAIL_ERR_ERROR;
   const Status taken = take_descriptor(&message, descriptor_out);
   const bool sane = length == sizeof(answer) && answer.magic == right.magic;

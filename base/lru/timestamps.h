@@ -23,8 +23,8 @@ inline uint64_t epoch_of(const pinrail_thread_t* thread) { return __atomic_load_
 inline uint64_t use(pinrail_thread_t* thread, const void* what) {
   thread->last_used = what;
   const uint64_t epoch = epoch_of(thread);
-  if (thread->last_date < epoch)
-    thread->last_date = epoch;  // a branch that is rarely taken, instead of a maximum that each use would wait for
+  // A branch that is rarely taken, instead of a maximum that each use would wait for.
+  if (thread->last_date < epoch) thread->last_date = epoch;
   return ++thread->last_date;
 }
 

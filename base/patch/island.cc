@@ -61,8 +61,8 @@ uint8_t* map_near(uintptr_t near, uintptr_t reach) {
     void* const got = mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (reinterpret_cast<uintptr_t>(got) == gap.best) return static_cast<uint8_t*>(got);
-    if (got != MAP_FAILED)
-      munmap(got, kPage);  // the kernel does not know MAP_FIXED_NOREPLACE and took the address as a hint
+    // A kernel that does not know MAP_FIXED_NOREPLACE took the address as a hint.
+    if (got != MAP_FAILED) munmap(got, kPage);
   }
   return nullptr;
 }

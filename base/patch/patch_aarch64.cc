@@ -62,7 +62,7 @@ struct Record {
 static_assert(offsetof(Record, enter) == 0, "the island's code reads it");
 
 // Returns the length of the function's code. The symbol table has the length of an exported function. Of any other
-// function only the code up to its first call is known.
+// function only the first four instructions are examined.
 size_t length_of(uintptr_t function) {
   Dl_info info{};
   ElfW(Sym)* symbol = nullptr;

@@ -73,8 +73,8 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   header_->pid = self.pid;
   header_->start = self.start;
   header_->segment = segment_;
-  end_mark_.start(
-      end_of(header_));  // if it returns false, importers notice the exporter's end only when they ask the system
+  // If it returns false, importers notice the exporter's end only when they ask the system.
+  end_mark_.start(end_of(header_));
   return success();
 }
 

@@ -19,13 +19,13 @@ constexpr size_t kHeaderBytes = 4096;
 constexpr uint32_t kSeats = 256;
 // The seals of the file.
 constexpr int kClaimBatch = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr unsigned kFileBits =
-    24;  // the low bits of a segment's number are the exporter's descriptor; the rest is random
+// The low bits of a segment's number are the exporter's descriptor; the rest is random.
+constexpr unsigned kFileBits = 24;
 constexpr int file_of(uint64_t segment) { return static_cast<int>(segment & ((uint64_t{1} << kFileBits) - 1)); }
 
 // The process that has, or had, the segment open: its pid and start time; 0: free. Importer::sit()
-// takes a seat, and the importer's destructor gives it back. After a crash of the importer the exporter clears its bits and
-// frees the seat.
+// takes a seat, and the importer's destructor gives it back. After a crash of the importer the exporter clears its bits
+// and frees the seat.
 using Seat = std::atomic<uint64_t>;
 constexpr uint64_t kBeingCleared = 1;  // names no process: its pid would be 1 and its start 0
 constexpr unsigned kPidBits = 22;      // the kernel's limit for pids

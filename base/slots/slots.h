@@ -77,8 +77,8 @@ class Exporter {
   uint64_t importers_hook(uint32_t slot) const;
   void forget_dead_hook(uint32_t slot);
 
-  // Call it in a process that was restarted from an image: the segment belongs to the process that was checkpointed. The
-  // words may still be read; nothing in the segment is written any more. Excludes all other functions.
+  // Call it in a process that was restarted from an image: the segment belongs to the process that was checkpointed.
+  // The words may still be read; nothing in the segment is written any more. Excludes all other functions.
   void disown();
 
  private:
@@ -153,8 +153,8 @@ class Importer {
   uint64_t sitter_ = 0;  // the value that the importer has stored in its seat
   uint32_t pid_ = 0;     // the process that took the seat
   Mutex mutex_{LockRank::slots};
-  std::unordered_map<uint32_t, uint32_t> entered_
-      GUARDED_BY(mutex_);  // slot -> number of enter() calls, of any incarnation
+  // Slot -> number of enter() calls, of any incarnation.
+  std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);
 };
 
 // As Importer::enter() and leave(), but counted in the word. For importers without a seat.

@@ -41,8 +41,8 @@ struct Function;
 struct Layer {
   const Function* function = nullptr;
   uintptr_t foreign = 0;  // entry to the patch of another runtime that was there first; 0: none
-  std::atomic<Context*> context{
-      nullptr};  // written last and read first, so that a hook that finds it also finds the other members
+  // Written last and read first: a hook that finds it also finds the other members.
+  std::atomic<Context*> context{nullptr};
 };
 
 // Memory on which a function is tried.
@@ -56,8 +56,8 @@ struct Function {
   bool in_loader;  // a function of the dynamic loader, which is found by its code; otherwise of libc
   bool may_lack;   // true: a libc may lack it
   patch::Hook hook;
-  void (*probe)(uintptr_t function,
-                Scratch* scratch);  // calls it so that its hook must report a part of the scratch memory
+  // Calls it so that its hook must report a part of the scratch memory.
+  void (*probe)(uintptr_t function, Scratch* scratch);
   patch::Signature signature;
   uint32_t events;          // PINRAIL_EVENT_*: the events that are not seen if it cannot be patched
   const char* consequence;  // the consequence of that, for a message

@@ -80,8 +80,8 @@ Loss cut_off_hook(const About& about, long length) {
 
 Loss punched_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
-  constexpr unsigned kShifts =
-      FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;  // these remove or move all bytes behind the offset
+  // These remove or move all bytes behind the offset.
+  constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
   if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
   const About about = about_descriptor_hook(args[0]);
   const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);

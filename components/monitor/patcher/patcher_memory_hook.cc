@@ -120,8 +120,8 @@ long madvise_hook(void* layer, const long* args) {
 
 static bool holds_patched_code_hook(const Context& context, const Span& span) {
   for (const Glance& glance : context.glances) {
-    const uintptr_t at =
-        glance.at.load(std::memory_order_relaxed);  // relaxed: the address of a function does not change
+    // relaxed: the address of a function does not change.
+    const uintptr_t at = glance.at.load(std::memory_order_relaxed);
     if (at >= span.base && at < span.end) return true;
   }
   return false;

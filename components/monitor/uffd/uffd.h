@@ -67,8 +67,8 @@ struct Context {
   pthread_t reader{};
   bool has_reader = false;        // start-up and shut-down only
   std::atomic<bool> lost{false};  // the descriptor cannot be read any more
-  std::atomic<uint64_t> taken{
-      0};  // number of mappings when they were last counted, plus mappings that were watched since
+  // Number of mappings when they were last counted, plus mappings that were watched since.
+  std::atomic<uint64_t> taken{0};
   std::atomic<uint64_t> refused{0};  // number of refusals since then
 };
 
@@ -100,8 +100,8 @@ void stop_reader(Context* context);
 
 // False in a forked child.
 inline bool is_same_process(const Context& context) {
-  return context.alive != nullptr &&
-         context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it
+  // relaxed: the kernel writes it.
+  return context.alive != nullptr && context.alive->load(std::memory_order_relaxed) != 0;
 }
 
 }  // namespace pinrail::uffd

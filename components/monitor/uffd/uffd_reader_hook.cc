@@ -12,8 +12,8 @@ namespace pinrail::uffd {
 namespace {
 
 constexpr size_t kBatch = 16;  // events; they lie on the reader's stack
-constexpr int kMaxBatches =
-    8;  // then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed
+// Then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed.
+constexpr int kMaxBatches = 8;
 
 void tell_hook(const Context& context, const uffd_msg& event) {
   const pinrail_host_t* host = context.host;

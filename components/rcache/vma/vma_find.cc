@@ -189,8 +189,8 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_t
   const Query query = Query::of(base, length, access);
   bool sure = true;
   thread->absent.steps = 0;
-  const uint64_t inserts =
-      inserts_.load(std::memory_order_acquire);  // acquire: pairs with the release store in insert()
+  // acquire: pairs with the release store in insert().
+  const uint64_t inserts = inserts_.load(std::memory_order_acquire);
   // acquire: pairs with the release store in class_of().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {

@@ -78,8 +78,8 @@ Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Foun
     return ask_pooled(registrar, pointer, plain);
   }
   if ((found->handle_types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
-  if ((found->handle_types & kDescriptorType) != 0)
-    found->kind = PINRAIL_GPU_VMM;  // descriptors are preferred: blocks do not leave the machine
+  // Descriptors are preferred: blocks do not leave the machine.
+  if ((found->handle_types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;
   return ask_mapping(registrar, pointer, plain);
 }
 

@@ -106,8 +106,8 @@ Status add_ring(Registrar* registrar, uint32_t index) {
 Status probe(Registrar* registrar, char* page, size_t bytes) {
   Ring* ring = registrar->rings[0];
   const int error = -update_slot(ring, 0, {page, bytes}, kProbeTag);
-  if (error == ENOMEM && !may_lock_nothing())
-    return success();  // the limit is in use at the moment: evicting may help later
+  // The limit is in use at the moment: evicting may help later.
+  if (error == ENOMEM && !may_lock_nothing()) return success();
   if (error != 0) {
     log_refusal(*registrar, 0, error);
     return PINRAIL_ERR_NOT_AVAILABLE;
