@@ -59,6 +59,7 @@ Topology load_topology() {
   return topology;
 }
 
+// Takes memory size, nodes and page sizes from hwloc's topology.
 void read_topology(hwloc_topology_t topology, Machine* machine) {
   machine->source = "hwloc";
   // The sum over the nodes and the system's own number differ if memory was added or removed while the system ran. The

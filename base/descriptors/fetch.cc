@@ -51,6 +51,7 @@ Status check_server(int socket, const slots::Process& exporter) {
   return same ? success() : Status(PINRAIL_ERR_PERM);
 }
 
+// Waits until the socket can be read. NOT_AVAILABLE: the time limit has passed.
 Status wait_for_word(int socket, const Deadline& deadline) {
   for (;;) {
     pollfd entry{socket, POLLIN, 0};
@@ -85,6 +86,8 @@ Status take_descriptor(msghdr* message, int* descriptor_out) {
   return PINRAIL_ERR_ERROR;
 }
 
+// Reads the server's answer. NOT_FOUND: the server ended or has no such descriptor. ERROR: the answer is malformed. On
+// success the caller owns the descriptor.
 Status read_answer(int socket, int* descriptor_out) {
   Answer answer, right;
   alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
@@ -106,6 +109,7 @@ Status read_answer(int socket, int* descriptor_out) {
   return sane && said == PINRAIL_ERR_NOT_FOUND ? said : PINRAIL_ERR_ERROR;
 }
 
+// Asks the exporter's server; waits at most timeout_ms. Errors as fetch().
 Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uint32_t timeout_ms, int* descriptor_out) {
   const Deadline deadline(timeout_ms);
   const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -175,6 +179,7 @@ Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int*
 
 }  // namespace
 
+// API context, no lock; see descriptors.h for the errors. The caller owns the descriptor.
 Status fetch(const slots::Process& exporter, const Ticket& ticket, Way way, uint32_t timeout_ms, int* descriptor_out) {
   if (ticket.number == 0 || ticket.server == 0 || ticket.place >= Server::kMost) return PINRAIL_ERR_NOT_FOUND;
   if (exporter.user != geteuid()) return PINRAIL_ERR_PERM;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Runs in the server's thread, which holds no lock except inside `find`.
 #include "base/descriptors/serve.h"
 
 #include <poll.h>

@@ -65,6 +65,7 @@ void Directory::disown() {
 
 Server::Server() = default;
 
+// Takes the server's lock. Owns the descriptor in any case.
 Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_out) {
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
   Descriptor owned(descriptor);
@@ -95,6 +96,7 @@ void Server::remove(const Ticket& ticket) {
   lowest_ = std::min(lowest_, ticket.place);
 }
 
+// The lock is held. Makes the table, the socket and the thread; after an error nothing of them is left.
 Status Server::start(const slots::Process& self) {
   uint64_t random = 0;
   directory_.reset(new (std::nothrow) Directory);
@@ -106,6 +108,7 @@ Status Server::start(const slots::Process& self) {
   return status;
 }
 
+// The lock is held. OUT_OF_RESOURCE after any error; close_all() then closes what was opened.
 Status Server::open_socket(const slots::Process& self) {
   sockaddr_un address;
   const socklen_t length = name_socket(self, directory_->table->header.server, &address);
@@ -141,6 +144,7 @@ void* Server::run(void* server_pointer) {
   return nullptr;
 }
 
+// The lock is held. Closes all descriptors in the table, the table and the socket.
 void Server::close_all() {
   if (directory_ != nullptr && directory_->table != nullptr) {
     for (Entry& entry : directory_->table->entries) {

@@ -73,6 +73,7 @@ class File {
   uint64_t length_ = 0;
 };
 
+// Returns what is wrong with the ELF header, or "".
 std::string check_header(const File& file, Header* header) {
   unsigned char ident[EI_NIDENT];
   if (!file.read_at(0, ident, sizeof(ident)) || std::memcmp(ident, ELFMAG, SELFMAG) != 0) return "is not an ELF file";
@@ -106,6 +107,7 @@ bool is_loaded(const std::vector<Segment>& segments, const Segment& inner) {
   });
 }
 
+// Returns what is wrong with the program headers, or "".
 std::string check_segments(const File& file, const Header& header) {
   std::vector<Segment> segments(header.e_phnum);
   if (!file.read_at(header.e_phoff, segments.data(), segments.size() * sizeof(Segment))) {

@@ -23,6 +23,7 @@ void append(std::string* differences, const std::string& difference) {
   *differences += difference;
 }
 
+// Returns the differences in ABI number and sizes between a descriptor and this library, or "".
 std::string differences_of(const pinrail_component_t& descriptor, const Framework& framework) {
   std::string differences;
   if (descriptor.abi != framework.abi) {

@@ -97,6 +97,7 @@ Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
   return result;
 }
 
+// Reads and parses the selection list of a framework. BAD_PARAM, with a message, if it is malformed.
 Status Loader::Impl::choose(const Framework& framework) {
   Chosen chosen{framework, {}};
   std::string why;
@@ -142,6 +143,7 @@ void Loader::Impl::find_built_in() {
   }
 }
 
+// Records the component of a file that is named <framework>_<component>.so; other files are skipped.
 void Loader::Impl::add_file(const std::string& folder, const std::string& file) {
   const std::string path = folder + "/" + file;
   if (file.size() <= kSuffix.size() || file.compare(file.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0) return;
@@ -157,6 +159,7 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
   log(PINRAIL_LOG_DEBUG, path + " is not named <framework>_<component>.so");
 }
 
+// Records the components in a folder. A folder that other users may change is skipped with a warning (trust/X2).
 void Loader::Impl::find_in_folder(const std::string& folder) {
   struct stat about {};
   const std::string why = stat(folder.c_str(), &about) == 0 ? trust::why_not(about) : "";

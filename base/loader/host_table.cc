@@ -20,6 +20,7 @@ pinrail_status_t guarded(Body body) {
   }
 }
 
+// The value of the component's own parameter `name`. NOT_FOUND: it has not declared it.
 pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
   if (host == nullptr || name == nullptr || value_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return guarded([=]() -> pinrail_status_t {
@@ -34,6 +35,7 @@ pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrai
   });
 }
 
+// Describes any parameter by its full name. NOT_FOUND.
 pinrail_status_t host_param_info(const pinrail_host_t* host, const char* name, pinrail_param_info_t* info_out) {
   if (host == nullptr || name == nullptr || info_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return guarded([=]() -> pinrail_status_t {
@@ -68,6 +70,7 @@ void host_help(const pinrail_host_t* host, const char* topic, const pinrail_help
 
 const void* services_self(const pinrail_host_t* host) { return record_of(host).services_self; }
 
+// Start-up context. Fills the component's host table before its open().
 void Loader::Impl::fill_host(Component* component) {
   HostRecord& record = component->record;
   const char* const catalogue = component->descriptor->help_catalogue;

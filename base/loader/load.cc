@@ -60,6 +60,7 @@ void Loader::Impl::refuse(Component* component, Status status, const std::string
   log(PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + why);
 }
 
+// Checks and maps the component's file and finds its descriptor. After an error the component is refused.
 Status Loader::Impl::map(Component* component) {
   const std::string& path = component->listed.path;
   std::string why = trust::why_not_in_folder(path);
@@ -93,6 +94,8 @@ Status Loader::Impl::declare_params(Component* component) {
   return success();
 }
 
+// Loads one selected component. Returns an error only for a malformed parameter; a component with another fault is
+// refused, and the result is SUCCESS.
 Status Loader::Impl::load(Component* component) {
   Listed& listed = component->listed;
   const Chosen& framework = *chosen(listed.framework);
@@ -112,6 +115,7 @@ Status Loader::Impl::load(Component* component) {
   return declare_params(component);
 }
 
+// Loads all selected components. Returns BAD_PARAM if a parameter is malformed.
 Status Loader::Impl::load_all() {
   Status result = success();
   for (const auto& component : components) {

@@ -28,6 +28,8 @@ void pin(const std::string& path) {
 
 }  // namespace
 
+// Calls the component's open() and records the result. If it fails, a message says so, unless the component was asked
+// for by name: then require_named() reports it.
 Status Loader::Impl::open_one(Component* component) {
   Listed& listed = component->listed;
   fill_host(component);
@@ -47,6 +49,7 @@ Status Loader::Impl::open_one(Component* component) {
   return listed.status;
 }
 
+// Reports a component that was asked for and not found. Returns NOT_FOUND.
 Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& name) {
   const std::string framework = chosen.framework.name;
   const std::string_view near = param::suggest(name, names_of(framework));
@@ -60,6 +63,7 @@ Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& nam
   return PINRAIL_ERR_NOT_FOUND;
 }
 
+// Reports a component that was asked for and is not open. Returns the status of its checks or its open().
 Status Loader::Impl::report_unusable(const Component& component) {
   const Listed& listed = component.listed;
   const std::string why = listed.path + " " + listed.reason;
@@ -161,6 +165,7 @@ void Loader::close_all() {
   impl.mapped.clear();
 }
 
+// Copies what is known of all components to `list`, for listed().
 void Loader::Impl::write_list() {
   list.clear();
   for (const Chosen& chosen : frameworks) {

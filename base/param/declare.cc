@@ -19,6 +19,7 @@ void report_fault(const Family& family, const char* name, const char* why) {
   report::help("wrong declaration", {{"component", component.c_str()}, {"name", name}, {"why", why}});
 }
 
+// Reports a malformed value with its source and what would be accepted.
 void report_malformed(const Parameter& parameter, const Given& given, const std::string& why) {
   const bool old = given.name != parameter.name;
   const std::string name = old ? parameter.name + " (by its old name " + given.name + ")" : parameter.name;
@@ -150,6 +151,8 @@ Status Registry::Impl::take_value(Parameter* parameter) {
   return success();
 }
 
+// Checks and copies a declaration and gives it its value. ERROR: the declaration is wrong. BAD_PARAM: a setting of it
+// is wrong. Both are reported.
 Status Registry::Impl::prepare(const Family& family, const pinrail_param_t& declaration,
                                std::unique_ptr<Parameter>* parameter_out) {
   auto parameter = copy_declaration(family, declaration, &strings);
@@ -170,6 +173,7 @@ Status Registry::Impl::prepare(const Family& family, const pinrail_param_t& decl
   return success();
 }
 
+// Adds checked declarations to the registry.
 void Registry::Impl::commit(std::vector<std::unique_ptr<Parameter>> declared) {
   for (std::unique_ptr<Parameter>& owner : declared) {
     Parameter* const parameter = owner.get();
@@ -181,6 +185,7 @@ void Registry::Impl::commit(std::vector<std::unique_ptr<Parameter>> declared) {
   }
 }
 
+// Start-up context. Takes the registry's lock. Declares all parameters or, after an error, none.
 Status Registry::declare(std::string_view framework, std::string_view component, const pinrail_param_t* params,
                          size_t count, const char* const* synonym_prefixes) {
   Family family{std::string(framework), std::string(component), {}};

@@ -82,6 +82,7 @@ const char* parse_line(std::string_view line, FileLine* setting_out) {
   return why;
 }
 
+// Reads the whole file. ERROR if it cannot be read or is too large.
 Status read_all(int fd, std::string* text_out, FileError* error_out) {
   std::array<char, 4096> buffer;
   while (true) {

@@ -53,6 +53,7 @@ std::set<std::string> Registry::Impl::frameworks() const {
 
 void Registry::expect(std::string_view component) { impl_->expected.emplace(component); }
 
+// Start-up context. Takes the registry's lock. Warns of each setting that names no parameter.
 void Registry::finish(const std::vector<std::string>& shipped) {
   Guard guard(impl_->mutex);
   const std::vector<std::string_view> names = impl_->all_names();

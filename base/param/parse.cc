@@ -135,6 +135,7 @@ const char* parse_number(const pinrail_param_t& declaration, std::string_view te
 
 }  // namespace
 
+// Converts a text by its declaration. BAD_PARAM, and a reason in *why_out, if it is malformed.
 Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value_out,
              std::string* why_out) {
   pinrail_param_value_t value{};

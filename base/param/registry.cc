@@ -9,6 +9,7 @@
 namespace pinrail::param {
 namespace {
 
+// Describes a parameter. The registry's lock is held.
 pinrail_param_info_t info_of(const Parameter& parameter) {
   pinrail_param_info_t info{};
   info.size = sizeof(info);

@@ -24,6 +24,7 @@ std::string value_now(const Parameter& parameter) {
   return *parameter.value.text == '\0' ? "; its value is empty" : std::string("; its value is ") + parameter.value.text;
 }
 
+// Returns the reason why the parameter may not be set now, or SUCCESS.
 Refusal check_settable(const Parameter& parameter) {
   const std::string now = value_now(parameter);
   if (parameter.declaration.scope == PINRAIL_SCOPE_CONSTANT) {
@@ -48,6 +49,7 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
 
 }  // namespace
 
+// Any thread. Takes the registry's lock and reports a refusal after releasing it. NOT_FOUND, PERM or BAD_PARAM.
 Status Registry::set(std::string_view name, std::string_view value) {
   Refusal refusal;
   {

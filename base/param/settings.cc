@@ -78,6 +78,7 @@ void Settings::add_pairs(const std::vector<Setting>& pairs, int strength) {
   for (const Setting& pair : pairs) all_.push_back({pair.name, pair.value, "", 0, strength, settings_from_});
 }
 
+// Adds the environment variables that begin with one of the prefixes; each prefix is stronger than the one before.
 void Settings::add_environment(const Sources& sources) {
   int strength = kEnvironment;
   for (const std::string& prefix : sources.environment_prefixes) {
@@ -91,6 +92,8 @@ void Settings::add_environment(const Sources& sources) {
   }
 }
 
+// Adds a file's settings. BAD_PARAM, with a message, if it is malformed or cannot be read. A missing file is an error
+// only in mca_base_param_files.
 Status Settings::add_file(const std::string& path, int strength) {
   if (path.empty()) return success();
   std::vector<FileLine> lines;
@@ -154,6 +157,7 @@ Status Settings::read(const Sources& sources) {
   return result;
 }
 
+// Returns the setting that decides a parameter (param/P2), or NULL, and marks its names as used.
 const Given* Settings::decide(const std::string& name, const std::vector<std::string>& synonyms) {
   const Given* best = nullptr;
   std::tuple<int, bool, size_t> best_rank;

@@ -39,6 +39,7 @@ class Decoder {
           const Disassembler& disassembler)
       : code_(code), length_(length), address_(address), signature_(signature), disassembler_(disassembler) {}
 
+  // Looks for the first place where a jump is safe. NOT_SUPPORTED: there is none.
   Status run(Entry* entry_out) {
     while (entry_.offset + kLongestForeign <= kMaxDecoded) {
       if (is_foreign()) return finish(entry_out);

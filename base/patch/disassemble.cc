@@ -135,6 +135,7 @@ bool is_named_plain(ZydisMnemonic mnemonic) {
   }
 }
 
+// Describes add, sub or lea to rsp by a constant. False for other instructions.
 bool moves_stack(const Decoded& decoded, Instruction* out) {
   const ZydisDecodedOperand* const operands = decoded.operands;
   if (!is_register(operands[0], ZYDIS_REGISTER_RSP)) return false;
@@ -159,6 +160,7 @@ bool clears_register(const Decoded& decoded) {
          operands[0].size >= 32;
 }
 
+// Describes an instruction without control flow. It stays Operation::unknown if it is not recognised.
 void describe_plain(const Decoded& decoded, Instruction* out) {
   const ZydisMnemonic mnemonic = decoded.instruction.mnemonic;
   if (moves_stack(decoded, out)) return;
@@ -183,6 +185,7 @@ void describe_plain(const Decoded& decoded, Instruction* out) {
   out->operation = out->clobbers == 0 && out->to.kind == Operand::none ? Operation::nothing : Operation::compute;
 }
 
+// Describes any instruction. It stays Operation::unknown if it is not recognised.
 void describe(const Decoded& decoded, Instruction* out) {
   const ZydisDecodedOperand* const operands = decoded.operands;
   const bool is_fixed = operands[0].type == ZYDIS_OPERAND_TYPE_IMMEDIATE && operands[0].imm.is_relative != 0;

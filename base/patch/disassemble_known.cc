@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Start-up or API context, no lock. Functions return false for code that is not recognised.
 // The built-in reader: it knows the instructions with which functions of common C libraries begin, and no others.
 #include <cstring>
 
@@ -244,6 +245,7 @@ bool read_thread_word(Reader* reader, const Parts& parts, Instruction* out) {
   return true;
 }
 
+// Reads prefixes and then the instruction.
 bool read_any(Reader* reader, Instruction* out) {
   if (reader->starts_with(kEndbr64, sizeof(kEndbr64)) || reader->starts_with(kNop, sizeof(kNop))) {
     out->operation = Operation::nothing;

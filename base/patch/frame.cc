@@ -79,6 +79,7 @@ bool Frame::find_offset(const Operand& frame, int64_t* offset_out) const {
   return true;
 }
 
+// Returns what an operand holds; Value::unknown if that is not known.
 Frame::Value Frame::read(const Operand& operand) const {
   Value value;
   if (operand.kind == Operand::immediate) return {Value::constant, 0, operand.value};
@@ -144,6 +145,7 @@ bool Frame::pop(const Operand& operand) {
   return write(operand, value) && move_stack(kWord);
 }
 
+// Runs a move: tracks the value, and whether a stack address is copied to a place other than rbp.
 bool Frame::move(const Instruction& instruction) {
   Value value = read(instruction.from);
   const bool is_narrow = instruction.to.kind == Operand::reg && instruction.to.bytes == 4;

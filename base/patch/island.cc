@@ -53,6 +53,7 @@ bool look_at(void* arg, const Mapping& mapping) {
 
 }  // namespace
 
+// Maps a writable page at most `reach` bytes from `near`. NULL if there is none.
 uint8_t* map_near(uintptr_t near, uintptr_t reach) {
   for (int tries = 0; tries < kMaxTries; ++tries) {
     Gap gap{near};

@@ -55,6 +55,7 @@ bool has_wide_exchange() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_CMPXCHG16B) != 0;
 }
 
+// Replaces 8 aligned bytes in one store. False if they are not `before` any more.
 bool exchange_8(uintptr_t at, const uint8_t* before, const uint8_t* after) {
   uint64_t old_word, new_word;
   std::memcpy(&old_word, before, sizeof(old_word));
@@ -67,6 +68,7 @@ bool exchange_8(uintptr_t at, const uint8_t* before, const uint8_t* after) {
   return done;
 }
 
+// Replaces 16 aligned bytes in one store. False if they are not `before` any more.
 bool exchange_16(uintptr_t at, const uint8_t* before, const uint8_t* after) {
   uint64_t old_words[2], new_words[2];
   std::memcpy(old_words, before, sizeof(old_words));
@@ -115,6 +117,7 @@ bool protect(uintptr_t address, int protection) {
   return system_call_hook(SYS_mprotect, page, kPage, protection) == 0;
 }
 
+// Makes the page writable for one store. BUSY: the bytes have changed. PERM: the system does not permit it.
 Status store_protected(const Block& block) REQUIRES(mutex) {
   Wanted wanted{block.at, 0};
   if (!for_each_mapping_hook(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;

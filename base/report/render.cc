@@ -44,6 +44,7 @@ void append_value(std::string* out, std::string_view value) {
   }
 }
 
+// Returns the argument of this name, or NULL.
 const pinrail_help_arg_t* find_arg(const pinrail_help_arg_t* args, size_t arg_count, std::string_view name) {
   for (size_t i = 0; i < arg_count; ++i) {
     if (args[i].name != nullptr && name == args[i].name) return &args[i];

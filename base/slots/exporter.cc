@@ -46,6 +46,8 @@ bool Exporter::reserve_more() {
   return true;
 }
 
+// Makes and maps the segment. NOT_SUPPORTED: there is no shared memory. OUT_OF_RESOURCE: it cannot be mapped, or there
+// is no memory.
 Status Exporter::create(const Process& self, uint32_t slots) {
   bytes_ = bytes_for(slots);
   count_ = slots;
@@ -131,6 +133,7 @@ Status Exporter::take(uint32_t* slot_out, uint64_t* word_out) {
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
+// Marks the slot dead and frees it. Takes the exporter's lock.
 void Exporter::give_back(uint32_t slot) {
   kill_hook(slot);
   Guard guard(mutex_);

@@ -47,6 +47,8 @@ bool Source::is_alive() const {
   return stat(path, &about) == 0 && about.st_dev == device && about.st_ino == inode;
 }
 
+// Maps the segment of the process with this user, pid and start time. NOT_FOUND: it is gone. PERM: it belongs to
+// another user, may not be opened or is not sealed. ERROR: it is malformed.
 Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment) {
   source_.pid = pid;
   source_.start = start;
@@ -88,6 +90,7 @@ Importer::~Importer() {
   munmap(header_, bytes_);
 }
 
+// Takes a free seat for this process. Without a free seat the importer is only counted in the words.
 void Importer::sit(const Process& self) {
   if (self.pid >> kPidBits != 0) return;
   for (uint32_t i = 0; i < kSeats; ++i) {
@@ -118,12 +121,14 @@ bool Importer::enter(uint32_t slot, uint64_t incarnation) {
   return false;
 }
 
+// Undoes one enter(). Takes the importer's lock.
 void Importer::leave(uint32_t slot, uint64_t incarnation) {
   Guard guard(mutex_);
   if (entered_.count(slot) == 0) return slots::leave(&words_[slot], incarnation);
   leave_locked(slot);
 }
 
+// The importer's lock is held. Clears the bit after the last leave() of the slot.
 void Importer::leave_locked(uint32_t slot) {
   const auto found = entered_.find(slot);
   if (--found->second != 0) return;

@@ -27,6 +27,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 
 }  // namespace
 
+// Identifies the calling process. NOT_SUPPORTED: /proc does not have the data.
 Status this_process(Process* process_out) {
   Process process;
   char boot[64];

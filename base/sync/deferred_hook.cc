@@ -39,6 +39,8 @@ bool add_hook(const Event& event) {
 
 HookDepth* depth_hook() { return &state.depth; }
 
+// Hook context, also in a signal handler. Stores the event if this thread holds or waits for a HookMutex, and then
+// holds the gate until the event is delivered.
 Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
   if (state.depth.depth == 0) return Deferral::none;
   // All signals are blocked: a handler of another signal could interrupt this code and defer an event of its own.
@@ -55,6 +57,7 @@ Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t leng
   return added ? Deferral::done : Deferral::no_room;
 }
 
+// Delivers the deferred events if the thread holds no HookMutex, and then releases the gate as often as it was held.
 void deliver_hook() {
   while (state.depth.depth == 0 && state.depth.waiting != 0) {
     Event events[kEvents];

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The calling thread's depth in hooks, for debug builds. Any context, no lock.
 #include "base/sync/hook_scope.h"
 
 #ifdef PINRAIL_DEBUG

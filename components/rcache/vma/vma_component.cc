@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Callers hold no index lock; operations that need it take it themselves. invalidate() runs in hook or API context, the
+// others in API context; open() and close() run at start-up. Only find, find_elsewhere, begin, find_locked and find_all
+// hand out references; remove, hide and unhide need none.
 // Descriptor and operation table of rcache/vma. Each operation calls the Index function of the same name.
 #include <new>
 #include <string>

@@ -86,6 +86,7 @@ void Index::grow_start_table() {
   note_room_in_start_table();
 }
 
+// Gives back the reservation of begin() or prepare(). No lock.
 void Index::cancel() { pool_.unreserve(); }
 
 Tree* Index::class_of(uint32_t rights, uint32_t traits) {
@@ -112,6 +113,7 @@ bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* 
   return true;
 }
 
+// The index lock is held. Returns a registration that answers the query, with a reference, or NULL.
 pinrail_registration_t* Index::take_locked(const pinrail_thread_t* thread, const Query& query) {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
@@ -126,6 +128,7 @@ pinrail_registration_t* Index::take_locked(const pinrail_thread_t* thread, const
   return nullptr;
 }
 
+// Takes the index lock and searches. *reg_out is referenced. NOT_FOUND: no registration answers.
 Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
   Turn turn(*this);
   pinrail_registration_t* reg = take_locked(thread, query);
@@ -134,6 +137,7 @@ Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pi
   return success();
 }
 
+// The index lock is held. Returns the rights of all registrations of equal traits that contain the range (R4).
 uint32_t Index::containing_rights(const Query& query) const {
   uint32_t rights = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
@@ -145,6 +149,9 @@ uint32_t Index::containing_rights(const Query& query) const {
   return rights;
 }
 
+// Takes the index lock. Registrations that this one makes superfluous are removed and passed to `displaced` while the
+// lock is held. Uses up the reservation of begin() or prepare(), also after an error. BUSY: an equal registration or
+// one that contains it is in the index. BAD_PARAM: there are too many classes.
 Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                      void* arg) {
   const Reservation reservation(&pool_);
@@ -193,6 +200,7 @@ bool Index::is_dominated(const pinrail_registration_t* reg) const {
   return false;
 }
 
+// The index lock is held. Removes the registrations that `by` makes superfluous and passes them to `displaced`.
 void Index::displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) {
   if (exact_) return;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
@@ -204,6 +212,7 @@ void Index::displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced,
   }
 }
 
+// Takes the index lock. NOT_FOUND: the registration is not in the index. The caller needs no reference.
 Status Index::remove(pinrail_registration_t* reg) {
   Turn turn(*this);
   Tree* tree = class_of(reg->rights, reg->traits);
@@ -217,12 +226,15 @@ void Index::hide(pinrail_registration_t* const* regs, size_t count) {
   for (size_t i = 0; i < count; ++i) start_table_.hide(regs[i]);
 }
 
+// Puts a registration that is no longer claimed back into the start table. Takes the index lock.
 void Index::unhide(const pinrail_registration_t* reg) {
   if (exact_) return;
   Turn turn(*this);
   if (holds(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
 }
 
+// Takes the index lock. Returns how many registrations overlap the span; the first `room` of them are written to
+// regs_out, each with a reference. Dead ones are left out.
 size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,
                        size_t room) {
   Guard guard(mutex_);
@@ -244,6 +256,7 @@ size_t Index::count() const {
   return count_;
 }
 
+// Takes the index lock to copy the spans; allocates without it. May throw bad_alloc.
 size_t Index::covered_bytes() const {
   const Span everything{0, UINTPTR_MAX};
   std::vector<Span> spans;
@@ -264,6 +277,7 @@ size_t Index::covered_bytes() const {
   return union_length(&spans);
 }
 
+// Takes the index lock. Returns a reason if an invariant is broken, else NULL.
 const char* Index::check() const {
   Guard guard(mutex_);
   const char* why = nullptr;
@@ -285,6 +299,7 @@ const char* Index::check() const {
   return start_table_.check([&](const pinrail_registration_t* reg) { return holds(reg); });
 }
 
+// The index lock is held. Returns whether this registration is in the index.
 bool Index::holds(const pinrail_registration_t* reg) const {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {

@@ -7,6 +7,7 @@
 
 namespace pinrail::vma {
 
+// The index lock is held. Removes one registration from its tree and the start table. False if it is not in the index.
 bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
   {
     const Change change(this);
@@ -17,6 +18,7 @@ bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
   return true;
 }
 
+// The index lock is held. Removes what overlaps the span from one leaf and returns how many it removed.
 template <typename Goes>
 size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
                         bool* is_last_out) {
@@ -71,6 +73,8 @@ bool Index::is_clear_hook(const Span& span) const {
   return unchanged();
 }
 
+// Hook or API context. Removes each registration that overlaps the span and passes it to visit_hook, which marks it
+// dead, with the index lock held. Takes no lock if nothing overlaps.
 void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) {
   if (is_clear_hook(span)) return;
   Guard guard(mutex_);

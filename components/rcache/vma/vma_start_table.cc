@@ -70,6 +70,8 @@ Start start_of(const pinrail_registration_t* reg) {
           incarnation::of(arena::number_of(reg), generation_of(reg)), epoch::short_date(last_use(reg))};
 }
 
+// Returns whether the registration may be in the table at all: counted per thread, page-aligned, at least a page long,
+// and not too long.
 bool is_eligible(const pinrail_registration_t* reg) {
   return (state::load(reg) & state::kPerThread) != 0 && reg->length < start_table::kMaxLength &&
          reg->length >= size_t{1} << start_table::kPageShift && start_table::is_start(span_of(reg).base) &&
@@ -113,6 +115,8 @@ StartTable::~StartTable() {
   if (table_.buckets != &none_) munmap(table_.buckets, kMost * sizeof(Bucket));
 }
 
+// No lock. Makes memory usable for doubled(room) buckets. False if the kernel refuses. The caller then calls
+// room_made().
 bool StartTable::make_room(size_t room) const {
   Bucket* const first = table_.buckets + room;
   const size_t bytes = doubled(room) * sizeof(Bucket);
@@ -160,6 +164,7 @@ start_table::Entry* StartTable::room_for(uint64_t hash) {
   return entry != nullptr ? entry : make_free(second_home(hash), kMoves);
 }
 
+// The registration was inserted into the index. It is left out if it is not eligible, is claimed or finds no room.
 void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   ++wanted_;
@@ -168,6 +173,7 @@ void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registrati
   if (entry != nullptr && thread != nullptr) start_table::note_entry(thread, entry, reg);
 }
 
+// The registration was removed from the index.
 void StartTable::remove(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
   --wanted_;
@@ -176,6 +182,7 @@ void StartTable::remove(const pinrail_registration_t* reg) {
   if ((state::load(reg) & kEvicted) != kEvicted) hide(reg);
 }
 
+// The registration is no longer claimed: puts it back unless it is in the table.
 void StartTable::show(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg) || !is_takeable(reg)) return;
   if (start_table::entry_of(table_, reg) != nullptr) return;
@@ -191,6 +198,7 @@ start_table::Entry* StartTable::add(const pinrail_registration_t* reg) {
   return entry;
 }
 
+// Erases the registration's entry, if it has one.
 void StartTable::hide(const pinrail_registration_t* reg) {
   Entry* const entry = room_ == 0 ? nullptr : start_table::entry_of(table_, reg);
   if (entry != nullptr) leave(entry);

@@ -28,6 +28,7 @@ void open_gap(N* node, uint32_t slot) {
   node->count.put(count + 1);
 }
 
+// Removes the slot.
 template <typename N>
 void close_gap(N* node, uint32_t slot) {
   const uint32_t count = node->count.get();
@@ -55,6 +56,7 @@ void move_slots(Node* other, Node* node, uint32_t from) {
 
 uint32_t capacity(const Node* node) { return is_leaf(node) ? Leaf::kSlots : Inner::kSlots; }
 
+// Returns the largest end in or below the node.
 uintptr_t reach_of(const Node* node) {
   const Word<uintptr_t>* words = is_leaf(node) ? as_leaf(node)->end : as_inner(node)->reach;
   uintptr_t reach = 0;
@@ -69,6 +71,7 @@ Key last_key(const Node* node) {
   return is_leaf(node) ? as_leaf(node)->key(last) : as_inner(node)->key(last);
 }
 
+// Fills an inner node's slot, with the child's reach.
 void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
   inner->base[slot].put(separator.base);
   inner->end[slot].put(separator.end);
@@ -84,6 +87,7 @@ uint32_t lower_bound(const Leaf* leaf, Key key) {
 
 }  // namespace
 
+// Returns the path to the leaf where the key belongs. The tree is not empty.
 Tree::Path Tree::descend(Key key) const {
   Path path;
   Node* const node = root_.get();
@@ -93,6 +97,7 @@ Tree::Path Tree::descend(Key key) const {
   return path;
 }
 
+// Completes the path from `node`, at that level, down to the leaf.
 void Tree::descend_below(Node* node, unsigned level, Key key, Path* path) {
   for (; level > 0; --level) {
     const Inner* inner = as_inner(node);
@@ -241,6 +246,7 @@ bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const
   return right == nullptr || right->end[0].get() > span.end;
 }
 
+// Returns where the span is to be inserted; absent: the path of an earlier find of this span, or NULL.
 Tree::Place Tree::place_for(const Span& span, const pinrail_absent_t* absent) const {
   Place place;
   if (empty()) {
@@ -258,6 +264,7 @@ Tree::Place Tree::place_for(const Span& span, const pinrail_absent_t* absent) co
   return place;
 }
 
+// Inserts the registration at a place that place_for() returned. False if the place is taken.
 bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place place) {
   const Span span = span_of(reg);
   if (place.taken) return false;
@@ -284,6 +291,7 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place place) {
   return true;
 }
 
+// Removes the registration and rebalances. False if it is not in the tree.
 bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   if (empty()) return false;
   const Key key = key_of(span_of(reg));
@@ -356,6 +364,7 @@ void Tree::lower_root(NodePool& pool) {
   }
 }
 
+// Checks a node and all nodes below it, with keys in [low, high). Returns a reason if broken, else NULL.
 const char* Tree::check_node(const Node* node, const Key* low, const Key* high) const {
   if ((node->look() & 1) != 0) return "a node is in change while nobody writes";
   const uint32_t count = node->count.get();
