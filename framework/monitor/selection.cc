@@ -54,11 +54,11 @@ std::atomic<bool> keeps_something{false};
 std::atomic<bool> has_own_calls{false};
 Policy policy;                                    // written at start-up
 bool trusts_allocators = false;                   // the same
-const loader::Loader* components = nullptr;       // from start to stop
+const loader::Loader* components = nullptr;       // valid from start() to stop()
 const std::atomic<int64_t>* verbosity = nullptr;  // the same
 std::atomic<uint64_t> known_loads{0};
 std::atomic<bool> looking{false};  // a thread scans loaded objects; others skip the scan
-Allocators allocators;             // guarded by looking
+Allocators allocators;             // used only by the thread that set `looking`
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);

@@ -101,7 +101,7 @@ bool Pool::evict_oldest(pinrail_thread_t* thread) {
   }
   if (victim == nullptr) return false;
   Pool* owner = area_of(victim).peer->pool;
-  owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   owner->close_one(thread, victim, PINRAIL_REASON_EVICTED);
   return true;
 }
@@ -153,7 +153,7 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
       }
     }
   }
-  evictions_.fetch_add(victims.count(), std::memory_order_relaxed);  // relaxed: a figure
+  evictions_.fetch_add(victims.count(), std::memory_order_relaxed);  // relaxed: a statistic
   close(thread, victims, PINRAIL_REASON_EVICTED);
   return victims.count();
 }
@@ -185,7 +185,7 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
       if (oldest == nullptr) return false;
     } while (!claim_idle_locked(thread, oldest));
   }
-  evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   close_one(thread, oldest, PINRAIL_REASON_EVICTED);
   return true;
 }
@@ -295,7 +295,7 @@ size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
            reg = area_of(reg).next) {
         uint64_t word = state::load(reg);
         if ((word & state::kIndexed) == 0 || !is(reg)) continue;
-        invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+        invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
         if (!die_locked(reg, &word)) continue;
         if ((word & state::kPerThread) != 0) {
           dead[count++] = reg;

@@ -285,9 +285,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
-  std::atomic<size_t> left_over_{0};  // gpu_pool/X6
+  std::atomic<size_t> left_over_{0};  // number of left-over registrations (gpu_pool/X6)
   std::atomic<size_t> held_dead_{0};  // dead, counted per thread, and referenced when last summed
-  uint64_t summed_undone_ = 0;        // *thread->rollbacks before the first of those sums
+  uint64_t summed_undone_ = 0;        // value of *thread->rollbacks before the first of those sums
   void* gc_member_ = nullptr;
   std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};
 };

@@ -28,7 +28,8 @@ int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration
   return references;
 }
 
-// As its entry has it, salted_key; 0: it can have none.
+// The key of the registration's entry, XORed with the owner's salt; 0: it can have no entry. The caller holds the
+// cache lock.
 uint64_t Pool::entry_key(const pinrail_registration_t* reg) const {
   const Name& name = name_of(reg);
   const uint64_t salt = allocation_table::owner_salt(name.pid, name.start, name.segment);

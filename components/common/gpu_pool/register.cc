@@ -171,7 +171,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
 // Creates and registers a new registration, with the caller's reference. cached: it is still pending, and publish()
 // indexes it; else it is dead from the start.
 Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out) {
-  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   pinrail_registration_t* reg = nullptr;
   const bool kept = cached && is_kept(request.flags());
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
@@ -261,7 +261,7 @@ Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pi
     } else {
       return status;
     }
-    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   }
 }
 

@@ -25,7 +25,7 @@ namespace pinrail::gpusm {
 
 class Exports {
  public:
-  Status create(uint32_t count);  // of slots
+  Status create(uint32_t count);  // count: number of slots. OUT_OF_RESOURCE: no memory
   void put(uint32_t slot, uintptr_t base, size_t length) EXCLUDES(mutex_);
   void clear(uint32_t slot) EXCLUDES(mutex_);
 
@@ -68,7 +68,7 @@ class Exports {
   uint64_t chain_mask_ = 0;
   Mutex mutex_{LockRank::slots};
   uint32_t in_class_[kClasses] GUARDED_BY(mutex_) = {};
-  // All seq_cst.
+  // All accesses are seq_cst.
   std::atomic<uint64_t> classes_{0};                         // bit s: a range of that class exists
   std::atomic<uint32_t> version_{0};                         // seqlock over the chains: odd while one changes
   std::atomic<uint32_t> used_{0};                            // slots from here on were never used
