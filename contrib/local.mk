@@ -17,8 +17,16 @@ command_line_sources = \
 if HAVE_TOOLS
 bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_info
 dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+# Completion: bash looks for a file of the command's name.
+bashcompletiondir = $(datadir)/bash-completion/completions
+nodist_bashcompletion_DATA = contrib/completion/pinrail_info contrib/completion/pinrail_perf
+$(nodist_bashcompletion_DATA): contrib/completion/pinrail.bash
+	$(AM_V_GEN)$(MKDIR_P) contrib/completion && cp $(srcdir)/contrib/completion/pinrail.bash $@
+CLEANFILES += $(nodist_bashcompletion_DATA)
+zshcompletiondir = $(datadir)/zsh/site-functions
+zshcompletion_DATA = contrib/completion/_pinrail
 endif
-EXTRA_DIST += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+EXTRA_DIST += contrib/completion/pinrail.bash contrib/completion/_pinrail contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
 dist_man_MANS += contrib/man/pinrail_params.7
 pinrail_perf_sources = \
 	$(command_line_sources) contrib/tools/common/json.h \
@@ -39,6 +47,7 @@ contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 
 pinrail_info_sources = \
 	$(command_line_sources) contrib/tools/common/json.h \
+	contrib/tools/info/choice.h contrib/tools/info/choice.cc \
 	contrib/tools/info/options.h contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
 	contrib/tools/info/snapshot.cc contrib/tools/info/print.h contrib/tools/info/print_text.cc \
 	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc \

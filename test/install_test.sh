@@ -49,6 +49,11 @@ for page in "$srcdir"/contrib/man/*.[0-9]; do
   [ -s "$PINRAIL_MANDIR/man${page##*.}/${page##*/}" ] || fail "${page##*/} is not installed"
 done
 
+data=${PINRAIL_MANDIR%/man}
+for file in bash-completion/completions/pinrail_info bash-completion/completions/pinrail_perf zsh/site-functions/_pinrail; do
+  [ -s "$data/$file" ] || fail "$file is not installed"
+done
+
 export srcdir
 sh "$srcdir/test/readme_test.sh" || fail "the README's program or commands fail"
 [ "$failures" -eq 0 ] && echo "install_test: the installation works"

@@ -190,8 +190,8 @@ TESTS += test/unit/front/monitor_face_test
 test_unit_front_monitor_face_test_SOURCES = test/unit/front/monitor_face_test.cc $(fake_registrar_sources)
 test_unit_front_monitor_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
-TESTS += test/tools_info_test.sh
-EXTRA_DIST += test/tools_info_test.sh
+TESTS += test/tools_info_test.sh test/completion_test.sh
+EXTRA_DIST += test/tools_info_test.sh test/completion_test.sh
 
 # Every byte, over a real pin: the host's io_uring here, RDMA in a guest below.
 integrity_sources = test/integrity/integrity.h test/integrity/integrity.cc

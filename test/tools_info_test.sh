@@ -32,6 +32,28 @@ shows '^  grdma .*priority'
 shows '^  level 1 '
 lacks 'mpool_grdma_size_limit'
 
+echo "what a program gets, and why nothing else"
+expect 0 --parsable
+shows '^program:pool:grdma$'
+shows '^program:registrar:[a-z]'
+shows '^program:not_used:monitor:external:.*only when parameter monitor names it'
+shows '^program:not_used:mpool:rgpusm:.*registrar'
+[ -d /sys/class/infiniband ] ||
+  shows '^program:not_used:registrar:verbs:.*NOT_AVAILABLE (no RDMA device. /sys/class/infiniband is missing or empty)'
+shows '^build:configure:'
+shows '^program:not_used:mpool:gpusm:.*no registrar for GPU memory works here.*cuda_ipc'
+shows '^build:third_parties:.*cli11 [0-9]'
+expect 0 --mca registrar mlock --mca monitor external
+shows '^  registrar  *mlock$'
+shows '^  monitors  *external$'
+shows '^  not registrar iouring: not selected'
+expect 0 --mca registrar none
+shows '^  pool  *none$'
+shows 'No pool can be made: no registrar for any memory works here'
+quiet
+expect 0 --param mpool grdma
+shows 'mpool_grdma_size_limit = '
+
 echo "parameters of one component"
 expect 0 --param mpool grdma --level 9
 quiet

@@ -7,6 +7,22 @@
 #include "base/report/report.h"
 
 namespace pinrail::loader {
+
+namespace {
+thread_local LastWords* listening = nullptr;
+}  // namespace
+
+LastWords::LastWords() : outer_(listening) { listening = this; }
+LastWords::~LastWords() { listening = outer_; }
+
+std::string LastWords::with(Status status) const {
+  return status_name(status.code()) + (line_.empty() ? "" : " (" + line_ + ")");
+}
+
+void hear_last_words(const char* line) {
+  if (listening != nullptr) listening->line_ = line;
+}
+
 namespace {
 
 const HostRecord& record_of(const pinrail_host_t* host) { return *static_cast<const HostRecord*>(host->self); }
@@ -52,6 +68,7 @@ void host_log(const pinrail_host_t* host, pinrail_log_level_t level, const char*
   const int verbosity =
       record.verbosity == nullptr ? 0 : static_cast<int>(record.verbosity->load(std::memory_order_relaxed));
   guarded([&] {
+    hear_last_words(line);
     report::log(record.name, verbosity, level, line);
     return PINRAIL_SUCCESS;
   });

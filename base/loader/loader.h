@@ -107,6 +107,23 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
+// What a component says while it is tried is why it cannot be used: the last line that it logs on this thread, whether
+// it is shown or not.
+class LastWords {
+ public:
+  LastWords();
+  ~LastWords();
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
+  // "NOT_AVAILABLE (no RDMA device: /sys/class/infiniband is missing or empty)"
+  std::string with(Status status) const;
+
+ private:
+  friend void hear_last_words(const char* line);
+  std::string line_;
+  LastWords* const outer_;
+};
+
 // Returns the `self` of the services that the loader was given, from a component's host table. Any context.
 const void* services_self(const pinrail_host_t* host);
 

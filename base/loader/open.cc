@@ -35,6 +35,7 @@ Status Loader::Impl::open_one(Component* component) {
   fill_host(component);
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
   open_order.reserve(components.size());  // before open(), because close_all() must find every opened component
+  const LastWords words;
   listed.status = component->descriptor->open(&component->host, &component->context);
   if (listed.status.ok()) {
     component->opened = true;
@@ -42,7 +43,7 @@ Status Loader::Impl::open_one(Component* component) {
     log(PINRAIL_LOG_DEBUG, "opened " + listed.framework + " component " + listed.name + " (" + listed.path + ")");
     return listed.status;
   }
-  listed.reason = std::string("does not open: ") + status_name(listed.status.code());
+  listed.reason = "does not open: " + words.with(listed.status);
   if (chosen(listed.framework)->selection.names_it(listed.name)) return listed.status;
   const bool usual = listed.status.is(PINRAIL_ERR_NOT_AVAILABLE);
   log(usual ? PINRAIL_LOG_INFO : PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + listed.reason);

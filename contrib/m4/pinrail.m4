@@ -63,7 +63,7 @@ AC_DEFUN([PINRAIL_OPTION_SANITIZE], [
   AC_SUBST([PINRAIL_NO_UNDEFINED])
 ])
 
-# PINRAIL_THIRD_PARTY(name, option, header, library, function, what)
+# PINRAIL_THIRD_PARTY(name, option, header, library, function, what, [name for pkg-config, if it is not the option])
 # Sets pinrail_have_<name>, HAVE_<NAME> (conditional and define) and <NAME>_LIBS.
 AC_DEFUN([PINRAIL_THIRD_PARTY], [
   AC_ARG_WITH([$2], [AS_HELP_STRING([--without-$2], [$6])], [], [with_$2=check])
@@ -75,27 +75,31 @@ AC_DEFUN([PINRAIL_THIRD_PARTY], [
     AS_IF([test "x$with_$2" = xyes && test "x$pinrail_have_$1" = xno],
       [AC_MSG_ERROR([--with-$2 was asked for, but $3 or its library is missing])])
   ])
-  AS_IF([test "x$pinrail_have_$1" = xyes], [AC_DEFINE([HAVE_]m4_toupper([$1]), [1], [$6])])
+  AS_IF([test "x$pinrail_have_$1" = xyes], [
+    AC_DEFINE([HAVE_]m4_toupper([$1]), [1], [$6])
+    pinrail_version=`${PKG_CONFIG:-false} --modversion m4_if([$7], [], [$2], [$7]) 2>/dev/null`
+    pinrail_third_parties="${pinrail_third_parties:+$pinrail_third_parties, }$2${pinrail_version:+ $pinrail_version}"
+  ])
   AM_CONDITIONAL([HAVE_]m4_toupper([$1]), [test "x$pinrail_have_$1" = xyes])
 ])
 
 # The library is loaded at run time, so that its headers are enough.
 AC_DEFUN([PINRAIL_WITH_VERBS], [
   PINRAIL_THIRD_PARTY([verbs], [verbs], [infiniband/verbs.h], [ibverbs], [ibv_get_device_list],
-    [RDMA devices by libibverbs])])
+    [RDMA devices by libibverbs], [libibverbs])])
 AC_DEFUN([PINRAIL_WITH_URING], [
   dnl 2.2 has the calls that are used.
   PINRAIL_THIRD_PARTY([uring], [uring], [liburing.h], [uring], [io_uring_register_buffers_sparse],
-    [io_uring registered buffers])])
+    [io_uring registered buffers], [liburing])])
 AC_DEFUN([PINRAIL_WITH_HWLOC], [
   PINRAIL_THIRD_PARTY([hwloc], [hwloc], [hwloc.h], [hwloc], [hwloc_topology_init], [the machine's shape by hwloc])])
 AC_DEFUN([PINRAIL_WITH_LZMA], [
-  PINRAIL_THIRD_PARTY([lzma], [lzma], [lzma.h], [lzma], [lzma_stream_decoder], [compressed traces by liblzma])])
+  PINRAIL_THIRD_PARTY([lzma], [lzma], [lzma.h], [lzma], [lzma_stream_decoder], [compressed traces by liblzma], [liblzma])])
 
 # Of header files alone. Without both of them the tools, and the tests that are written with them, are left out.
 AC_DEFUN([PINRAIL_WITH_TOOLS], [
-  PINRAIL_THIRD_PARTY([json], [json], [nlohmann/json.hpp], [], [], [the tools' JSON by nlohmann's library])
-  PINRAIL_THIRD_PARTY([cli11], [cli11], [CLI/CLI.hpp], [], [], [the tools' command lines by CLI11])
+  PINRAIL_THIRD_PARTY([json], [json], [nlohmann/json.hpp], [], [], [the tools' JSON by nlohmann's library], [nlohmann_json])
+  PINRAIL_THIRD_PARTY([cli11], [cli11], [CLI/CLI.hpp], [], [], [the tools' command lines by CLI11], [CLI11])
   pinrail_have_tools=no
   AS_IF([test "x$pinrail_have_json$pinrail_have_cli11" = xyesyes], [
     pinrail_have_tools=yes

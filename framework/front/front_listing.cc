@@ -34,9 +34,9 @@ constexpr const char* kOptimized = "no";
 #endif
 
 constexpr pinrail_build_fact_t kFacts[] = {
-    {"version", PACKAGE_VERSION},   {"sysconfdir", PINRAIL_SYSCONFDIR}, {"pkglibdir", PINRAIL_PKGLIBDIR},
-    {"compiler", __VERSION__},      {"c++", TEXT_OF(__cplusplus)},      {"optimized", kOptimized},
-    {"debug_checks", kDebugChecks},
+    {"version", PACKAGE_VERSION},   {"sysconfdir", PINRAIL_SYSCONFDIR},    {"pkglibdir", PINRAIL_PKGLIBDIR},
+    {"compiler", __VERSION__},      {"c++", TEXT_OF(__cplusplus)},         {"optimized", kOptimized},
+    {"debug_checks", kDebugChecks}, {"configure", PINRAIL_CONFIGURE_LINE}, {"third_parties", PINRAIL_THIRD_PARTIES},
 };
 
 pinrail_component_info_t info_of(const Listed& listed) {
@@ -48,6 +48,7 @@ pinrail_component_info_t info_of(const Listed& listed) {
   info.help = listed.help.c_str();
   info.path = listed.path.c_str();
   info.reason = listed.reason.c_str();
+  if (listed.reason.empty() && listed.framework == "monitor") info.reason = pinrail::monitor::why_idle(listed.name);
   info.priority = listed.priority;
   info.selected = listed.selected ? 1 : 0;
   info.status = listed.status.code();

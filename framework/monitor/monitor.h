@@ -60,6 +60,9 @@ void stop(const loader::Loader& loader);
 bool works(const char** why_out);
 // Describes the index-th usual kind of memory, and why it is not kept; "" if it is. False: past the end.
 bool kept_at(size_t index, const char** kind_out, const char** why_not_out);
+// Why an open monitor is not at work; "" if it is, or if there is none of that name. The text lives until the next
+// start().
+const char* why_idle(std::string_view name);
 // The names of the monitors of host memory that work, separated by commas; lives until the next start().
 const char* names_of_started();
 

@@ -39,12 +39,17 @@ constexpr pinrail_param_t kParams[] = {
      "that does not, as those of sanitizers. Where it is not so: stale registrations.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 8, nullptr, 0, 0, nullptr}};
 
+// Monitors that are open and not at work, and why.
+using Idle = std::vector<std::pair<std::string, std::string>>;
+constexpr const char* kAddsNothing = "those at work see what it would see, and it has a price";
+
 // What is kept, in words. A published object never changes; older ones are deleted by the next start(), because a
 // reader may still use them.
 struct Findings {
   std::string why;       // why not everything is kept; empty: everything is
   std::string monitors;  // the names of those that work, separated by commas
   std::array<std::string, kUsualKinds.size()> why_not;
+  Idle idle;  // of the last start()
   Findings* before = nullptr;
 };
 
@@ -144,8 +149,9 @@ std::string names_of_monitors() {
 }
 
 // Builds the findings. troubles: why monitors fail or are incomplete; the only reason if none sees events.
-Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles) {
+Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
   auto* found = new Findings;
+  found->idle = std::move(idle);
   found->monitors = names_of_monitors();
   found->why = any_sees ? describe(kept) : troubles;
   if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
@@ -154,8 +160,8 @@ Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troub
 }
 
 // Publishes new findings; readers take no lock.
-void publish(const Kept& kept, bool any_sees, const std::string& troubles) REQUIRES(mutex) {
-  Findings* const found = describe_all(kept, any_sees, troubles);
+void publish(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) REQUIRES(mutex) {
+  Findings* const found = describe_all(kept, any_sees, troubles, std::move(idle));
   found->before = findings.load();
   findings.store(found);
   keeps_something.store(any_sees && kept.keeps_something());
@@ -164,7 +170,8 @@ void publish(const Kept& kept, bool any_sees, const std::string& troubles) REQUI
 // Publishes new findings after the set of seen events changed.
 void settle(const std::string& troubles) REQUIRES(mutex) {
   start_coverage();
-  publish(kept_without(nullptr), any_sees(), troubles);
+  const Findings* const last = findings.load();
+  publish(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
 }
 
 // Reads the monitors' parameters. BAD_PARAM, and reported: monitor_never names an unknown event.
@@ -224,14 +231,19 @@ void add_trouble(const std::string& text, std::string* troubles) {
 }
 
 // Starts monitors in the order of priority. Returns the error of a named one; those of others are added to troubles.
-Status start_all(const loader::Loader& loader, std::string* troubles) {
+Status start_all(const loader::Loader& loader, std::string* troubles, Idle* idle) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
     // A monitor that adds only its cost is started only if it was named.
-    if (is_for_host(opened) && !opened.named && !lacks_something()) continue;
+    const std::string name = opened.descriptor->name;
+    if (is_for_host(opened) && !opened.named && !lacks_something()) {
+      idle->emplace_back(name, kAddsNothing);
+      continue;
+    }
+    const loader::LastWords words;
     const Status status = start_one(opened);
     if (status.ok()) continue;
-    const std::string name = opened.descriptor->name;
-    add_trouble(name + ": " + status_name(status.code()), troubles);
+    idle->emplace_back(name, "it does not start: " + words.with(status));
+    add_trouble(name + ": " + words.with(status), troubles);
     if (!opened.named) continue;
     const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"status", status_name(status.code())}};
     report::help("monitor", kHelp, "monitor failed", args, 2);
@@ -250,12 +262,13 @@ void join_for_own_calls(const loader::Loader& loader) {
 }
 
 // Stops each monitor that was not named and adds no kind of memory: it would only cost time.
-void stop_what_adds_nothing() {
+void stop_what_adds_nothing(Idle* idle) {
   for (size_t i = started.count(); i-- > 0;) {
     StartedMonitor& monitor = started.at(i);
     if (!monitor.is_for_host() || monitor.is_named || !monitor.sees.load()) continue;
     if (!kept_without(nullptr).keeps_the_same(kept_without(&monitor))) continue;
     say(std::string(monitor.name) + " is stopped: it adds nothing here");
+    idle->emplace_back(monitor.name, kAddsNothing);
     monitor.sees.store(false);
     monitor.is_stopped.store(true);
     monitor.ops->stop(monitor.context);
@@ -347,18 +360,28 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   Status status = read_policy(params);
   if (!status.ok()) return status;
   std::string troubles;
-  status = start_all(loader, &troubles);
+  Idle idle;
+  status = start_all(loader, &troubles, &idle);
   if (!status.ok()) return status;
   look_for_own_calls(loader, &troubles);
   if (!any_sees() && troubles.empty()) troubles = "none is selected";
   const Kept kept = kept_without(nullptr);
   const bool saw = any_sees() && can_tell_kinds(kept, &troubles);
-  stop_what_adds_nothing();
+  stop_what_adds_nothing(&idle);
   components = &loader;
   start_coverage();
   Guard guard(mutex);
-  publish(kept, saw, troubles);
+  publish(kept, saw, troubles, std::move(idle));
   return success();
+}
+
+const char* why_idle(std::string_view name) {
+  const Findings* const found = findings.load();
+  if (found == nullptr) return "";
+  for (const auto& [idle, why] : found->idle) {
+    if (idle == name) return why.c_str();
+  }
+  return "";
 }
 
 void stop(const loader::Loader& loader) {

@@ -32,10 +32,10 @@ constexpr pinrail_param_t leave_pinned_param(const char* fallback, const char* h
   return param("leave_pinned", fallback, help, PINRAIL_TYPE_ENUM, 3, nullptr, 0, 0, kLeavePinned);
 }
 constexpr pinrail_param_t size_limit_param(const char* help, const char* const* synonyms = nullptr) {
-  return param("size_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 4, synonyms);
+  return param("size_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 2, synonyms);
 }
 constexpr pinrail_param_t count_limit_param(const char* help) {
-  return param("count_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 4);
+  return param("count_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 2);
 }
 constexpr pinrail_param_t max_reg_size_param(const char* help) {
   return param("max_reg_size", "2M", help, PINRAIL_TYPE_SIZE, 5, nullptr, 1, INT64_MAX);
@@ -44,7 +44,7 @@ constexpr pinrail_param_t kEmptyCache =
     param("empty_cache", "no", "When room is needed, give back everything idle at once instead of the oldest one.",
           PINRAIL_TYPE_BOOL, 6);
 constexpr pinrail_param_t kPrintStats =
-    param("print_stats", "no", "Print the pool's figures when it is destroyed.", PINRAIL_TYPE_BOOL, 5);
+    param("print_stats", "no", "Print the pool's figures when it is destroyed.", PINRAIL_TYPE_BOOL, 3);
 
 }  // namespace pinrail::mpool
 

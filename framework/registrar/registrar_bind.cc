@@ -61,29 +61,34 @@ Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
   return status;
 }
 
-Status bind_component(const loader::Opened& opened, void* native, Bound* bound_out) {
+// reason_out: the status and what the component said.
+Status bind_component(const loader::Opened& opened, void* native, Bound* bound_out, std::string* reason_out) {
   const auto* ops = static_cast<const pinrail_registrar_ops_t*>(opened.descriptor->ops);
   auto bound = std::make_unique<pinrail_bound_registrar>();
   bound->table.size = sizeof(pinrail_registrar_t);
   bound->name = opened.descriptor->name;
+  const loader::LastWords words;
   const Status made = ops->create(opened.context, native, &bound->table);
+  *reason_out = words.with(made);
   if (!made.ok()) return made;
   bound->component = opened;  // from here on the destructor destroys it
   const Status status = check_table(bound);
+  *reason_out = status_name(status.code());
   if (status.ok()) *bound_out = std::move(bound);
   return status;
 }
 
-void say_failed(const char* name, const Status& status) {
-  const pinrail_help_arg_t args[] = {{"name", name}, {"status", status_name(status.code())}};
+void say_failed(const char* name, const std::string& reason) {
+  const pinrail_help_arg_t args[] = {{"name", name}, {"reason", reason.c_str()}};
   report::help("registrar", kHelp, "registrar failed", args, 2);
 }
 
 // The error of a selected component that could not be opened, for example NOT_AVAILABLE without a device. NOT_FOUND:
 // no component has the name.
-Status why_not_opened(const loader::Loader& loader, const char* name) {
+Status why_not_opened(const loader::Loader& loader, const char* name, std::string* reason_out) {
   for (const loader::Listed& listed : loader.listed()) {
     if (listed.framework == "registrar" && listed.name == name && listed.selected && !listed.status.ok()) {
+      *reason_out = "it " + listed.reason;
       return listed.status;
     }
   }
@@ -93,19 +98,44 @@ Status why_not_opened(const loader::Loader& loader, const char* name) {
 // Binds the named component; an error is reported.
 Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
   const pinrail_help_arg_t name = {"name", choice.name};
+  std::string reason;
   for (const loader::Opened& opened : loader.opened("registrar")) {
     if (std::strcmp(opened.descriptor->name, choice.name) != 0) continue;
-    const Status status = bind_component(opened, choice.native, bound_out);
-    if (!status.ok()) say_failed(choice.name, status);
+    const Status status = bind_component(opened, choice.native, bound_out, &reason);
+    if (!status.ok()) say_failed(choice.name, reason);
     return status;
   }
-  const Status why = why_not_opened(loader, choice.name);
+  const Status why = why_not_opened(loader, choice.name, &reason);
   if (why.is(PINRAIL_ERR_NOT_FOUND)) {
     report::help("registrar", kHelp, "no such registrar", &name, 1);
   } else {
-    say_failed(choice.name, why);
+    say_failed(choice.name, reason);
   }
   return why;
+}
+
+std::string names_of_kinds(uint32_t kinds) {
+  std::string names;
+  const auto add = [&](uint32_t kind, const char* name) {
+    if ((kinds & kind) != 0) names += (names.empty() ? "" : " or ") + std::string(name);
+  };
+  add(PINRAIL_KIND_HOST, "host memory");
+  add(PINRAIL_KIND_DMABUF, "dmabuf");
+  add(PINRAIL_KIND_GPU, "GPU memory");
+  add(PINRAIL_KIND_REMOTE, "peers' GPU memory");
+  return names.empty() ? "any memory" : names;
+}
+
+// Why none of the registrars will do: those that could not be opened, then those that were tried.
+void say_none_works(const loader::Loader& loader, uint32_t kinds, std::string tried) {
+  for (const loader::Listed& listed : loader.listed()) {
+    if (listed.framework != "registrar" || !listed.selected || listed.status.ok()) continue;
+    tried += (tried.empty() ? "" : ", ") + listed.name + " " + listed.reason;
+  }
+  if (tried.empty()) tried = "none is loaded";
+  const std::string memory = names_of_kinds(kinds);
+  const pinrail_help_arg_t args[] = {{"list", tried.c_str()}, {"memory", memory.c_str()}};
+  report::help("registrar", kHelp, "no registrar works", args, 2);
 }
 
 // Binds the first usable component, by priority, that accepts one of the kinds. NOT_AVAILABLE, and reported: none
@@ -114,17 +144,17 @@ Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bou
   std::string tried;
   for (const loader::Opened& opened : loader.opened("registrar")) {
     Bound bound;
-    Status status = bind_component(opened, native, &bound);
-    if (status.ok() && kinds != 0 && (bound->table.kinds & kinds) == 0) status = PINRAIL_ERR_NOT_SUPPORTED;
-    if (status.ok()) {
+    std::string reason;
+    const Status status = bind_component(opened, native, &bound, &reason);
+    const bool is_other = status.ok() && kinds != 0 && (bound->table.kinds & kinds) == 0;
+    if (status.ok() && !is_other) {
       *bound_out = std::move(bound);
       return status;
     }
-    tried += (tried.empty() ? "" : ", ") + std::string(opened.descriptor->name) + " " + status_name(status.code());
+    if (is_other) reason = "registers other memory";
+    tried += (tried.empty() ? "" : ", ") + std::string(opened.descriptor->name) + " " + reason;
   }
-  if (tried.empty()) tried = "none is loaded";
-  const pinrail_help_arg_t args[] = {{"list", tried.c_str()}};
-  report::help("registrar", kHelp, "no registrar works", args, 1);
+  say_none_works(loader, kinds, tried);
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 

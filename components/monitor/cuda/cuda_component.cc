@@ -49,13 +49,20 @@ struct Context {
 Mutex mutex{LockRank::monitor};
 Site sites[kFunctionCount * kMaxAddresses] GUARDED_BY(mutex);
 
+pinrail_status_t refused(const pinrail_host_t* host, const char* why) {
+  host->log(host, PINRAIL_LOG_INFO, why);
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
+
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
   const Status found = host->param(host, "library", &file);
   if (!found.ok()) return found.code();
-  if (!trust::in_environment()) return PINRAIL_ERR_NOT_AVAILABLE;
+  if (!trust::in_environment()) {
+    return refused(host, "the program has more rights than its caller, and the driver reads the environment");
+  }
   void* library = dlopen(file.s, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) return PINRAIL_ERR_NOT_AVAILABLE;
+  if (library == nullptr) return refused(host, dlerror());  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
   auto* context = new (std::nothrow) Context{host, library, nullptr};
   if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   *context_out = context;

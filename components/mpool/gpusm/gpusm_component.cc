@@ -31,7 +31,7 @@ constexpr pinrail_param_t kParams[] = {
         "free", "notify",
         "What a free of exported memory does. notify: peers are told, and it is freed at once. defer: it waits, "
         "at most free_timeout, until they have closed it, as CUDA asks of its users.",
-        PINRAIL_TYPE_ENUM, 4, nullptr, 0, 0, kFree),
+        PINRAIL_TYPE_ENUM, 3, nullptr, 0, 0, kFree),
     mpool::param("free_timeout", "1000",
                  "Milliseconds that a deferred free waits at most. Peers that have crashed are not waited for.",
                  PINRAIL_TYPE_UNSIGNED, 5, nullptr, 0, 3600000)};

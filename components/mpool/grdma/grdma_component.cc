@@ -43,7 +43,7 @@ constexpr pinrail_param_t kParams[] = {
         "or peer memory (GPUDirect). StartTable the GPU's driver with the first pool. Empty: all memory is taken for "
         "the "
         "host's.",
-        PINRAIL_TYPE_STRING, 4),
+        PINRAIL_TYPE_STRING, 3),
     mpool::kEmptyCache,
     mpool::kPrintStats,
 };

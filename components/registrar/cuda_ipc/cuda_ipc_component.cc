@@ -26,7 +26,7 @@ constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "device", "-1",
      "Number of the GPU in whose context the memory of peers is mapped. -1: the GPU where it lies if this process sees "
      "that one, else GPU 0.",
-     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 4, nullptr, -1, kMaxDevices - 1, nullptr},
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 3, nullptr, -1, kMaxDevices - 1, nullptr},
     {sizeof(pinrail_param_t), "fds", "auto",
      "How the file descriptors of peers' memory (cuMemCreate, stream-ordered pools) are fetched. socket: the peer is "
      "asked. pidfd: they are taken without its help, which the kernel may bar. auto: pidfd, else socket.",

@@ -37,7 +37,7 @@ constexpr pinrail_param_t kParams[] = {
      "the pool's creator lends a protection domain.",
      PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, nullptr, 0, 0, nullptr},
     {sizeof(pinrail_param_t), "port", "1", "Port of the device, counted from 1.", PINRAIL_TYPE_UNSIGNED,
-     PINRAIL_SCOPE_READONLY, 4, nullptr, 1, 255, nullptr},
+     PINRAIL_SCOPE_READONLY, 3, nullptr, 1, 255, nullptr},
     {sizeof(pinrail_param_t), "gid_index", "-1",
      "GID that the loopback of device_read and device_write uses on Ethernet. -1: the first one of RoCE v2 over IPv4, "
      "else 0.",

@@ -16,9 +16,22 @@ Json machine_of(const Snapshot& snapshot) {
           {"numa_nodes", machine.numa_nodes}};
 }
 
+Json choice_json(const Choice& choice) {
+  Json passed = Json::array();
+  for (const Passed& it : choice.passed) {
+    passed.push_back({{"framework", it.framework}, {"name", it.name}, {"why", it.why}});
+  }
+  return {{"pool", choice.pool},
+          {"registrar", choice.registrar},
+          {"monitors", choice.monitors},
+          {"why_none", choice.why_none},
+          {"not_used", passed}};
+}
+
 void put_general(const Snapshot& snapshot, Json* json) {
   for (const auto& fact : snapshot.facts) (*json)["build"][fact.name] = fact.value;
   (*json)["machine"] = machine_of(snapshot);
+  (*json)["program"] = choice_json(snapshot.choice);
   (*json)["monitors_at_work"] = snapshot.monitors;
   (*json)["memory"] = Json::array();
   for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {

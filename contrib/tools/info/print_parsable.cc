@@ -55,6 +55,14 @@ void print_param(const pinrail_param_info_t& param, std::ostream& out) {
 void print_general(const Snapshot& snapshot, std::ostream& out) {
   Lines build(out, "build");
   for (const auto& fact : snapshot.facts) build.put(fact.name, fact.value);
+  Lines program(out, "program");
+  program.put("pool", snapshot.choice.pool);
+  program.put("registrar", snapshot.choice.registrar);
+  program.put("monitors", snapshot.choice.monitors);
+  program.put("why_none", snapshot.choice.why_none);
+  for (const Passed& it : snapshot.choice.passed) {
+    program.put(("not_used:" + it.framework + ":" + it.name).c_str(), it.why);
+  }
   Lines machine(out, "machine");
   machine.put("source", snapshot.machine.source);
   machine.put("memory", std::to_string(snapshot.machine.memory));

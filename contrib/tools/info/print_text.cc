@@ -25,7 +25,7 @@ const pinrail_param_info_t* find(const Snapshot& snapshot, const std::string& na
 
 void put_build(const Snapshot& snapshot, std::ostream& out) {
   out << "Build\n";
-  for (const auto& fact : snapshot.facts) put_pair(out, fact.name, fact.value);
+  for (const auto& fact : snapshot.facts) put_pair(out, fact.name, *fact.value != '\0' ? fact.value : "(no option)");
 }
 
 // In the largest unit without a remainder; callers round memory down to MiB first.
@@ -45,6 +45,17 @@ void put_machine(const Snapshot& snapshot, std::ostream& out) {
   put_pair(out, "memory", std::to_string(machine.memory / kMebi) + " MiB");
   put_pair(out, "pages", pages);
   put_pair(out, "NUMA nodes", std::to_string(machine.numa_nodes));
+}
+
+void put_choice(const Choice& choice, std::ostream& out) {
+  out << "\nWhat a program gets here that names nothing\n";
+  put_pair(out, "pool", choice.pool.empty() ? "none" : choice.pool);
+  put_pair(out, "registrar", choice.registrar.empty() ? "none" : choice.registrar);
+  put_pair(out, "monitors", choice.monitors.empty() ? "none" : choice.monitors);
+  if (!choice.why_none.empty()) out << tools::wrapped("No pool can be made: " + choice.why_none + ".", "  ");
+  for (const Passed& it : choice.passed) {
+    out << tools::wrapped("not " + it.framework + " " + it.name + ": " + it.why, "  ");
+  }
 }
 
 void put_memory_kinds(const Snapshot& snapshot, std::ostream& out) {
@@ -163,6 +174,7 @@ void print_text(const Options& options, const Snapshot& snapshot, std::ostream& 
     out << '\n';
     put_build(snapshot, out);
     put_machine(snapshot, out);
+    put_choice(snapshot.choice, out);
     put_memory_kinds(snapshot, out);
     put_paths(snapshot, out);
   }

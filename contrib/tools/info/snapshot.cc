@@ -58,6 +58,7 @@ Snapshot take_snapshot() {
   for (size_t i = 0; pinrail_component_at(i, &component) == PINRAIL_SUCCESS; ++i) {
     snapshot.components.push_back(component);
   }
+  snapshot.choice = find_choice(snapshot.components);
   pinrail_param_info_t param{};
   param.size = sizeof(param);
   for (size_t i = 0; pinrail_param_at(i, &param) == PINRAIL_SUCCESS; ++i) snapshot.params.push_back(param);
@@ -131,7 +132,9 @@ std::string source_text(const pinrail_param_info_t& param) {
 
 std::string state_text(const pinrail_component_info_t& component) {
   if (component.selected == 0) return component.reason;
-  if (component.status == PINRAIL_SUCCESS) return "open";
+  if (component.status == PINRAIL_SUCCESS) {
+    return *component.reason == '\0' ? "open" : std::string("open, not at work: ") + component.reason;
+  }
   return std::string(pinrail_status_name(component.status)) + ": it " + component.reason;
 }
 

@@ -11,11 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "contrib/tools/info/choice.h"
 #include "contrib/tools/info/options.h"
 
 namespace pinrail::info {
 
 struct Snapshot {
+  Choice choice;
   std::vector<pinrail_build_fact_t> facts;
   pinrail_machine_t machine{};
   std::vector<pinrail_component_info_t> components;

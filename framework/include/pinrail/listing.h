@@ -19,7 +19,7 @@ typedef struct pinrail_component_info {
   const char *version; /**< "" if it was not loaded */
   const char *help;    /**< one line; "" if it was not loaded */
   const char *path;    /**< its file, or "built in" */
-  const char *reason;  /**< why the component is not open; "" if it is open */
+  const char *reason;  /**< why it is not open, or why an open monitor is not at work; "" otherwise */
   int32_t priority;
   int32_t selected;        /**< 1 if the framework's selection list allows it */
   pinrail_status_t status; /**< result of the loader's checks and of the component's open() */

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# pinrail.bash - completion of pinrail_info and pinrail_perf in bash. The tools themselves say which options, components
+# and parameters there are.
+
+# _pinrail_listed FRAMEWORK: names of its components; "all": of every framework.
+_pinrail_listed() {
+  "$1" --parsable 2>/dev/null | sed -n "s/^mca:$2:\([^:]*\):status:.*/\1/p" | sort -u
+}
+
+# _pinrail_words TOOL PREVIOUS BEFORE: what may follow these two words.
+_pinrail_words() {
+  local info=${1%pinrail_*}pinrail_info
+  case $2 in
+    --mca) "$info" --all --parsable 2>/dev/null | sed -n 's/^mca:.*:full_name://p' ;;
+    --param) "$info" --parsable 2>/dev/null | sed -n 's/^mca:\([^:]*\):.*:status:.*/\1/p' | sort -u; echo mca all ;;
+    --registrar) _pinrail_listed "$info" registrar ;;
+    --pool) _pinrail_listed "$info" mpool ;;
+    --level) echo 1 2 3 4 5 6 7 8 9 ;;
+    *)
+      case $3 in
+        --param) _pinrail_listed "$info" "${2/#all/[^:]*}"; echo base all ;;
+        --mca) ;;
+        *) "$1" --help 2>/dev/null | grep -o -e '--[a-z][a-z]*' | sort -u ;;
+      esac
+      ;;
+  esac
+}
+
+_pinrail() {
+  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} before=
+  ((COMP_CWORD < 2)) || before=${COMP_WORDS[COMP_CWORD - 2]}
+  COMPREPLY=()
+  if [[ $previous == --trace ]]; then
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    return
+  fi
+  mapfile -t COMPREPLY < <(compgen -W "$(_pinrail_words "${COMP_WORDS[0]}" "$previous" "$before")" -- "$word")
+}
+
+complete -o default -F _pinrail pinrail_info pinrail_perf
