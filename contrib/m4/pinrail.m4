@@ -45,7 +45,12 @@ AC_DEFUN([PINRAIL_OPTION_DEBUG], [
 AC_DEFUN([PINRAIL_OPTION_STATIC_COMPONENTS], [
   AC_ARG_ENABLE([static-components],
     [AS_HELP_STRING([--enable-static-components], [link the components into libpinrail instead of building DSOs])],
-    [], [enable_static_components=no])
+    [], [enable_static_components=default])
+  # Components of their own are shared objects.
+  AS_IF([test "x$enable_shared$enable_static_components" = xnono],
+    [AC_MSG_ERROR([with --disable-shared components can only be built in: leave --disable-static-components out])])
+  AS_IF([test "x$enable_static_components" = xdefault],
+    [AS_IF([test "x$enable_shared" = xno], [enable_static_components=yes], [enable_static_components=no])])
   AM_CONDITIONAL([STATIC_COMPONENTS], [test "x$enable_static_components" = xyes])
 ])
 
@@ -174,6 +179,10 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   # A component is loaded into programs that are built without a sanitizer.
   pinrail_openmpi_component=$pinrail_have_openmpi
   AS_IF([test "x$pinrail_sanitize" != xno], [pinrail_openmpi_component=no])
+  # It is a shared object, and the library would have to be one.
+  AS_IF([test "x$pinrail_openmpi_component$enable_shared" = xyesno], [
+    pinrail_openmpi_component=no
+    pinrail_openmpi_why="; contrib/openmpi is left out, for --disable-shared was asked for"])
   AM_CONDITIONAL([OPENMPI_COMPONENT], [test "x$pinrail_openmpi_component" = xyes])
 ])
 
@@ -191,4 +200,9 @@ AC_DEFUN([PINRAIL_COMPONENTS], [
     PINRAIL_STATIC_LIST="$pinrail_components"
   ])
   AC_SUBST([PINRAIL_STATIC_LIST])
+  # What a program needs besides that is linked with libpinrail.a.
+  PINRAIL_PRIVATE_LIBS="$HWLOC_LIBS"
+  AS_IF([test "x$enable_static_components" = xyes], [PINRAIL_PRIVATE_LIBS="$PINRAIL_PRIVATE_LIBS $URING_LIBS"])
+  PINRAIL_PRIVATE_LIBS="$PINRAIL_PRIVATE_LIBS $LIBS -lstdc++ -lpthread -ldl"
+  AC_SUBST([PINRAIL_PRIVATE_LIBS])
 ])

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -62,7 +63,7 @@ void give_back(EventMemory* memory) {
     case MemoryKind::private_file: munmap(memory->base, memory->length); return;
     case MemoryKind::system_v: shmdt(memory->base); return;
     case MemoryKind::heap:  // stays if the break has moved above it
-      if (sbrk(0) == memory->base + memory->length) brk(memory->base);
+      if (sbrk(0) == memory->base + memory->length && brk(memory->base) != 0) std::perror("brk");
       return;
     case MemoryKind::library: dlclose(memory->owner); return;
     case MemoryKind::large_block:

@@ -1,0 +1,52 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# install_line_test.sh - the README's lines for installing and for building its program, as they stand there, in a root
+# folder of their own: this machine's below a writable layer in memory, so that nothing is installed here.
+# Runs in the build tree. Exit status 77: not by root, mounts are refused, or it was configured for another prefix.
+set -u -o pipefail
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd)
+skip() {
+  echo "SKIP: $1"
+  exit 77
+}
+[[ -z ${PINRAIL_SANITIZE:-} ]] || skip "a library with a sanitizer in it wants a program with the same"
+((EUID == 0)) || skip "only root may install"
+grep -q '^prefix = /usr/local$' Makefile || skip "the README is about the default prefix, and this was configured for another"
+
+# lines BEGIN: the indented lines of the README that begin so.
+lines() { sed -n "s/^    \($1.*\)/\1/p" "$srcdir/README"; }
+install=$(lines 'make install') build=$(lines 'cc first\.c')
+[[ $(wc -l <<<"$install") == 1 && $(wc -l <<<"$build") == 1 && -n $install && -n $build ]] ||
+  { echo "FAIL: the README has not one line for installing and one for the program"; exit 1; }
+
+layer=$(mktemp -d) || exit 99
+trap 'rmdir "$layer"' EXIT
+export srcdir install build layer
+# shellcheck disable=SC2016 # for the shell in there
+unshare --mount --propagation private --pid --fork --kill-child=KILL bash -c '
+  set -eu -o pipefail
+  top=$PWD
+  mount -t tmpfs tmpfs "$layer" || exit 77
+  mkdir "$layer"/{upper,work,root}
+  mount -t overlay overlay -o "lowerdir=/,upperdir=$layer/upper,workdir=$layer/work" "$layer/root" || exit 77
+  for folder in "$top" "$srcdir" /dev; do
+    mkdir -p "$layer/root$folder"
+    mount --rbind "$folder" "$layer/root$folder"
+  done
+  mount -t proc proc "$layer/root/proc"
+  awk "/^    \/\* first.c/ { inside = 1 } inside && NF && !/^    / { exit } inside { print substr(\$0, 5) }" \
+    "$srcdir/README" >"$layer/root/root/first.c"
+  clean="env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8"
+  echo "\$ $install"
+  chroot "$layer/root" $clean sh -c "cd \"$top\" && $install" >"$layer/log" 2>&1 || { tail -n 20 "$layer/log"; exit 1; }
+  echo "\$ $build"
+  chroot "$layer/root" $clean sh -c "cd /root && $build"
+' | tee install_line.out
+status=$?
+((status != 77)) || skip "this machine lets nobody mount an overlay here"
+((status == 0)) || { echo "FAIL: exit status $status"; exit 1; }
+tail -n 1 install_line.out | grep -q 'again: hit$' || { echo "FAIL: the program did not say that it hit"; exit 1; }
+[[ ! -e /usr/local/lib/libpinrail.so || /usr/local/lib/libpinrail.so -ot Makefile ]] ||
+  { echo "FAIL: it was installed on this machine"; exit 1; }
+rm -f install_line.out
+echo "passed"
