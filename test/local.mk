@@ -21,7 +21,7 @@ tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_cha
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
 	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock \
-	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/unit/tools/perf_test
+	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
 tests_first = test/model/pool_model test/interpose_test.sh test/model/mutants_test.sh
 
@@ -181,6 +181,17 @@ check_PROGRAMS += test/unit/front/params_face_test
 TESTS += test/unit/front/params_face_test
 test_unit_front_params_face_test_SOURCES = test/unit/front/params_face_test.cc
 test_unit_front_params_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_LTLIBRARIES += test/conform/registrar_contract.la
+test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.c
+test_conform_registrar_contract_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fvisibility=hidden
+test_conform_registrar_contract_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+check_PROGRAMS += test/conform/contract
+TESTS += test/conform/contract
+test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
+test_conform_contract_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"' \
+	-DPINRAIL_TEST_CONTRACT_FOLDER='"$(abs_top_builddir)/test/conform/.libs"'
+test_conform_contract_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la
 check_PROGRAMS += test/unit/front/refusal_test
 TESTS += test/unit/front/refusal_test
 test_unit_front_refusal_test_SOURCES = test/unit/front/refusal_test.cc $(fake_registrar_sources)
@@ -449,8 +460,8 @@ test_bench_blind_window_SOURCES = test/bench/blind_window.cc
 test_bench_blind_window_LDADD = libpinrail.la
 
 # What the documents say.
-TESTS += test/readme_test.sh test/paths_test.sh test/count_test.sh
-EXTRA_DIST += test/install_test.sh test/readme_test.sh test/paths_test.sh test/count_test.sh
+TESTS += test/readme_test.sh test/install_line_test.sh test/paths_test.sh test/count_test.sh
+EXTRA_DIST += test/install_test.sh test/install_line_test.sh test/readme_test.sh test/paths_test.sh test/count_test.sh
 
 # Forked children: F1. And memory that is given back although nobody calls: E4.
 if HAVE_GTEST

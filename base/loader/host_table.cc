@@ -36,6 +36,12 @@ pinrail_status_t guarded(Body body) {
   }
 }
 
+// C7.
+void say_undeclared(const HostRecord& record, const char* name) {
+  const std::string component = param::full_name(record.framework, record.name, "");
+  report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
+}
+
 // The value of the component's own parameter `name`. NOT_FOUND: it has not declared it.
 pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
   if (host == nullptr || name == nullptr || value_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
@@ -43,9 +49,11 @@ pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrai
     const HostRecord& record = record_of(host);
     pinrail_param_info_t info{};
     const Status status = record.params->find(param::full_name(record.framework, record.name, name), &info);
-    if (!status.ok()) return status.code();
     // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
-    if (record.framework != info.framework || record.name != info.component) return PINRAIL_ERR_NOT_FOUND;
+    if (!status.ok() || record.framework != info.framework || record.name != info.component) {
+      say_undeclared(record, name);
+      return PINRAIL_ERR_NOT_FOUND;
+    }
     *value_out = info.typed;
     return PINRAIL_SUCCESS;
   });

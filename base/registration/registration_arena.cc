@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -57,7 +59,7 @@ struct Needs {
   size_t bytes() const { return object + area; }
 };
 Needs needs_of(pinrail_counting_t counting, size_t size_class) {
-  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment, kOwnCount + area_bytes(counting)};
+  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment + kGuard, kOwnCount + area_bytes(counting)};
 }
 
 // Mapped directly, because it must outlive any allocator. Aligned so that huge pages are possible.
@@ -135,7 +137,39 @@ pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t index) {
   return reg;
 }
 
+#ifdef PINRAIL_DEBUG
+constexpr unsigned char kGuardByte = 0xa5;
+
+// From the byte behind the tail to the end of the object.
+unsigned char* guard_of(const pinrail_registration_t* reg, size_t* length_out) {
+  *length_out = class_of(reg->tail_size) * kTailAlignment - reg->tail_size + kGuard;
+  return reinterpret_cast<unsigned char*>(const_cast<pinrail_registration_t*>(reg + 1)) + reg->tail_size;
+}
+
+void set_guard(const pinrail_registration_t* reg) {
+  size_t length = 0;
+  unsigned char* const guard = guard_of(reg, &length);
+  std::memset(guard, kGuardByte, length);
+}
+#else
+void set_guard(const pinrail_registration_t* /*reg*/) {}
+#endif
+
 }  // namespace
+
+#ifdef PINRAIL_DEBUG
+void check_tail(const pinrail_registration_t* reg) {
+  size_t length = 0;
+  const unsigned char* const guard = guard_of(reg, &length);
+  for (size_t i = 0; i < length; ++i) {
+    if (guard[i] == kGuardByte) continue;
+    std::fprintf(stderr,
+                 "pinrail: byte %zu past the tail of %u bytes of the registration at %p was written (rule C6)\n", i + 1,
+                 reg->tail_size, static_cast<const void*>(reg));
+    std::abort();
+  }
+}
+#endif
 
 Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
@@ -155,12 +189,14 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   reg->tail_size = static_cast<uint32_t>(tail_size);
   std::memset(area_of(reg), 0, area_bytes(counting));
   std::memset(reg + 1, 0, index * kTailAlignment);
+  set_guard(reg);
   *reg_out = reg;
   return success();
 }
 
 // The calling thread keeps one free registration, so that evicting and registering in turn takes no lock here.
 void free(pinrail_registration_t* reg) {
+  check_tail(reg);
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
   state::renew(reg);
   pinrail_thread_t* thread = thread::current_thread;

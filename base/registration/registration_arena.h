@@ -89,6 +89,16 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
 
 void free(pinrail_registration_t* reg);
 
+// C6: in debug builds a line of guard words is behind each tail; if one is overwritten, the process ends with a word
+// about it. free() looks, too.
+#ifdef PINRAIL_DEBUG
+constexpr size_t kGuard = kTailAlignment;
+void check_tail(const pinrail_registration_t* reg);
+#else
+constexpr size_t kGuard = 0;
+inline void check_tail(const pinrail_registration_t* /*reg*/) {}
+#endif
+
 // In a forked child, before any other call: the parent's free lists are not used again (base/sync/fork_reinit.h).
 void fork_reinit();
 

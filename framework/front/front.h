@@ -48,6 +48,13 @@ pinrail_mpool* first_pool();
 // Forgets the parent's library. Runs in a forked child, after all other rooms were re-initialised. Takes no lock.
 void fork_reinit_library();
 
+// C6: in debug builds a pool that a registration names, and that is none, ends the process with a word about it.
+#ifdef PINRAIL_DEBUG
+void check_known(const pinrail_mpool_t* pool);
+#else
+inline void check_known(const pinrail_mpool_t* /*pool*/) {}
+#endif
+
 // Destroys all pools of this process. Returns BUSY and destroys none if one of them has a referenced registration. The
 // caller holds no lock.
 Status close_pools(Library* library);

@@ -26,6 +26,7 @@ namespace pinrail::front {
 namespace {
 
 constexpr const char* kNoWholePages = "the range, in whole pages, does not lie within memory that can be registered";
+constexpr const char* kPoolIsOverwritten = "the pool in the registration is overwritten (rule C6)";
 constexpr const char* kDeregister = "pinrail_mpool_deregister";
 
 bool is_range(const void* addr, size_t length) { return fault_of_range(addr, length) == nullptr; }
@@ -149,6 +150,8 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_mpool_t* pool = handle.reg->pool;
+  check_known(pool);
+  if (pool == nullptr) return refuse(kDeregister, kPoolIsOverwritten);
   return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
@@ -185,6 +188,8 @@ __attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* th
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
   if (ours != handle.generation) return deregister_unusual(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
+  check_known(pool);
+  if (pool == nullptr) return refuse(kDeregister, kPoolIsOverwritten);
   if (pool->shortcut.start_table == nullptr) return deregister_in_pool(pool, thread, handle);
   start_table::note_again(thread, *pool->shortcut.start_table, handle, pool);
   if (!references::drop_dated(thread, handle.reg, thread->epoch)) return deregister_in_pool(pool, thread, handle);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Creation and destruction of pools. API context. The caller holds no lock; Library::mutex guards the list of pools.
+#include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "base/core/no_cancel.h"
@@ -104,6 +106,16 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
 bool is_referenced(pinrail_mpool_t* pool) { return pool->ops->referenced(pool->module) != 0; }
 
 }  // namespace
+
+#ifdef PINRAIL_DEBUG
+void check_known(const pinrail_mpool_t* pool) {
+  Library* const in = library();
+  if (in == nullptr || pool == nullptr || is_known_now(in, pool)) return;
+  std::fprintf(stderr, "pinrail: a registration names %p as its pool, which is none: it was overwritten (rule C6)\n",
+               static_cast<const void*>(pool));
+  std::abort();
+}
+#endif
 
 pinrail_mpool* first_pool() { return pools.load(); }
 

@@ -11,6 +11,7 @@
 
 #include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
+#include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
@@ -105,6 +106,30 @@ void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
   finished.ignore();  // reported; the tail's memory is reused either way
 }
 
+// Pinrail's own fields of a registration (C6), noted before register_mem. restore() puts them back and returns false if
+// the registrar overwrote one. No other thread changes the state meanwhile: only this call knows the registration.
+class OwnFields {
+ public:
+  explicit OwnFields(pinrail_registration_t* reg)
+      : reg_(reg), pool_(reg->pool), state_(state::load(reg)), flags_(reg->flags), tail_size_(reg->tail_size) {}
+  bool restore() const {
+    const bool intact =
+        reg_->pool == pool_ && state::load(reg_) == state_ && reg_->flags == flags_ && reg_->tail_size == tail_size_;
+    if (intact) return true;
+    reg_->pool = pool_;
+    reg_->flags = flags_;
+    reg_->tail_size = tail_size_;
+    __atomic_store_n(&reg_->state, state_, __ATOMIC_SEQ_CST);
+    return false;
+  }
+
+ private:
+  pinrail_registration_t* const reg_;
+  pinrail_mpool_t* const pool_;
+  const uint64_t state_;
+  const uint32_t flags_, tail_size_;
+};
+
 // Checks that the registrar left base, length and traits alone; restores them and returns false if not. Other threads
 // read these fields during the call, so they are written only if they are wrong.
 bool left_alone(const pinrail_register_request_t* request, pinrail_registration_t* reg) {
@@ -118,19 +143,25 @@ bool left_alone(const pinrail_register_request_t* request, pinrail_registration_
   return false;
 }
 
+constexpr const char* kWritesTooMuch = "pool, state, flags or tail_size of the registration overwritten (rule C6)";
+
 // Registers with the device and checks the result (registrar/D2).
 Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                       pinrail_registration_t* reg) {
+  const OwnFields own(reg);
   const Status status = call_register_mem(bound, request, reg);
+  const bool is_intact = own.restore();
+  arena::check_tail(reg);
   const bool same_range = left_alone(request, reg);
   if (!is_known(status.code())) return bad_answer(bound, "a status that does not exist");
   if (!status.ok()) {
     reg->rights = request->rights;
-    return status;
+    return is_intact ? status : bad_answer(bound, kWritesTooMuch);
   }
   const bool rights_kept = (reg->rights & request->rights) == request->rights;
-  if (same_range && rights_kept && (reg->rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) == 0) return success();
+  if (is_intact && same_range && rights_kept && (reg->rights & ~uint32_t{PINRAIL_RIGHTS_MASK}) == 0) return success();
   call_deregister_mem(bound, reg, PINRAIL_REASON_RELEASED).ignore();
+  if (!is_intact) return bad_answer(bound, kWritesTooMuch);
   return bad_answer(bound, "another range, or rights that are not those asked for or more");
 }
 
@@ -181,6 +212,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
   Turn turn(bound, thread);
   OnUnwind unwound([&] { forget(bound, reg, reason); });
   const Status status = call_deregister_mem(bound, reg, reason);
+  arena::check_tail(reg);
   unwound.disarm();
   forget(bound, reg, reason);
   if (status.ok()) return PINRAIL_SUCCESS;

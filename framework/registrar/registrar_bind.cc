@@ -42,6 +42,15 @@ Status refuse_table(const std::string& name, const char* why) {
   return PINRAIL_ERR_BAD_PARAM;
 }
 
+// C1. What a component wrote.
+Status check_size(const Bound& bound) {
+  const size_t size = bound->table.size;
+  if (size >= kLeastTable && size <= sizeof(pinrail_registrar_t)) return success();
+  const std::string why = "its size is " + std::to_string(size) + ", and this library's tables have " +
+                          std::to_string(sizeof(pinrail_registrar_t)) + " bytes (rule C1)";
+  return refuse_table(bound->name, why.c_str());
+}
+
 // BAD_PARAM, and reported: the table has a fault. Else decides whether its ranges are marked against forks.
 Status check_table(const Bound& bound) {
   const char* why = flaw(bound->table);
@@ -52,7 +61,7 @@ Status check_table(const Bound& bound) {
 
 // Binds a table that an embedder lends; copies as much of it as it has.
 Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
-  if (table.size < kLeastTable || table.size > 4096) return refuse_table("lent", "its size is impossible");
+  if (table.size < kLeastTable || table.size > 4096) return refuse_table("lent", "its size is impossible (rule C1)");
   auto bound = std::make_unique<pinrail_bound_registrar>();
   std::memcpy(&bound->table, &table, std::min(table.size, sizeof(table)));
   bound->name = bound->table.name != nullptr ? bound->table.name : "lent";
@@ -68,11 +77,19 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
   bound->table.size = sizeof(pinrail_registrar_t);
   bound->name = opened.descriptor->name;
   const loader::LastWords words;
-  const Status made = ops->create(opened.context, native, &bound->table);
+  // Room for one that was built against a larger table, which is refused below.
+  struct {
+    pinrail_registrar_t table;
+    char room[1024];
+  } given{};
+  given.table.size = sizeof(pinrail_registrar_t);
+  const Status made = ops->create(opened.context, native, &given.table);
+  bound->table = given.table;
   *reason_out = words.with(made);
   if (!made.ok()) return made;
   bound->component = opened;  // from here on the destructor destroys it
-  const Status status = check_table(bound);
+  Status status = check_size(bound);
+  if (status.ok()) status = check_table(bound);
   *reason_out = status_name(status.code());
   if (status.ok()) *bound_out = std::move(bound);
   return status;

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// contract_test.cc - what an embedder, a registrar or a component must not do is refused, or ends a debug build, with
+// the rule by name (C1, C6, C7).
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "test/fake/fake_registrar.h"
+
+namespace {
+
+using pinrail::fake::FakeOptions;
+using pinrail::fake::FakeRegistrar;
+
+#ifdef PINRAIL_DEBUG
+constexpr bool kDebug = true;
+#else
+constexpr bool kDebug = false;
+#endif
+
+class Contract : public testing::Test {
+ protected:
+  Contract() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+  void SetUp() override { pinrail_set_message_function(hear, this); }
+  void TearDown() override {
+    EXPECT_TRUE(pool_ == nullptr || pinrail_mpool_destroy(pool_, 0) == PINRAIL_SUCCESS);
+    while (entries_-- > 0) EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+    pinrail_set_message_function(nullptr, nullptr);
+    unsetenv("PINRAIL_TEST_BREAKS");
+  }
+
+  static void hear(void* self, int, const char*, const char* text) {
+    static_cast<Contract*>(self)->said_ += std::string(text) + "\n";
+  }
+
+  void start(std::vector<pinrail_setting_t> settings = {}) {
+    settings.push_back({"monitor", "external"});
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.settings = settings.data();
+    options.setting_count = settings.size();
+    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS) << said_;
+    ++entries_;
+  }
+  void make_pool(const FakeRegistrar& registrar) {
+    start();
+    const pinrail_registrar_choice_t lent = {nullptr, registrar.table(), nullptr};
+    ASSERT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool_), PINRAIL_SUCCESS);
+  }
+  pinrail_status_t add(pinrail_handle_t* handle) { return pinrail_mpool_register(pool_, page_, 64, 0, 0, handle); }
+  bool says(const char* words) const { return said_.find(words) != std::string::npos; }
+
+  alignas(4096) char page_[8192] = {};
+  pinrail_mpool_t* pool_ = nullptr;
+  int entries_ = 0;
+  std::string said_;
+};
+
+struct Overwritten {
+  const char* name;
+  void (*overwrite)(pinrail_registration_t* reg);
+};
+
+class RegistrarOverwrites : public Contract, public testing::WithParamInterface<Overwritten> {};
+
+TEST_P(RegistrarOverwrites, the_request_fails_with_the_rule_and_nothing_else_is_harmed) {
+  FakeRegistrar fake;
+  make_pool(fake);
+  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) { GetParam().overwrite(reg); });
+  pinrail_handle_t handle{};
+  EXPECT_EQ(add(&handle), PINRAIL_ERR_ERROR);
+  EXPECT_TRUE(says("(rule C6)")) << said_;
+  EXPECT_EQ(fake.live_count(), 0U) << "what the device was told is taken back";
+  fake.on_register(nullptr);
+  ASSERT_EQ(add(&handle), PINRAIL_SUCCESS) << said_;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, RegistrarOverwrites,
+    testing::Values(Overwritten{"pool", [](pinrail_registration_t* reg) { reg->pool = nullptr; }},
+                    Overwritten{
+                        "another_pool",
+                        [](pinrail_registration_t* reg) { reg->pool = reinterpret_cast<pinrail_mpool_t*>(reg); }},
+                    Overwritten{"state", [](pinrail_registration_t* reg) { reg->state ^= uint64_t{1} << 20; }},
+                    Overwritten{"flags", [](pinrail_registration_t* reg) { reg->flags = 77; }},
+                    Overwritten{"tail_size", [](pinrail_registration_t* reg) { reg->tail_size = 4096; }}),
+    [](const auto& one) { return one.param.name; });
+
+TEST_F(Contract, an_embedder_that_clears_the_pool_of_a_registration_is_refused) {
+  FakeRegistrar fake;
+  make_pool(fake);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool_, page_, 64, 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
+  pinrail_mpool_t* const pool = handle.reg->pool;
+  handle.reg->pool = nullptr;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_TRUE(says("(rule C6)")) << said_;
+  handle.reg->pool = pool;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Contract, an_embedder_that_overwrites_the_state_is_refused) {
+  FakeRegistrar fake;
+  make_pool(fake);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool_, page_, 64, 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
+  const uint64_t state = handle.reg->state;
+  handle.reg->state = 0;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_TRUE(says("names no registration that is still held")) << said_;
+  handle.reg->state = state;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+using ContractDeathTest = Contract;
+
+TEST_F(ContractDeathTest, in_a_debug_build_another_pool_in_a_registration_ends_the_process) {
+  if (!kDebug) GTEST_SKIP() << "only builds with --enable-debug look for that";
+  FakeRegistrar fake;
+  make_pool(fake);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool_, page_, 64, 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
+  pinrail_mpool_t* const pool = handle.reg->pool;
+  EXPECT_DEATH(
+      {
+        handle.reg->pool = reinterpret_cast<pinrail_mpool_t*>(page_);
+        pinrail_mpool_deregister(handle);
+      },
+      "rule C6");
+  handle.reg->pool = pool;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(ContractDeathTest, in_a_debug_build_a_byte_past_the_tail_ends_the_process) {
+  if (!kDebug) GTEST_SKIP() << "only builds with --enable-debug have guard words";
+  for (const size_t tail : {size_t{8}, size_t{64}, size_t{200}}) {
+    SCOPED_TRACE(tail);
+    EXPECT_DEATH(
+        {
+          FakeOptions options;
+          options.tail_size = tail;
+          FakeRegistrar fake(options);
+          make_pool(fake);
+          fake.on_register([tail](const pinrail_register_request_t&, pinrail_registration_t* reg) {
+            static_cast<char*>(pinrail_registration_tail(reg))[tail] = 1;
+          });
+          pinrail_handle_t handle{};
+          const pinrail_status_t status = add(&handle);
+          std::fprintf(stderr, "it went on: %s\n%s", pinrail_status_name(status), said_.c_str());
+        },
+        "past the tail.*rule C6");
+  }
+}
+
+TEST_F(Contract, a_tail_may_be_used_to_its_last_byte) {
+  FakeOptions options;
+  options.tail_size = 200;
+  FakeRegistrar fake(options);
+  make_pool(fake);
+  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) {
+    std::memset(pinrail_registration_tail(reg), 0x5a, 200);
+  });
+  pinrail_handle_t handle{};
+  ASSERT_EQ(add(&handle), PINRAIL_SUCCESS) << said_;
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+// The component is a file of its own.
+class ContractOfComponent : public Contract {
+ protected:
+  void start_with(const char* breaks) {
+    if (breaks != nullptr) setenv("PINRAIL_TEST_BREAKS", breaks, 1);
+    start({{"mca_base_component_path", PINRAIL_TEST_CONTRACT_FOLDER ":" PINRAIL_TEST_COMPONENTS}});
+  }
+  pinrail_status_t create() {
+    const pinrail_registrar_choice_t choice = {"contract", nullptr, nullptr};
+    return pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool_);
+  }
+};
+
+TEST_F(ContractOfComponent, a_whole_table_is_taken) {
+  start_with(nullptr);
+  EXPECT_EQ(create(), PINRAIL_SUCCESS) << said_;
+}
+
+TEST_F(ContractOfComponent, a_registrars_table_of_another_size_is_refused_with_the_rule) {
+  start_with("size");
+  EXPECT_EQ(create(), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_TRUE(says("\"contract\"") && says("its size is 8") && says("(rule C1)")) << said_;
+}
+
+TEST_F(ContractOfComponent, a_parameter_that_is_not_declared_is_named_with_the_rule) {
+  start_with("param");
+  EXPECT_TRUE(says("registrar_contract") && says("\"depth\"") && says("(rule C7)")) << said_;
+  EXPECT_NE(create(), PINRAIL_SUCCESS);
+}
+
+}  // namespace
