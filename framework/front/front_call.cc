@@ -7,7 +7,9 @@
 //          its own locks.
 // References  register and find return a reference, deregister drops it. The caller may hold other references.
 //
-// pinrail/pinrail.h documents the public functions.
+// pinrail/pinrail.h documents the public functions. HACKING, section 8, defines reference slot, start table,
+// incarnation, claim, rollback and bucket. A note is what a thread stores when it takes a reference by the start table,
+// so that the release need not read the registration (base/hit/note.h).
 #include "base/hit/allocation_table.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_table.h"

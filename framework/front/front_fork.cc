@@ -75,7 +75,7 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         register_remote,
                                         ft_event};
 
-// release: all earlier writes are visible to whoever sees this one. Pairs with a fork of this child: the grandchild's
+// release: all earlier writes are visible to a reader of this one. Pairs with a fork of this child: the grandchild's
 // memory is a copy from some moment between these stores.
 template <typename T>
 void store_release(T* at, T value) {

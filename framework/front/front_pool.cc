@@ -29,7 +29,7 @@ void unlink(const pinrail_mpool* pool) {
   at->store(pool->next.load());
 }
 
-// Whether the pool is in the list. The caller holds Library::mutex, or is in a forked child before init.
+// Whether the pool is in the list. The caller holds Library::mutex, unless Pinrail is not initialised.
 bool is_known(const pinrail_mpool* pool) {
   for (const pinrail_mpool* each = first_pool(); each != nullptr; each = each->next.load()) {
     if (each == pool) return true;

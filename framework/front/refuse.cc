@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Checks of arguments, and the message about a refused call. API context; takes no lock of a pool.
 #include "framework/front/refuse.h"
 
 #include "base/core/guarded.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Verdicts on mappings in a sorted array under a seqlock. Hook context: no allocation; mutex_ is a leaf. Writers hold
+// it; readers take it only if the entries are changing.
 #include "framework/monitor/known_mappings_hook.h"
 
 #include <algorithm>

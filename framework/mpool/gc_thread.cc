@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The gc thread. API context; `mutex` guards the members, and no lock is held while a member drains.
 #include "framework/mpool/gc_thread.h"
 
 #include <linux/futex.h>
@@ -22,7 +23,6 @@
 namespace pinrail::gc {
 namespace {
 
-// API context. `mutex` guards the members; no lock is held while a member drains.
 constexpr int64_t kSoonMs = 100;
 constexpr int64_t kMaxBetweenLooksMs = 10000;
 constexpr int64_t kForEver = -1;

@@ -11,8 +11,8 @@ extern "C" {
 #endif
 
 /**
- * Statistics of one pool. Fields marked * belong to the budget: they are sums over all pools of its mpool component
- * and cache_name.
+ * Statistics of one pool. Fields marked * are of the budget, which all pools of its mpool component and cache_name
+ * share.
  */
 typedef struct pinrail_mpool_stats {
   size_t size; /**< in: sizeof(pinrail_mpool_stats_t) */
