@@ -99,21 +99,67 @@ Status find_places(const Signature& signature, Patch* patch) {
   return is_told && patch->count == 1 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
 
-// stp x29, x30, [sp, #-32]!; stp x16, x17, [sp, #16]; ldr x16, =record; ldr x17, [x16]; blr x17;
-// ldp x16, x17, [sp, #16]; ldp x29, x30, [sp], #32; b back; the record's address
-constexpr size_t kIslandWords = 8;
-constexpr uint32_t kIsland[kIslandWords] = {0xa9be7bfd, 0xa90147f0, 0x580000d0, 0xf9400211,
-                                            0xd63f0220, 0xa94147f0, 0xa8c27bfd, 0};
+// Writes an island's words.
+class IslandWriter {
+ public:
+  explicit IslandWriter(uint8_t* at) : at_(at) {}
+
+  uint8_t* end() const { return at_; }
+  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
+  void word(uint32_t value) {
+    std::memcpy(at_, &value, sizeof(value));
+    at_ += sizeof(value);
+  }
+  void align() {
+    while (here() % sizeof(uintptr_t) != 0) word(0);
+  }
+  void address(const void* value) {
+    std::memcpy(at_, &value, sizeof(value));
+    at_ += sizeof(value);
+  }
+
+ private:
+  uint8_t* at_;
+};
+
+constexpr size_t kCallWords = 8;       // of what calls the hook
+constexpr size_t kLongestIsland = 80;  // bytes
+
+// A child of clone() may have a stack of its own, on which nothing of this one stands: the kernel is asked right here.
+// That is syscall()'s, so x16 and x17 are free. sub x16, x8, #number; cbz x16, the end of the island
+void write_way_of_clones(IslandWriter* writer) {
+  constexpr uint32_t kSubtract = 0xd1000110, kBranchIfZero = 0xb4000010;
+  constexpr uint32_t kClone = 220, kClone3 = 435;
+  writer->word(kSubtract | kClone << 10);
+  writer->word(kBranchIfZero | (kCallWords + 3) << 5);
+  writer->word(kSubtract | kClone3 << 10);
+  writer->word(kBranchIfZero | (kCallWords + 1) << 5);
+}
 
 uint8_t* write_island(uint8_t* at, uintptr_t place, const Record* record) {
-  uint32_t words[kIslandWords];
-  std::memcpy(words, kIsland, sizeof(words));
-  const uintptr_t last = reinterpret_cast<uintptr_t>(at) + (kIslandWords - 1) * kWord;
-  words[kIslandWords - 1] = branch(last, place + kWord);
-  std::memcpy(at, words, sizeof(words));
-  std::memcpy(at + sizeof(words), &record, sizeof(record));
-  return at + sizeof(words) + sizeof(record);
+  IslandWriter writer(at);
+  const bool is_any = record->number < 0;
+  if (is_any) write_way_of_clones(&writer);
+  const size_t behind = is_any ? 2 : 0;
+  const uintptr_t pool = (writer.here() + (kCallWords + behind) * kWord + 7) & ~uintptr_t{7};
+  writer.word(0xa9be7bfd);                                                               // stp x29, x30, [sp, #-32]!
+  writer.word(0xa90147f0);                                                               // stp x16, x17, [sp, #16]
+  writer.word(0x58000010 | static_cast<uint32_t>((pool - writer.here()) / kWord) << 5);  // ldr x16, pool
+  writer.word(0xf9400211);                                                               // ldr x17, [x16]
+  writer.word(0xd63f0220);                                                               // blr x17
+  writer.word(0xa94147f0);                                                               // ldp x16, x17, [sp, #16]
+  writer.word(0xa8c27bfd);                                                               // ldp x29, x30, [sp], #32
+  writer.word(branch(writer.here(), place + kWord));
+  if (is_any) {
+    writer.word(kSupervisorCall);
+    writer.word(branch(writer.here(), place + kWord));
+  }
+  writer.align();
+  writer.address(record);
+  return writer.end();
 }
+
+static_assert(sizeof(Record) + 4 * kLongestIsland < kPage, "all of a function's islands are on one page");
 
 Status build_islands(const Signature& signature, Hook hook, void* arg, Patch* patch) {
   uint8_t* const page = map_near(patch->function, kReach);
