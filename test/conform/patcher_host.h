@@ -207,14 +207,23 @@ inline void write_code(uintptr_t function, const std::vector<uint8_t>& bytes) {
   const long page = static_cast<long>(function & ~(kPageBytes - 1));
   patch::system_call_hook(SYS_mprotect, page, 2 * kPageBytes, PROT_READ | PROT_WRITE | PROT_EXEC);
   std::memcpy(at(function), bytes.data(), bytes.size());
+  __builtin___clear_cache(static_cast<char*>(at(function)), static_cast<char*>(at(function)) + bytes.size());
   patch::system_call_hook(SYS_mprotect, page, 2 * kPageBytes, PROT_READ | PROT_EXEC);
 }
 
+#ifdef __aarch64__
+inline std::vector<uint8_t> far_jump(uintptr_t target) {  // ldr x16, target; br x16; target
+  std::vector<uint8_t> code = {0x50, 0, 0, 0x58, 0, 0x02, 0x1f, 0xd6, 0, 0, 0, 0, 0, 0, 0, 0};
+  std::memcpy(code.data() + 8, &target, sizeof(target));
+  return code;
+}
+#else
 inline std::vector<uint8_t> far_jump(uintptr_t target) {  // movabs $target, %r11; jmp *%r11
   std::vector<uint8_t> code = {0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0xe3};
   std::memcpy(code.data() + 2, &target, sizeof(target));
   return code;
 }
+#endif
 
 // Until the monitor's thread has looked for the first time and waits for an alarm: of what is patched afterwards it
 // hears by that alone. False: it does not come to that.
@@ -224,9 +233,20 @@ inline bool await_sleeping_monitor() {
 
 // Code that does what the function does, but for errno, and that nobody can patch: it begins with a short jump.
 inline void make_unpatchable(const char* name, int number) {
+#ifdef __aarch64__
+  // mov x8, number; svc #0; ret: elsewhere
+  const long page = patch::system_call_hook(SYS_mmap, 0, kPageBytes, PROT_READ | PROT_WRITE | PROT_EXEC,
+                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const uint32_t words[] = {0xd2800008 | static_cast<uint32_t>(number) << 5, 0xd4000001, 0xd65f03c0};
+  std::memcpy(at(static_cast<uintptr_t>(page)), words, sizeof(words));
+  auto* const begin = static_cast<char*>(at(static_cast<uintptr_t>(page)));
+  __builtin___clear_cache(begin, begin + sizeof(words));
+  write_code(libc_function(name), far_jump(static_cast<uintptr_t>(page)));
+#else
   std::vector<uint8_t> code = {0xeb, 0x00, 0x49, 0x89, 0xca, 0xb8, 0, 0, 0, 0, 0x0f, 0x05, 0xc3};
   std::memcpy(code.data() + 6, &number, sizeof(number));
   write_code(libc_function(name), code);
+#endif
 }
 
 // As Open MPI does: 13 bytes.

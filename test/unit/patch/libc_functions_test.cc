@@ -14,7 +14,7 @@
 #include "base/patch/system_call.h"
 #include "test/unit/patch/libc_functions.h"
 
-#if PINRAIL_CAN_PATCH
+#if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
 extern "C" {
 // Calls a function with six arguments in registers and one on the stack, and tells what it left of rbx, rbp, r12 to

@@ -20,7 +20,7 @@
 #include "base/patch/maps_hook.h"
 #include "base/patch/system_call.h"
 
-#if PINRAIL_CAN_PATCH
+#if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
 namespace pinrail::patch {
 namespace {
@@ -274,6 +274,8 @@ TEST(Maps, a_visitor_may_have_seen_enough) {
 
 #else
 
-TEST(PatchTest, is_for_machines_where_code_can_be_patched) { GTEST_SKIP() << "x86-64 Linux, without ThreadSanitizer"; }
+TEST(PatchTest, is_for_machines_where_code_can_be_patched) {
+  GTEST_SKIP() << "starts of functions are patched on x86-64 Linux, without ThreadSanitizer";
+}
 
 #endif

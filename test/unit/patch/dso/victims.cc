@@ -3,7 +3,7 @@
 // victim_counts, which returns how often it has run, and victim_unknown, which returns 7.
 #include "base/patch/system_call.h"
 
-#if PINRAIL_CAN_PATCH
+#if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
 // clang-format off
 #define BEGIN(name) ".p2align 4\n.globl " name "\n.type " name ", @function\n" name ":\n"
@@ -24,5 +24,11 @@ __asm__(".text\n"
   ".p2align 4\n"
   ".data\nvictim_flag: .byte 0x5a\n.bss\n.local victim_count\n.comm victim_count, 4, 4\n"
   ".text\n");
+
+#else
+
+// On other processors only an object that is loaded and unloaded is wanted.
+extern "C" long victim_plain(long a, long b, long c, long d);
+long victim_plain(long a, long b, long c, long d) { return a + 2 * b + 3 * c + 4 * d; }
 
 #endif
