@@ -5,8 +5,9 @@
 // Owns     settings (name, text, source), and declared parameters with their values. Everything that a declaration
 //          points to is copied: a component may be unmapped while its parameters stay listed.
 // Threads  read_sources(), declare(), expect() and finish() run one at a time; the others may run together.
-// Context  read_sources(), declare(), expect() and finish(): start-up. The others: start-up or API. All functions but
-//          watch()'s result take the registry's lock and may throw bad_alloc; the C face catches it.
+// Context  read_sources(), declare(), expect() and finish(): start-up. The others: start-up or API. All except
+//          expect() take the registry's lock, and all may throw bad_alloc; the C face catches it. A value behind
+//          watch() is read without the lock.
 //
 // param/P1  A declared parameter always has a valid value.
 // param/P2  The strongest source that sets the parameter, or a synonym of it, decides. Of equal sources the later one

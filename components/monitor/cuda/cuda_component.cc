@@ -90,6 +90,8 @@ Status say_refused(const Context& context, const Site& site, Status status) {
   return status;
 }
 
+// The component's lock is held. Patches the code unless that was done before. Errors as patch::prepare() and
+// patch::activate(), and NOT_SUPPORTED if another library changed our patch; each prints a message.
 Status patch_site(const Context& context, Site* site) REQUIRES(mutex) {
   if (site->stands && patch::stands(site->patch)) return success();
   if (site->stands) return say_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
@@ -173,6 +175,7 @@ void prepare_for_forks() {
 }
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
+// Takes one of the process's listeners. OUT_OF_RESOURCE: all are in use.
 Status take_listener(Context* context) {
   pthread_once(&once, prepare_for_forks);
   for (Listener& listener : shared.listeners) {
@@ -184,6 +187,7 @@ Status take_listener(Context* context) {
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
+// Patches all functions, tests the patches, and starts to listen.
 Status begin(Context* context) {
   if (!pin_own_object()) return PINRAIL_ERR_NOT_SUPPORTED;
   {
@@ -199,6 +203,7 @@ Status begin(Context* context) {
 
 pinrail_status_t start(void* context) { return begin(static_cast<Context*>(context)).code(); }
 
+// Ends the reports; returns after the last hook has left the library.
 void stop(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   if (context->listener == nullptr) return;
@@ -215,18 +220,10 @@ constexpr pinrail_monitor_ops_t kOps = {
 
 extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MONITOR_ABI,
+    sizeof(pinrail_component_t), PINRAIL_MONITOR_ABI,
     -1,  // negative: until it was seen on a real driver, the driver's code is patched only if the user names this
          // monitor
-    "monitor",
-    "cuda",
-    "1.0.0",
-    "Sees frees of GPU memory, by patching the CUDA driver library.",
-    pinrail::cuda_monitor::kHelp,
-    pinrail::cuda_monitor::kParams,
-    sizeof(pinrail::cuda_monitor::kParams) / sizeof(pinrail::cuda_monitor::kParams[0]),
-    nullptr,
-    pinrail::cuda_monitor::open,
-    pinrail::cuda_monitor::close,
-    &pinrail::cuda_monitor::kOps};
+    "monitor", "cuda", "1.0.0", "Sees frees of GPU memory, by patching the CUDA driver library.",
+    pinrail::cuda_monitor::kHelp, pinrail::cuda_monitor::kParams,
+    sizeof(pinrail::cuda_monitor::kParams) / sizeof(pinrail::cuda_monitor::kParams[0]), nullptr,
+    pinrail::cuda_monitor::open, pinrail::cuda_monitor::close, &pinrail::cuda_monitor::kOps};

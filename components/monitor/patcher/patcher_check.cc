@@ -33,6 +33,8 @@ void let_settle(uintptr_t function) {
   }
 }
 
+// Context::mutex is held. Everything cached dies; patches the function again until events arrive. ERROR: not after
+// kMaxRepairs patches.
 Status repair(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   everything_dead(context);
   while (site->repairs < kMaxRepairs) {
@@ -60,6 +62,7 @@ class Hold {
   const pinrail_host_t* const host_;
 };
 
+// Context::mutex is held. Keeps another library's patch if events still arrive through it, else repairs.
 Status settle_changed(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   const Hold hold(context->services);
   let_settle(site->address);
@@ -68,6 +71,7 @@ Status settle_changed(Context* context, Site* site, const Function& function) RE
   return success();
 }
 
+// Context::mutex is held. ERROR: events of the function do not arrive any more.
 Status check_site(Context* context, size_t index) REQUIRES(context->mutex) {
   Site* const site = &context->sites[index];
   if (site->address == 0) return success();
@@ -96,6 +100,7 @@ void sleep_on(Context* context, uint32_t alarm) {
                           reinterpret_cast<long>(&time));
 }
 
+// The checking thread: checks at each alarm, and after each interval.
 void* run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   prctl(PR_SET_NAME, "pinrail-monitor");
@@ -142,6 +147,7 @@ bool unchanged_at_a_glance(const Context& context) {
   return differs == 0;
 }
 
+// Context::mutex is held. ERROR: this monitor is blind; it has said so and dropped everything cached.
 Status check_sites(Context* context) {
   for (size_t i = 0; i < kFunctions && !context->blind; ++i) {
     if (check_site(context, i).ok()) continue;

@@ -134,6 +134,7 @@ bool lists(const std::string& list, const Function& function) {
   return ("," + list + ",").find("," + name + ",") != std::string::npos;
 }
 
+// Reads the component's parameters.
 Status read_params(Context* context, std::string* leave_out_out) {
   pinrail_param_value_t interval{}, leave_out{};
   const pinrail_host_t* host = context->services;
@@ -145,6 +146,7 @@ Status read_params(Context* context, std::string* leave_out_out) {
   return status;
 }
 
+// Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
 Status prepare_context(Context* context) {
   context->current_break = find_current_break();
   context->huge_page = default_huge_page();
@@ -184,6 +186,7 @@ Status try_site(Context* context, const Site& site, const Function& function) {
 // Returns whether the error would be the same for every function, so that the others need not be tried.
 bool concerns_all(Status status) { return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE); }
 
+// Context::mutex is held. Patches and tries one function.
 Status patch_function(Context* context, size_t index, const patch::Disassembler& disassembler)
     REQUIRES(context->mutex) {
   const Function& function = kFunctionTable[index];

@@ -29,6 +29,7 @@ struct Cut {
   uint64_t begin, end;  // in the file
 };
 
+// A visitor for for_each_mapping_hook(): reports the part of the mapping that shows the cut bytes.
 bool report_cut_hook(void* arg, const patch::Mapping& mapping) {
   const auto* cut = static_cast<const Cut*>(arg);
   const bool may_be = mapping.inode == cut->file->inode || (cut->file->layered && mapping.inode != 0);
@@ -73,11 +74,13 @@ struct Loss {
   uint64_t offset, length;
 };
 
+// What truncating to `length` removes.
 Loss cut_off_hook(const About& about, long length) {
   const bool cuts = about.known && length >= 0 && static_cast<uint64_t>(length) < about.length;
   return {cuts, about.file, static_cast<uint64_t>(length), UINT64_MAX};
 }
 
+// What fallocate() with these arguments removes or moves.
 Loss punched_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
   // These remove or move all bytes behind the offset.

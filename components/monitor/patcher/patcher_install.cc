@@ -32,6 +32,7 @@ void say_why(const Context& context, const Function& function, uintptr_t address
   if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say(context, "no room", function);
 }
 
+// Context::mutex is held. BUSY: another library changed the function meanwhile; try again.
 Status try_install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
     REQUIRES(context->mutex) {
   Layer* const layer = &site->layers[site->layer_count];
@@ -55,6 +56,7 @@ void say(const Context& context, const char* topic, const Function& function) {
   context.services->help(context.services, topic, args, 2);
 }
 
+// Context::mutex is held. Patches the function, several times if another library patches it as well. Reports errors.
 Status install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler) {
   if (site->layer_count == kMaxLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = PINRAIL_ERR_BUSY;

@@ -110,6 +110,7 @@ long mremap_hook(void* layer, const long* args) {
   return result;
 }
 
+// Advice that keeps the pages is not reported.
 long madvise_hook(void* layer, const long* args) {
   if (keeps_pages_hook(static_cast<int>(args[2]))) return go_on_hook(layer_of(layer), SYS_madvise, args);
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
@@ -195,6 +196,7 @@ Span below_break_hook(uintptr_t asked, uintptr_t now) {
   return end < now ? Span{end, now} : Span{now, now};
 }
 
+// Replaces brk(): reports what goes away below the old break, and what is new above it.
 long brk_hook(void* layer_pointer, const long* args) {
   const Layer& layer = layer_of(layer_pointer);
   if (!is_active_hook(layer)) return move_break_hook(layer, args);

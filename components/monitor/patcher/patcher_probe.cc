@@ -229,6 +229,7 @@ const Function kFunctionTable[kFunctions] = {
      kNothing},
 };
 
+// Context::mutex is held. Calls the function on scratch memory; true if its report arrived.
 bool fire(Context* context, const Function& function, uintptr_t address) {
   const long mapped =
       system_call_hook(SYS_mmap, 0, kScratchPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

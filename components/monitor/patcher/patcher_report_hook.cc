@@ -16,6 +16,7 @@ namespace pinrail::patcher {
 // acquire: pairs with the release store in try_install().
 Context& context_of_hook(const Layer& layer) { return *layer.context.load(std::memory_order_acquire); }
 
+// The entry of every patch: calls the function's hook.
 long enter_hook(void* layer_pointer, const long* args) {
   const HookScope scope;
   const auto* layer = static_cast<const Layer*>(layer_pointer);
@@ -34,6 +35,8 @@ bool is_active_hook(const Layer& layer) {
          context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it before the child runs
 }
 
+// Reports the range, rounded out to pages, to the library, unless the context is stopped or inherited by a forked
+// child.
 void report_hook(const Layer& layer, uintptr_t base, size_t length) {
   if (length == 0 || !is_active_hook(layer)) return;
   Span span = fits(base, length) ? Span::of(base, length) : Span{base, UINTPTR_MAX};
@@ -49,6 +52,8 @@ void report_hook(const Layer& layer, uintptr_t base, size_t length) {
   context.in_flight.fetch_sub(1);
 }
 
+// Calls the other runtime's patch that was there before ours, or makes the system call. Returns as libc does: -1 and
+// errno after an error.
 long go_on_hook(const Layer& layer, long number, const long* args) {
   context_of_hook(layer);     // acquire: not every hook has called it before
   const ForeignScope theirs;  // the call may sleep, and a signal handler may run meanwhile or leave by longjmp
@@ -68,12 +73,14 @@ long go_on_hook(const Layer& layer, long number, const long* args) {
   return -1;
 }
 
+// The probe's subscriber: records that a range inside the scratch memory was reported.
 void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
   auto* context = static_cast<Context*>(context_pointer);
   const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
   if (inside) context->probe_seen.store(true);
 }
 
+// Wakes the checking thread.
 void raise_alarm_hook(Context* context) {
   context->alarm.fetch_add(1);
   patch::system_call_hook(SYS_futex, reinterpret_cast<long>(&context->alarm), FUTEX_WAKE_PRIVATE, 1);

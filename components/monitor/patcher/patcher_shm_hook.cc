@@ -27,6 +27,7 @@ struct Attached {
   Span spans[kRoom];
 };
 
+// A visitor for for_each_mapping_hook(): records the segment's mappings.
 bool note_attached_hook(void* arg, const patch::Mapping& mapping) {
   auto* attached = static_cast<Attached*>(arg);
   const bool in_place = mapping.base >= attached->begin && mapping.base - attached->begin == mapping.offset;

@@ -65,6 +65,7 @@ bool is_left_out_hook(const Layer& layer, HookFunction hook) {
 
 }  // namespace
 
+// Replaces syscall(): calls the hook for that system call, or makes the call.
 long syscall_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
   const long given[6] = {args[1], args[2], args[3], args[4], args[5], args[patch::kStackArgs]};

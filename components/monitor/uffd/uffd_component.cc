@@ -49,6 +49,7 @@ Status read_params(Context* context) {
   return status;
 }
 
+// Starts the reader and tests that events arrive. After an error the caller calls end().
 Status begin(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
   if (status.ok()) status = make_alive_word(context);

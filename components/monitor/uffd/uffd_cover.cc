@@ -36,6 +36,7 @@ void say_refused(const Context& context, const pinrail_mapping_t& mapping) {
 
 }  // namespace
 
+// Starts to watch the mapping. Returns the events that are then seen, or 0.
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping) {
   const bool may_be = mapping.kind != PINRAIL_MAPPING_NONE && mapping.kind != PINRAIL_MAPPING_DEVICE;
   if (!may_be || context->lost.load() || !is_same_process(*context) || !has_room(context)) return 0;

@@ -40,6 +40,7 @@ bool wait_until_seen(const Context& context) {
   return context.probe_seen.load();
 }
 
+// Watches scratch memory and acts on it. False if it cannot be watched or its event does not arrive.
 bool fire(Context* context, void (*act)(uintptr_t base)) {
   const uintptr_t base = map_scratch();
   if (base == 0) return false;
@@ -58,6 +59,7 @@ bool fire(Context* context, void (*act)(uintptr_t base)) {
 
 }  // namespace
 
+// NOT_AVAILABLE: an event of some kind does not arrive.
 Status try_events(Context* context) {
   const pinrail_host_t* host = context->host;
   void* subscription;

@@ -15,6 +15,7 @@ constexpr size_t kBatch = 16;  // events; they lie on the reader's stack
 // Then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed.
 constexpr int kMaxBatches = 8;
 
+// Reports the range of one event; the gate is held.
 void tell_hook(const Context& context, const uffd_msg& event) {
   const pinrail_host_t* host = context.host;
   switch (event.event) {
@@ -33,6 +34,7 @@ void tell_hook(const Context& context, const uffd_msg& event) {
 
 enum class Taken : uint8_t { some, none, lost };
 
+// Reads and reports a batch of events. lost: the descriptor cannot be read any more.
 Taken take_batch_hook(const Context& context) {
   uffd_msg events[kBatch];
   const long got = kernel_hook(SYS_read, context.watch, events, sizeof(events));

@@ -78,6 +78,7 @@ Status create_event(const Registrar& registrar, Event* event_out) {
   return status_of(registrar, "cuIpcGetEventHandle", error);
 }
 
+// Creates an event. The device's context is current.
 Status make_event(Registrar* registrar, int device, Event* event_out) {
   Status status = make_room(registrar, device);
   if (!status.ok()) return status;
@@ -130,6 +131,7 @@ pinrail_status_t status_of_stream(const Registrar& registrar, const char* call, 
 
 }  // namespace
 
+// Takes or makes an event for the tail's device. SUCCESS without an event if none are wanted or the driver has none.
 Status take_event(Registrar* registrar, Tail* tail) {
   if (!registrar->has_events) return success();
   Event event{};
@@ -177,6 +179,7 @@ void destroy_events(Registrar* registrar) {
   }
 }
 
+// NOT_SUPPORTED: the registration has no local event. BAD_PARAM: the driver refuses the stream.
 pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream) {
   auto* registrar = static_cast<Registrar*>(context);
   const auto* tail = static_cast<const Tail*>(registrar_tail(reg));
@@ -188,6 +191,8 @@ pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream
   return status_of_stream(*registrar, "cuEventRecord", error);
 }
 
+// NOT_SUPPORTED: the registration is no peer's, or its block carries no event. BAD_PARAM: the driver refuses the
+// stream.
 pinrail_status_t wait(void* context, pinrail_registration_t* reg, void* stream) {
   auto* registrar = static_cast<Registrar*>(context);
   auto* tail = static_cast<Tail*>(registrar_tail(reg));

@@ -40,6 +40,7 @@ Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
   return status_of(*registrar, "cuIpcGetMemHandle", error);
 }
 
+// Exports the allocation in the way of its kind. The caller owns the descriptor.
 Status export_kind(Registrar* registrar, const Found& found, int device, pinrail_gpu_block_t* block,
                    int* descriptor_out) {
   const Current current(registrar, device);
@@ -132,6 +133,7 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
   return status;
 }
 
+// Maps a peer's memory in the way of its kind. After an error the tail has what was opened.
 Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   const Current current(registrar, tail->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
@@ -154,6 +156,7 @@ Status close_surely(Registrar* registrar, Tail* tail) {
   return status.ok() ? status : close_peer(registrar, tail);
 }
 
+// Fetches the block's descriptor, if it needs one, and maps the peer's memory. After an error nothing stays open.
 Status open_peer(Registrar* registrar, const pinrail_register_request_t& request, pinrail_registration_t* reg) {
   if (request.handle == nullptr || request.handle_length != sizeof(pinrail_gpu_block_t)) return PINRAIL_ERR_BAD_PARAM;
   Tail tail{};
@@ -175,6 +178,7 @@ Status open_peer(Registrar* registrar, const pinrail_register_request_t& request
   return success();
 }
 
+// Copies with the device's context current. NOT_SUPPORTED in a forked child.
 template <typename Copy>
 pinrail_status_t transfer(void* context, const pinrail_registration_t* reg, const char* call, Copy&& copy) {
   auto* registrar = static_cast<Registrar*>(context);
@@ -196,6 +200,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   return open_peer(registrar, *request, reg).code();
 }
 
+// Closes a peer's memory, or withdraws a local allocation's event and descriptor. Does nothing in a forked child.
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t) {
   auto* registrar = static_cast<Registrar*>(context);
   Tail* tail = tail_of(reg);

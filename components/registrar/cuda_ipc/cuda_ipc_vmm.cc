@@ -32,6 +32,7 @@ CUresult import_physical(const Registrar& registrar, int descriptor, Tail* tail)
                                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
+// Reserves addresses, maps the memory and permits access; records in the tail what was done.
 CUresult map_physical(const Registrar& registrar, Tail* tail, const char** call_out) {
   const Library& cuda = registrar.cuda;
   const size_t length = tail->block.length;
@@ -127,6 +128,7 @@ Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
   return success();
 }
 
+// Gives back, in reverse order, what the tail has of a peer's memory. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail) {
   if (!has_anything(*tail)) return success();
   const Current current(registrar, tail->device);

@@ -17,6 +17,7 @@ void report(const Registrar& registrar, const char* topic, size_t bytes, int err
   registrar.host->help(registrar.host, topic, args, 2);
 }
 
+// Translates an errno of io_uring; prints a message for an unexpected one.
 Status status_of(const Registrar& registrar, size_t bytes, int error) {
   switch (error) {
     case 0: return success();

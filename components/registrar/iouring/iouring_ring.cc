@@ -155,6 +155,8 @@ void settle_ring(Ring* ring) {
 
 }  // namespace
 
+// Opens the first ring and tests that pinning works. NOT_AVAILABLE: it does not, or io_uring is refused.
+// OUT_OF_RESOURCE.
 Status open_registrar(const pinrail_host_t* host, uint32_t max_rings, std::unique_ptr<Registrar>* registrar_out) {
   std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(host, max_rings));
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -178,6 +180,8 @@ void close_registrar(Registrar* registrar) {
   }
 }
 
+// Takes the slots lock. If no slot is free one thread opens a further ring, without the lock, and the others wait for
+// it. OUT_OF_RESOURCE: no ring can be added.
 Status take_slot(Registrar* registrar, uint32_t* key_out) {
   for (;;) {
     uint32_t index = 0;
@@ -200,6 +204,7 @@ Status take_slot(Registrar* registrar, uint32_t* key_out) {
   }
 }
 
+// Takes the slots lock. The slot was cleared, or its buffer will be replaced.
 void give_slot(Registrar* registrar, uint32_t key) {
   Ring* ring = ring_of(*registrar, key);
   Guard guard(registrar->slots);

@@ -93,6 +93,7 @@ Status failed(const Registrar& registrar, size_t bytes, int error) {
   return PINRAIL_ERR_ERROR;
 }
 
+// Takes the ring's transfer lock. BAD_PARAM: out of range, or memory that cannot be accessed.
 Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, size_t offset, char* memory,
                 size_t length, Direction direction) {
   if (!within(reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;

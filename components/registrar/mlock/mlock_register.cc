@@ -45,6 +45,7 @@ Status status_of_enomem(const PageCounts& counts, Span span) {
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
+// Translates an errno of mlock; prints a message for an unexpected one.
 Status status_of(const Component& component, const PageCounts& counts, Span span, int error) {
   switch (error) {
     case ENOMEM: return status_of_enomem(counts, span);
@@ -76,6 +77,7 @@ void unlock_unheld(const PageCounts& counts, Span span) {
   counts.for_each_unheld(span, [](Span piece) { unlock(piece); });
 }
 
+// Takes the component's mutex. After an error nothing is locked or counted.
 Status lock_and_count(Component* component, Span span) {
   Guard guard(component->mutex);
   Status status = success();
@@ -98,6 +100,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   return lock_and_count(registrar->component, Span::of(request->addr, request->length)).code();
 }
 
+// Takes the component's mutex. ERROR: a page stays locked.
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
   Component* component = static_cast<Registrar*>(context)->component;
   const Span span = Span::of(reg->base, reg->length);

@@ -41,6 +41,7 @@ void report_missing(const Registrar& registrar) {
   registrar.host->help(registrar.host, "no such device", args, 1);
 }
 
+// Opens the wanted device. NOT_AVAILABLE: there is none.
 Status find_device(Registrar* registrar) {
   int count = 0;
   ibv_device** devices = registrar->library.get_device_list(&count);
@@ -57,6 +58,7 @@ Status find_device(Registrar* registrar) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
+// Opens the device and makes a protection domain.
 Status own_domain(Registrar* registrar) {
   const Status status = find_device(registrar);
   if (!status.ok()) return status;
@@ -84,6 +86,8 @@ size_t max_length_of(const Registrar& registrar) {
 
 }  // namespace
 
+// Loads the library, and opens the device or uses the lent domain. NOT_AVAILABLE or OUT_OF_RESOURCE; nothing is left
+// open then.
 Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out) {
   const char* why = nullptr;
   Status status = registrar->library.open(&why);
@@ -100,6 +104,7 @@ Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out) {
   return success();
 }
 
+// Takes the transfer lock. Closes everything except what was lent.
 void close_device(Registrar* registrar) {
   {
     Guard guard(registrar->transfer);

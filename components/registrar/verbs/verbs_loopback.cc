@@ -118,6 +118,7 @@ int make_queues(const Registrar& registrar, Loopback* loopback) {
 
 }  // namespace
 
+// The transfer lock is held. OUT_OF_RESOURCE or ERROR; nothing is left then.
 Status need_loopback(Registrar* registrar) {
   Loopback* loopback = &registrar->loopback;
   if (loopback->qp != nullptr) return success();

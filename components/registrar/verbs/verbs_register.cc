@@ -8,6 +8,7 @@
 namespace pinrail::verbs {
 namespace {
 
+// Translates rights and traits to the library's access flags.
 int access_of(uint32_t rights, uint32_t traits) {
   constexpr uint32_t kNeedsLocalWrite =
       PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_REMOTE_ATOMIC;
@@ -44,6 +45,7 @@ ibv_mr* register_region(const Registrar& registrar, const pinrail_register_reque
   return registrar.library.reg_mr(registrar.pd, request.addr, request.length, access & ~IBV_ACCESS_OPTIONAL_RANGE);
 }
 
+// Translates an errno of the library; prints a message for an unexpected one.
 Status status_of(const Registrar& registrar, size_t bytes, int error) {
   switch (error) {
     case ENOMEM:

@@ -42,6 +42,7 @@ int post(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint32_t rke
   return ibv_post_send(loopback->qp, &request, &bad);
 }
 
+// Polls until the last operation has completed, for at most kPatience.
 Outcome wait(Loopback* loopback) {
   const auto give_up = Clock::now() + kPatience;
   for (;;) {
@@ -87,6 +88,8 @@ Outcome move(Loopback* loopback, const Transfer& transfer, size_t offset, size_t
   return outcome;
 }
 
+// Takes the transfer lock. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the right. ERROR: the
+// transfer failed.
 Status run(Registrar* registrar, const Transfer& transfer, size_t offset, size_t length) {
   if (!within(*transfer.reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((transfer.reg->rights & transfer.right) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
