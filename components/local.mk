@@ -23,7 +23,7 @@ endif
 component_libraries += components/mpool_grdma.la
 components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_create.cc \
-	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_pending.cc \
+	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_query.cc components/mpool/grdma/grdma_pending.cc \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
 	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_cache.cc \
 	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \

@@ -18,7 +18,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/kernel_events.cc \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
-	framework/mpool/mpool.h framework/mpool/mpool.cc \
+	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/pin_table.h \
 	framework/mpool/forward.h framework/mpool/params.h framework/mpool/say.h framework/mpool/budget.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_pool.cc \
@@ -29,6 +29,8 @@ EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
 	framework/mpool/mpool_help.txt framework/front/front_help.txt
 
+pkginclude_HEADERS += framework/include/pinrail/pin.h
+libpinrail_internal_la_SOURCES += framework/front/front_pin.cc
 pkginclude_HEADERS += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc
 libpinrail_internal_la_SOURCES += framework/front/front_machine.cc

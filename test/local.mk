@@ -58,6 +58,10 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/prepin
+TESTS += test/conform/prepin
+test_conform_prepin_SOURCES = test/conform/prepin_test.cc test/support/library.h $(fake_registrar_sources)
+test_conform_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
 	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)

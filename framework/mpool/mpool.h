@@ -14,6 +14,7 @@
 
 #include "base/core/status.h"
 #include "base/loader/loader.h"
+#include "framework/mpool/pin_table.h"
 #include "framework/registrar/registrar.h"
 
 // The fields that a hit reads come first, in one cache line.
@@ -23,6 +24,7 @@ struct alignas(64) pinrail_mpool {
   pinrail_shortcut_t shortcut = {};
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
+  pinrail::mpool::PinTable pins;
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
 
   // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing; `shortcut` is

@@ -204,6 +204,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void invalidate_range_hook(const Span& span);
   void invalidate_all_kinds_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
+  // Visits the range of each registration in the index that overlaps the span and has the access. Takes the index lock,
+  // not while it visits; leaves no reference and records no use.
+  using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
+  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg);
   Status progress(pinrail_thread_t* thread);
   Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
   void stats(pinrail_mpool_stats_t* stats_out) const;
@@ -284,6 +288,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // grdma_deregister.cc
   Pool* owner_of(const pinrail_registration_t* reg);
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
+  void drop_unused(pinrail_thread_t* thread, pinrail_handle_t handle);
   __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);

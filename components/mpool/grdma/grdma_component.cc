@@ -40,7 +40,7 @@ constexpr pinrail_param_t kParams[] = {
     mpool::param(
         "gpu_registrar", "",
         "Registrar that knows GPU memory (cuda_ipc): with it, GPU memory is recognised and registered whole, by dmabuf "
-        "or peer memory (GPUDirect). StartTable the GPU's driver with the first pool. Empty: all memory is taken for "
+        "or peer memory (GPUDirect). Starts the GPU's driver with the first pool. Empty: all memory is taken for "
         "the "
         "host's.",
         PINRAIL_TYPE_STRING, 3),
@@ -67,12 +67,18 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
 
+pinrail_status_t query(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
+                       void (*visit)(void* arg, uintptr_t base, size_t length), void* arg) {
+  return guarded([&] { return Forward::pool_of(module)->query(thread, Span::of(base, length), access, visit, arg); });
+}
+
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
   ops.shortcut = shortcut;
   ops.register_mem = Pool::register_entry;
   ops.find = find;
   ops.dropped_dead = dropped_dead;
+  ops.query = query;
   ops.invalidate_range_hook = invalidate_range_hook;
   return ops;
 }

@@ -341,6 +341,11 @@ typedef struct pinrail_mpool_ops {
   /** Optional: pinrail_mpool_ft_event(), see pinrail.h. The C face has looked at the state, and no registrar's function
    *  calls it. RESTART: the gc thread drains nothing meanwhile; hooks may come in. */
   pinrail_status_t (*ft_event)(void *module, pinrail_thread_t *thread, pinrail_ft_state_t state);
+  /** Optional: pinrail_mpool_query(), see pin.h. Calls visit with the range of each registration that is in the index,
+   *  overlaps [base, base + length), and has at least the rights and exactly the traits of access; in any order. Leaves
+   *  no reference and is no use of what it visits. */
+  pinrail_status_t (*query)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length, uint32_t access,
+                            void (*visit)(void *arg, uintptr_t base, size_t length), void *arg);
 } pinrail_mpool_ops_t;
 
 /* ---- monitor --------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory that is registered ahead of its use, and what is registered: pinrail/pin.h.
+#include <pinrail/pin.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "base/core/span.h"
+#include "test/support/library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+pinrail_range_t range(uintptr_t base, size_t length) { return {reinterpret_cast<void*>(base), length}; }
+
+class Prepin : public testing::Test {
+ protected:
+  pinrail_status_t pin(const std::vector<pinrail_range_t>& ranges, uint32_t flags = 0,
+                       pinrail_status_t* statuses = nullptr) const {
+    return pinrail_mpool_prepin(pool_->get(), ranges.data(), ranges.size(), 1, flags, statuses);
+  }
+  pinrail_status_t unpin(const std::vector<pinrail_range_t>& ranges) const {
+    return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
+  }
+  struct Answer {
+    pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
+    std::vector<Span> parts;
+  };
+  Answer query(uintptr_t base, size_t length, uint32_t access = 1) const {
+    Answer answer;
+    std::vector<pinrail_range_t> parts(64);
+    size_t count = 0;
+    EXPECT_EQ(pinrail_mpool_query(pool_->get(), reinterpret_cast<void*>(base), length, access, &answer.pinned,
+                                  parts.data(), parts.size(), &count),
+              PINRAIL_SUCCESS);
+    for (size_t i = 0; i < count; ++i) {
+      const auto at = reinterpret_cast<uintptr_t>(parts[i].addr);
+      answer.parts.push_back({at, at + parts[i].length});
+    }
+    return answer;
+  }
+  void make(const PoolOptions& options = {}, const fake::FakeOptions& fake = {}) {
+    registrar_ = std::make_unique<fake::FakeRegistrar>(fake);
+    pool_ = std::make_unique<Pool>(*registrar_, options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  uint64_t calls() const { return registrar_->register_calls(); }
+
+  Library library_;
+  std::unique_ptr<fake::FakeRegistrar> registrar_;
+  std::unique_ptr<Pool> pool_;
+};
+
+TEST_F(Prepin, what_is_pinned_needs_no_call_of_the_device_until_it_is_unpinned) {
+  make();
+  ASSERT_EQ(pin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 1u);
+  for (uintptr_t i = 0; i < 10000; ++i) pool_->use(kBase + i % 60 * kPage, 4 * kPage);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(unpin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 0u) << "the last unpin gives it back";
+  EXPECT_TRUE(pool_->invariants_hold());
+}
+
+TEST_F(Prepin, neither_a_limit_nor_a_longer_registration_takes_what_is_pinned) {
+  PoolOptions options;
+  options.count_limit = 4;
+  make(options);
+  ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+  pool_->use(kBase, 16 * kPage);  // contains it
+  for (uintptr_t i = 0; i < 100; ++i) pool_->use(kBase + (100 + i) * kPage, kPage);
+  const uint64_t before = calls();
+  pool_->use(kBase, kPage);
+  EXPECT_EQ(calls(), before);
+  EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+}
+
+TEST_F(Prepin, pins_are_counted_and_one_unpin_too_many_changes_nothing) {
+  make();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + kPage, kPage)}), PINRAIL_ERR_NOT_FOUND);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(pool_->has(kBase, kPage)) << i;
+    EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(registrar_->live_count(), 0u);
+}
+
+TEST_F(Prepin, the_tensors_of_one_allocation_cost_one_call) {
+  make();
+  std::vector<pinrail_range_t> tensors;
+  uintptr_t at = kBase + 100;
+  std::mt19937 random(1);
+  for (int i = 0; i < 1265; ++i) {
+    const size_t length = 1 + random() % 20000;
+    tensors.push_back(range(at, length));
+    at += length + random() % 64;
+  }
+  std::shuffle(tensors.begin(), tensors.end(), random);
+  ASSERT_EQ(pin(tensors), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 1u);
+  for (const pinrail_range_t& tensor : tensors) {
+    pool_->use(reinterpret_cast<uintptr_t>(tensor.addr), tensor.length);
+  }
+  EXPECT_EQ(calls(), 1u);
+  tensors.pop_back();
+  EXPECT_EQ(unpin(tensors), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 1u) << "one of them is pinned still";
+}
+
+TEST_F(Prepin, ranges_are_not_joined_across_a_gap) {
+  make();
+  ASSERT_EQ(pin({range(kBase, kPage), range(kBase + 2 * kPage, kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 2u);
+  EXPECT_EQ(query(kBase, 3 * kPage).pinned, PINRAIL_PINNED_PARTLY);
+}
+
+TEST_F(Prepin, what_the_device_refuses_as_a_whole_is_pinned_range_by_range) {
+  fake::FakeOptions fake;
+  fake.max_length = 2 * kPage;
+  make({}, fake);
+  ASSERT_EQ(pin({range(kBase, 2 * kPage), range(kBase + 2 * kPage, 2 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(query(kBase, 4 * kPage).pinned, PINRAIL_PINNED_WHOLLY);
+  EXPECT_EQ(registrar_->live_count(), 2u);
+}
+
+// For every n: the n-th registrar call fails, and nothing is left behind.
+TEST_F(Prepin, a_failure_gives_back_what_the_call_has_pinned) {
+  const std::vector<pinrail_range_t> apart = {range(kBase, kPage), range(kBase + 2 * kPage, kPage),
+                                              range(kBase + 4 * kPage, kPage)};
+  for (uint64_t n = 1; n <= 3; ++n) {
+    make();
+    registrar_->fail_register(n, PINRAIL_ERR_PERM);
+    EXPECT_EQ(pin(apart), PINRAIL_ERR_PERM) << n;
+    EXPECT_EQ(registrar_->live_count(), 0u) << n;
+    EXPECT_EQ(unpin({apart[0]}), PINRAIL_ERR_NOT_FOUND);
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+  }
+}
+
+TEST_F(Prepin, with_partial_each_range_has_its_own_status) {
+  make();
+  registrar_->fail_register(2, PINRAIL_ERR_PERM);
+  pinrail_status_t statuses[3];
+  EXPECT_EQ(pin({range(kBase, kPage), range(kBase + 2 * kPage, kPage), range(kBase + 4 * kPage, kPage)},
+                PINRAIL_PREPIN_PARTIAL, statuses),
+            PINRAIL_ERR_PERM);
+  EXPECT_EQ(statuses[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(statuses[1], PINRAIL_ERR_PERM);
+  EXPECT_EQ(statuses[2], PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + 4 * kPage, kPage)}), PINRAIL_SUCCESS);
+}
+
+TEST_F(Prepin, pinned_memory_that_goes_away_is_found_no_more_and_can_be_pinned_again) {
+  make();
+  ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
+  report(kBase, kPage);
+  EXPECT_EQ(query(kBase, 4 * kPage).pinned, PINRAIL_PINNED_NONE);
+  ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 2u);
+  EXPECT_TRUE(pool_->has(kBase, 4 * kPage));
+  EXPECT_EQ(unpin({range(kBase, 4 * kPage), range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 0u);
+}
+
+TEST_F(Prepin, a_pool_with_pins_is_busy) {
+  make();
+  ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+}
+
+TEST_F(Prepin, bad_arguments_change_nothing) {
+  make();
+  pinrail_pinned_t pinned;
+  const pinrail_range_t empty = range(kBase, 0), good = range(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_prepin(nullptr, &good, 1, 1, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), nullptr, 1, 1, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pin({good, empty}), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pin({good}, 0x80), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pin({}), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_query(pool_->get(), good.addr, 0, 1, &pinned, nullptr, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_query(pool_->get(), good.addr, 1, 1, nullptr, nullptr, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(calls(), 0u);
+}
+
+// A page-by-page oracle under random pins and unpins. A pin inside another one shares its registration, which stays
+// while one of them does: so what the device was told decides, and each pinned page is part of it.
+TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
+  make();
+  constexpr size_t kPages = 64;
+  std::mt19937 random(7);
+  std::map<std::pair<uintptr_t, size_t>, int> pins;
+  for (int step = 0; step < 2000; ++step) {
+    const uintptr_t first = random() % kPages;
+    const size_t pages = 1 + random() % std::min<size_t>(8, kPages - first);
+    const pinrail_range_t one = range(kBase + first * kPage, pages * kPage);
+    if (random() % 2 == 0 && pins.size() < 12) {
+      ASSERT_EQ(pin({one}), PINRAIL_SUCCESS);
+      ++pins[{first, pages}];
+    } else if (!pins.empty()) {
+      const auto at = std::next(pins.begin(), static_cast<long>(random() % pins.size()));
+      ASSERT_EQ(unpin({range(kBase + at->first.first * kPage, at->first.second * kPage)}), PINRAIL_SUCCESS);
+      if (--at->second == 0) pins.erase(at);
+    }
+    bool is_pinned[kPages] = {};
+    for (const auto& [pin, count] : pins) std::fill_n(is_pinned + pin.first, pin.second, true);
+    const Answer answer = query(kBase, kPages * kPage);
+    bool is_found[kPages] = {};
+    for (const Span& part : answer.parts)
+      std::fill_n(is_found + (part.base - kBase) / kPage, part.length() / kPage, true);
+    bool is_known[kPages] = {};
+    for (const fake::FakeRecord& record : registrar_->live())
+      std::fill_n(is_known + (record.base - kBase) / kPage, record.length / kPage, true);
+    for (size_t i = 0; i < kPages; ++i) {
+      ASSERT_EQ(is_found[i], is_known[i]) << "page " << i << ", step " << step;
+      ASSERT_TRUE(is_found[i] || !is_pinned[i]) << "page " << i << ", step " << step;
+    }
+  }
+}
+
+// Not a use: what was asked about is evicted as if nobody had asked.
+TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
+  make();
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + 2 * kPage, kPage);
+  for (int i = 0; i < 10; ++i) query(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_FALSE(pool_->has(kBase, kPage));
+  EXPECT_TRUE(pool_->has(kBase + 2 * kPage, kPage));
+  EXPECT_EQ(query(kBase + 2 * kPage, kPage, 0xf).pinned, PINRAIL_PINNED_NONE) << "it lacks rights";
+}
+
+}  // namespace
+}  // namespace pinrail::test
