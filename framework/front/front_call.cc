@@ -229,7 +229,7 @@ bool is_current(pinrail_handle_t handle) {
   return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
 }
 
-// Whether the range lies within the handle's registration.
+// Whether the range lies within the handle's registration, of which the caller holds a reference.
 bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
   return offset <= handle.reg->length && length <= handle.reg->length - offset;
 }
@@ -241,8 +241,8 @@ const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void
   return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
 }
 
-// Calls one of the registrar's optional functions for the registration of a current handle. NOT_SUPPORTED: the
-// registrar lacks it. NOT_AVAILABLE: in a forked child.
+// Calls one of the registrar's optional functions for a registration of which the caller holds a reference.
+// NOT_SUPPORTED: the registrar lacks it. NOT_AVAILABLE: in a forked child.
 template <typename Function, typename... Arguments>
 pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
                                     Arguments... arguments) {

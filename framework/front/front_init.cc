@@ -3,6 +3,7 @@
 //
 // Context  start-up, except the host services: each runs in the context that component.h gives for its entry.
 // Locks    pinrail_init() and pinrail_finalize() exclude all other calls; they hold the lock of rank "fork" (NoFork).
+// References  the program may hold references; the last pinrail_finalize() then returns BUSY.
 #include "config.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of listing.h, which documents them. API context; they take no lock.
+// The functions of listing.h, which documents them. API context; they take no lock. The caller may hold references.
 #include "config.h"
 
 #include <pinrail/component.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory events for other runtimes in this process. API context, except pass_on_hook().
+// Memory events for other runtimes in this process. API context, except pass_on_hook(). The caller holds no lock; it
+// may hold references, which play no role here.
 #include <memory>
 
 #include "framework/front/front.h"

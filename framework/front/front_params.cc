@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of params.h, which documents them. API context; they may run on any thread, without a lock held.
+// The functions of params.h, which documents them. API context; the caller holds no lock and may hold references.
 #include <pinrail/params.h>
 
 #include "framework/front/front.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Creation and destruction of pools. API context. The caller holds no lock; Library::mutex guards the list of pools.
+// The program may hold references; destroy then returns BUSY, unless it is forced.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Subscriptions. selection.cc chooses the monitors. API context; the callers hold no lock.
+// Subscriptions. selection.cc chooses the monitors. API context; the callers hold no lock, and may hold references.
 #include "framework/monitor/monitor.h"
 
 #include <sched.h>

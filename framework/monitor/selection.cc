@@ -4,6 +4,7 @@
 // Context  start-up, except works(), kept_at(), names_of_started(), covers(), blind(), check() and check_on_miss():
 //          API context. No function may run in a hook.
 // Locks    the caller holds no lock, unless REQUIRES(mutex) says so. `mutex` guards the publication of findings.
+// References  no function here reads a registration; the caller may hold references.
 #include <ctime>
 #include <new>
 #include <utility>

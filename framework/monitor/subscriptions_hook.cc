@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Delivery of events to subscribers. Hook context: no lock is taken here, and subscribers' hooks take only leaf locks.
+// The interrupted thread may hold references; no function here reads a registration.
 #include "framework/monitor/subscriptions_hook.h"
 
 #include "base/sync/deferred_hook.h"

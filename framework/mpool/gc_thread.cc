@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The gc thread. API context; `mutex` guards the members, and no lock is held while a member drains.
+// The gc thread. API context; `mutex` guards the members, and no lock is held while a member drains. The thread holds
+// no reference.
 #include "framework/mpool/gc_thread.h"
 
 #include <linux/futex.h>

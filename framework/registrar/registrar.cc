@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls of a registrar; requests are checked before, results after. API context; the callers hold no lock, because a
-// registrar may block, allocate and unmap (R6).
+// registrar may block, allocate and unmap (R6). No other thread changes `reg` during a call; the callers may hold
+// references of other registrations.
 #include "framework/registrar/registrar.h"
 
 #include <cxxabi.h>

@@ -2,7 +2,7 @@
 // Joins a pool to its cache and the gc thread, destroys it (R10), and computes its statistics.
 //
 // API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
-// lock.
+// lock. The program may hold references; destroy() then returns BUSY, unless it is forced.
 #include <algorithm>
 
 #include "base/core/guarded.h"

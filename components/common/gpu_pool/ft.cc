@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // F2: a checkpoint leaves no idle registration open; after a restart no handle of before reaches the driver. API
-// context; the caller holds no lock.
+// context; the caller holds no lock and may hold references.
 #include "components/common/gpu_pool/gpu_pool.h"
 
 namespace pinrail::gpu_pool {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Reads the settings of a pool while it is created, and the origin of a parameter. API context; takes no lock.
 #include "components/common/gpu_pool/settings.h"
 
 #include <pinrail/pinrail.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A session: the process's identity, its slots, and the ranges behind them. API context; the caller holds no lock.
+// A session: the process's identity, its slots, and the ranges behind them. API context; the caller holds no lock and
+// may hold references.
 #include <new>
 
 #include "components/mpool/gpusm/gpusm.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/rgpusm; the functions forward to Pool. API context, except
-// invalidate_range_hook().
+// invalidate_range_hook(). The caller holds no lock and may hold references.
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {

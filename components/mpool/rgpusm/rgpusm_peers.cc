@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exporters: opens their segments once, and closes them when the exporter is dead and none of its registrations is
-// left. API context; the caller holds no lock, except where REQUIRES says so.
+// left. API context; the caller holds no lock, except where a comment says so, and may hold references.
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
