@@ -2,6 +2,7 @@
 // stat_counter.h - counters for statistics. No decision depends on them.
 //
 // Threads  One thread increments a counter; any thread may read it.
+// Context  any; no lock.
 #ifndef PINRAIL_BASE_CORE_STAT_COUNTER_H
 #define PINRAIL_BASE_CORE_STAT_COUNTER_H
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // status.h - the status of an operation as a value that the caller must check.
+//
+// Context  any; no lock.
 #ifndef PINRAIL_BASE_CORE_STATUS_H
 #define PINRAIL_BASE_CORE_STATUS_H
 

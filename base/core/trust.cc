@@ -12,6 +12,7 @@
 namespace pinrail::trust {
 namespace {
 
+// Returns the path without symbolic links, or "" if it does not exist.
 std::string resolved(const char* path) {
   const std::unique_ptr<char, void (*)(void*)> full(realpath(path, nullptr), std::free);
   return full != nullptr ? full.get() : "";
@@ -25,6 +26,7 @@ bool is_main_program(const Dl_info& object) {
   return dladdr(reinterpret_cast<const void*>(headers), &program) != 0 && program.dli_fbase == object.dli_fbase;
 }
 
+// The user of this process, and the owner of the file that contains Pinrail.
 Owners owners_here() {
   struct stat about {};
   const uid_t self = geteuid();

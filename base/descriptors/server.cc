@@ -57,6 +57,7 @@ Directory::~Directory() {
   if (file >= 0) close(file);
 }
 
+// Unmaps the table and leaves its file open.
 void Directory::disown() {
   munmap(table, sizeof(Table));
   table = nullptr;

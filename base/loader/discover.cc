@@ -60,12 +60,14 @@ void Loader::Impl::log(int level, const std::string& line) const {
   report::log("loader", static_cast<int>(params.value("mca_base_verbose").i), level, line);
 }
 
+// Returns the framework with its selection, or NULL.
 const Chosen* Loader::Impl::chosen(std::string_view framework) const {
   const auto found = std::find_if(frameworks.begin(), frameworks.end(),
                                   [framework](const Chosen& it) { return it.framework.name == framework; });
   return found != frameworks.end() ? &*found : nullptr;
 }
 
+// Returns the component, or NULL.
 Component* Loader::Impl::component(std::string_view framework, std::string_view name) const {
   for (const auto& component : components) {
     if (component->listed.framework == framework && component->listed.name == name) return component.get();
@@ -136,6 +138,7 @@ bool Loader::Impl::add(const Chosen& chosen, const std::string& name, const std:
   return true;
 }
 
+// Records the components that are linked into the library.
 void Loader::Impl::find_built_in() {
   for (const pinrail_component_t* const* next = built_in; next != nullptr && *next != nullptr; ++next) {
     const Chosen* framework = chosen(framework_of(**next));
@@ -179,11 +182,13 @@ void Loader::Impl::find_in_folder(const std::string& folder) {
       "no components in " + folder + " (" + kPathParam + "): " + std::generic_category().message(error));
 }
 
+// Records the components in the folders of mca_base_component_path; earlier folders win.
 void Loader::Impl::find_in_folders() {
   const std::string path = params.value(kPathParam).s;
   for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
 }
 
+// Finds the components of all frameworks and declares their parameters. BAD_PARAM: a parameter is malformed.
 Status Loader::discover(const std::vector<Framework>& frameworks) {
   Status result = impl_->declare_own(frameworks);
   if (!result.ok()) return result;

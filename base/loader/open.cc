@@ -119,6 +119,7 @@ Status Loader::Impl::require_named(const Chosen& chosen) {
   return result;
 }
 
+// Opens the selected components of a framework; an error if one that was asked for by name is not open.
 Status Loader::open(std::string_view framework) {
   const Chosen* chosen = impl_->chosen(framework);
   if (chosen == nullptr) return PINRAIL_ERR_BAD_PARAM;
@@ -134,6 +135,7 @@ Status Loader::open(std::string_view framework) {
   return result;
 }
 
+// Returns the open components, the highest priority first.
 std::vector<Opened> Loader::opened(std::string_view framework) const {
   std::vector<const Component*> found;
   for (const Component* component : impl_->open_order) {
@@ -154,6 +156,7 @@ void Loader::Impl::close_one(Component* component) {
   component->context = nullptr;
 }
 
+// Closes the components in reverse order of opening, and unmaps them.
 void Loader::close_all() {
   Impl& impl = *impl_;
   for (auto next = impl.open_order.rbegin(); next != impl.open_order.rend(); ++next) impl.close_one(*next);

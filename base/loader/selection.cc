@@ -16,6 +16,7 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 
 }  // namespace
 
+// Parses a selection list. BAD_PARAM, and a reason in *why_out, if it is malformed.
 Status Selection::parse(std::string_view text, Selection* selection_out, std::string* why_out) {
   Selection selection;
   text = param::trim(text);
@@ -41,6 +42,7 @@ Status Selection::parse(std::string_view text, Selection* selection_out, std::st
   return success();
 }
 
+// Returns whether the selection permits a component of this name and priority.
 bool Selection::allows(std::string_view name, int priority) const {
   if (names_it(name)) return true;
   const bool all_but_names = exclude || names.empty();

@@ -3,6 +3,7 @@
 // would be a locked instruction and would wait for the previous use's memory.
 //
 // Threads  All functions may run together; each thread dates its own uses.
+// Context  any; no lock.
 //
 // timestamps/D1  The dates of one thread's uses rise. Between threads dates are exact to an epoch of the process.
 //     advance() begins an epoch: uses after it have later dates than all uses before it.

@@ -31,6 +31,7 @@ void report_malformed(const Parameter& parameter, const Given& given, const std:
                                    {"accepted", accepted(parameter.declaration).c_str()}});
 }
 
+// Reports settings that use an old name of the parameter.
 void note_old_names(const Parameter& parameter, const Settings& settings) {
   for (const std::string& synonym : parameter.synonyms) {
     const Given* given = settings.strongest(synonym);
@@ -60,6 +61,7 @@ bool is_number(const Parameter& parameter) {
   return type == PINRAIL_TYPE_BOOL || type == PINRAIL_TYPE_INT || type == PINRAIL_TYPE_ENUM;
 }
 
+// How firmly a setting chooses a value; NULL: the built-in default applies.
 Firmness firmness_of(const Given* given) {
   if (given == nullptr) return Firmness::fallback;
   return given->strength == kCallersDefault ? Firmness::callers_default : Firmness::own;
@@ -116,6 +118,7 @@ void Registry::Impl::settle(Parameter* parameter) {
   parameter->number.store(parameter->value.typed.i, std::memory_order_relaxed);
 }
 
+// Updates the parameters that follow this one.
 void Registry::Impl::settle_followers(const Parameter* followed) {
   for (const auto& parameter : parameters) {
     if (parameter->followed == followed) settle(parameter.get());

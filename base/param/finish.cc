@@ -51,6 +51,7 @@ std::set<std::string> Registry::Impl::frameworks() const {
   return all;
 }
 
+// Start-up context, no lock. Settings of this component's parameters get no warning.
 void Registry::expect(std::string_view component) { impl_->expected.emplace(component); }
 
 // Start-up context. Takes the registry's lock. Warns of each setting that names no parameter.

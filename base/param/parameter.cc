@@ -43,6 +43,7 @@ bool is_known_scope(const pinrail_param_t& declaration) {
 
 }  // namespace
 
+// Returns what is wrong with a declaration, or NULL.
 const char* fault_of(const pinrail_param_t& declaration) {
   if (!is_known_type(declaration)) return "its type is unknown";
   if (!is_known_scope(declaration)) return "its scope is unknown";

@@ -27,6 +27,7 @@ pinrail_param_info_t info_of(const Parameter& parameter) {
 
 }  // namespace
 
+// Returns "<framework>_<component>_<name>", without empty parts.
 std::string full_name(std::string_view framework, std::string_view component, std::string_view name) {
   std::string full;
   for (const std::string_view part : {framework, component, name}) {
@@ -61,6 +62,7 @@ Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_ou
 Registry::Registry() : impl_(std::make_unique<Impl>()) {}
 Registry::~Registry() = default;
 
+// The registry's lock is held. Returns the parameter of this name or synonym, or NULL.
 Parameter* Registry::Impl::lookup(std::string_view name) const {
   const auto found = names.find(name);
   if (found != names.end()) return found->second;

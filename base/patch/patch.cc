@@ -112,6 +112,7 @@ bool store(const Block& block) {
                            : exchange_16(block.at, block.before, block.after);
 }
 
+// Sets the protection of the address's page. False if the system refuses.
 bool protect(uintptr_t address, int protection) {
   const auto page = static_cast<long>(address & ~(kPage - 1));
   return system_call_hook(SYS_mprotect, page, kPage, protection) == 0;

@@ -33,11 +33,13 @@ struct Listener {
 };
 Listener listener GUARDED_BY(mutex) = {nullptr, nullptr};
 
+// Takes the lock and copies the listener.
 Listener current_listener() {
   Guard guard(mutex);
   return listener;
 }
 
+// Takes the lock. Returns whether this text was not printed before, and remembers it.
 bool first_time(const std::string& text) {
   Guard guard(mutex);
   if (said->size() >= kRememberedTexts) said->clear();

@@ -50,6 +50,7 @@ bool EndMark::start(std::atomic<uint32_t>* word) {
   return true;
 }
 
+// Ends the thread without marking the word. Does nothing in a process other than the one that called start().
 void EndMark::stop() {
   if (watch_ == nullptr || process_ != this_process()) return;
   watch_->stopped.store(1);

@@ -39,6 +39,7 @@ bool Exporter::reserve(uint32_t first, uint32_t count) const {
   return has_room(words, sizeof(Word)) && has_room(holders, sizeof(Holders));
 }
 
+// The exporter's lock is held. Allocates the next slots' memory. False: there is no shared memory left.
 bool Exporter::reserve_more() {
   const uint32_t more = std::min(kReserved, count_ - reserved_);
   if (!reserve(reserved_, more)) return false;
@@ -94,6 +95,7 @@ Exporter::~Exporter() {
   delete[] taken_;
 }
 
+// After a restart from an image: the segment belongs to the process that was checkpointed.
 void Exporter::disown() {
   is_own_ = false;
   end_mark_.stop();

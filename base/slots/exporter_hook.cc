@@ -4,12 +4,14 @@
 
 namespace pinrail::slots {
 
+// Marks the slot dead: its memory is gone. Does nothing if the segment belongs to another process.
 void Exporter::kill_hook(uint32_t slot) {
   if (!is_own_) return;
   // seq_cst: the word changes before the count, which importers read first.
   if ((words_[slot].fetch_or(kDead) & kDead) == 0) header_->deaths.fetch_add(1);
 }
 
+// Returns how many importers have the slot's memory open, or had it open when they crashed.
 uint64_t Exporter::importers_hook(uint32_t slot) const {
   uint64_t seated = 0;
   for (const Word& word : holders_[slot].words) seated += static_cast<uint64_t>(__builtin_popcountll(word.load()));

@@ -38,6 +38,7 @@ Status check_file(int file, uint32_t user, Source* source) {
 
 }  // namespace
 
+// Returns whether the exporter runs and still has the same file open at its descriptor (slots/V3).
 bool Source::is_alive() const {
   if (!slots::is_alive(pid, start)) return false;
   if (file < 0) return true;
@@ -71,6 +72,7 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   return success();
 }
 
+// Maps the whole file. ERROR if it is too short or cannot be mapped.
 Status Importer::map(int file) {
   const off_t bytes = lseek(file, 0, SEEK_END);
   if (bytes <= off_t{kHeaderBytes}) return PINRAIL_ERR_ERROR;
@@ -141,6 +143,7 @@ bool Importer::has_ended() const { return (end_of(header_)->load(std::memory_ord
 
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }
 
+// Counts an importer without a seat in the word. False: another incarnation, or the count is full.
 bool enter(Word* word, uint64_t incarnation) {
   uint64_t now = word->load();
   do {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// See gate.h for the contexts. No function takes a lock.
+// open(): start-up. is_child(), hold_hook() and release_hook(): any context. claim_child() and wait_until_released():
+// API, with no lock held. No function takes a lock.
 #include "base/sync/gate.h"
 
 #include <pthread.h>
@@ -42,12 +43,15 @@ bool is_child() {
   return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
 }
 
+// In a forked child: true for one caller, which must reinitialise the inherited state and call open(); the others
+// return false after that.
 bool claim_child() {
   if (page.claimed.exchange(1) == 0) return true;
   while (is_child()) sched_yield();
   return false;
 }
 
+// Stops register and find until the matching release_hook().
 void hold_hook() { page.word.fetch_add(kHeld); }
 
 void release_hook() {
