@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which kinds of memory are kept. API context; the callers hold no lock.
+// Which kinds of memory are kept. API context; the callers hold no lock, and no registration is read.
 #include "framework/monitor/kept.h"
 
 #include <fcntl.h>

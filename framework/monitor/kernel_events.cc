@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, 6.13 on
 
-// Uses raw system calls, because libc may lack the functions.
+// Whether the kernel has that madvise advice, or the system call, tried on the page. Raw system calls, because libc
+// may lack the functions.
 bool has_guard_install(void* page) {
   if (syscall(SYS_madvise, page, kPage, kGuardInstall) != 0) return false;
   constexpr int kGuardRemove = 103;

@@ -74,6 +74,7 @@ const ElfW(Sym) * LoadedObject::find(const char* name) const {
   return nullptr;
 }
 
+// The address of a function that the object defines and exports; 0: none.
 uintptr_t LoadedObject::function(const char* name) const {
   const ElfW(Sym)* const symbol = find(name);
   return symbol != nullptr && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC ? base_ + symbol->st_value : 0;
