@@ -107,15 +107,15 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a component says while it is tried is why it cannot be used: the last line that it logs on this thread, whether
-// it is shown or not.
+// Records the last line that a component logs on this thread while an object of this class exists, also if the line is
+// not shown. If the component cannot be used, that line is the reason. Objects may be nested; start-up or API context.
 class LastWords {
  public:
   LastWords();
   ~LastWords();
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
-  // "NOT_AVAILABLE (no RDMA device: /sys/class/infiniband is missing or empty)"
+  // Returns for example "NOT_AVAILABLE (no RDMA device: /sys/class/infiniband is missing or empty)".
   std::string with(Status status) const;
 
  private:

@@ -125,8 +125,9 @@ class IslandWriter {
 constexpr size_t kCallWords = 8;       // of what calls the hook
 constexpr size_t kLongestIsland = 80;  // bytes
 
-// A child of clone() may have a stack of its own, on which nothing of this one stands: the kernel is asked right here.
-// That is syscall()'s, so x16 and x17 are free. sub x16, x8, #number; cbz x16, the end of the island
+// Writes code that makes the system calls clone and clone3 without the hook: the child may have a new stack, without
+// the frames that the island and the hook have on this one. The function is syscall(), so x16 and x17 are free. The
+// code is: sub x16, x8, #number; cbz x16, end of the island.
 void write_way_of_clones(IslandWriter* writer) {
   constexpr uint32_t kSubtract = 0xd1000110, kBranchIfZero = 0xb4000010;
   constexpr uint32_t kClone = 220, kClone3 = 435;
