@@ -48,7 +48,7 @@ pinrail_mpool* first_pool();
 // Forgets the parent's library. Runs in a forked child, after all other rooms were re-initialised. Takes no lock.
 void fork_reinit_library();
 
-// C6: in debug builds a pool that a registration names, and that is none, ends the process with a word about it.
+// C6: in debug builds, ends the process with a message if a registration names a pool that does not exist.
 #ifdef PINRAIL_DEBUG
 void check_known(const pinrail_mpool_t* pool);
 #else

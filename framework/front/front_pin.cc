@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory that is registered ahead of its use (pinrail/pin.h). API context; no lock is held across a register call.
+// Memory that is registered ahead of its use (pinrail/pin.h documents the public functions). API context; the caller
+// holds no lock and may hold references. No lock is held across a register call. Each pinned range holds one reference.
 #include <pinrail/pin.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ namespace {
 
 using mpool::PinTable;
 
-constexpr uintptr_t kPage = 4096;  // ranges join where their pages touch; larger granularities round out on their own
+constexpr uintptr_t kPage =
+    4096;  // ranges join if their pages touch; registers round to larger granularities themselves
 
 // Returns a clause that names the first fault; NULL: none.
 const char* fault_of(const pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
@@ -42,7 +44,7 @@ PinTable::Key key_of(const pinrail_range_t& range, uint32_t access) {
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
 
 void drop(pinrail_handle_t handle) {
-  if (handle.reg != nullptr) Status(pinrail_mpool_deregister(handle)).ignore();  // an orphan's drop only counts
+  if (handle.reg != nullptr) Status(pinrail_mpool_deregister(handle)).ignore();  // a drop of an orphan only counts
 }
 
 Status acquire(pinrail_mpool_t* pool, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
@@ -81,7 +83,7 @@ class Batch {
   }
 
  private:
-  // The end of the ranges, in the order of addresses, whose pages touch the ones before.
+  // Returns the end of the group: ranges, in the order of addresses, whose pages touch.
   size_t end_of_group(size_t first) {
     group_ = span_of(ranges_[order_[first]]);
     size_t next = first + 1;
@@ -93,8 +95,8 @@ class Batch {
     return next;
   }
 
-  // Registers the group as a whole first, so that its ranges are hits. If the device refuses that, for instance because
-  // it is too long or of different mappings, each range is registered for itself.
+  // Registers the group as a whole first, so that its ranges are hits. If the device refuses that, for example because
+  // it is too long or spans different mappings, each range is registered by itself.
   void pin_group(size_t first, size_t end, bool all) {
     pinrail_handle_t whole = {nullptr, 0};
     if (end - first > 1 && !acquire(pool_, group_, access_, &whole).ok()) whole = {nullptr, 0};
@@ -107,6 +109,8 @@ class Batch {
     drop(whole);
   }
 
+  // Registers one range and adds its pin. NOT_SUPPORTED: the registration is not in the index, so later calls cannot
+  // hit it.
   Status pin_one(const pinrail_range_t& range) {
     pinrail_handle_t handle;
     const Status status = acquire(pool_, span_of(range), access_, &handle);
@@ -137,6 +141,7 @@ class Batch {
   bool failed_ = false;
 };
 
+// pinrail_mpool_prepin() after its checks; the pins are undone if flags demand all ranges and one failed.
 Status prepin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access, uint32_t flags,
               pinrail_status_t* statuses_out) {
   const bool all = (flags & PINRAIL_PREPIN_PARTIAL) == 0;
@@ -154,6 +159,7 @@ Status prepin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count
   return batch.failed() ? Status(PINRAIL_ERR_ERROR) : success();
 }
 
+// pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.
 Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
   std::vector<PinTable::Key> keys;
   for (size_t i = 0; i < count; ++i) keys.push_back(key_of(ranges[i], access));
@@ -195,6 +201,7 @@ class Parts {
   std::vector<Span> parts_;
 };
 
+// pinrail_mpool_query() after its checks. Takes no reference.
 Status query(pinrail_mpool_t* pool, const Span& range, uint32_t access, pinrail_pinned_t* pinned_out,
              pinrail_range_t* ranges_out, size_t room, size_t* parts_out) {
   pinrail_thread_t* const thread = thread::current();
@@ -234,7 +241,7 @@ pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_
   const char* const fault = pinrail::front::fault_of(pool, ranges, count, access);
   if (fault != nullptr) return pinrail::front::refuse("pinrail_mpool_unpin", fault);
   pinrail::front::handle_fork();
-  if (pinrail::front::is_inherited(pool)) return PINRAIL_SUCCESS;  // the parent's pins are the parent's
+  if (pinrail::front::is_inherited(pool)) return PINRAIL_SUCCESS;  // pins of a parent's pool are not undone in a child
   return guarded([&] { return pinrail::front::unpin(pool, ranges, count, access); });
 }
 

@@ -40,7 +40,7 @@ constexpr pinrail_param_t kParams[] = {
      "that does not, as those of sanitizers. Where it is not so: stale registrations.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 8, nullptr, 0, 0, nullptr}};
 
-// Monitors that are open and not at work, and why.
+// The monitors that are open but not at work, with the reason.
 using Idle = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kAddsNothing = "those at work see what it would see, and it has a price";
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pin_table.h - which ranges of a pool the user has pinned ahead, and how often.
+// pin_table.h - which ranges of a pool the program has pinned ahead of their use, and how often.
 //
-// Owns     the numbers. The references that the pins hold are taken and dropped by framework/front/front_pin.cc.
-// Threads  all functions may run together. API context.
+// Owns     the counts. framework/front/front_pin.cc takes and drops the references that the pins hold.
+// Threads  all functions may run together. API context; the caller holds no lock of a pool. They take mutex_.
 //
-// pin_table/P1  An entry has a count above 0 and one handle, whose reference the pins of this range hold together.
+// pin_table/P1  An entry has a count above 0 and one handle. All pins of its range hold this handle's reference
+//     together.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_PIN_TABLE_H
 #define PINRAIL_FRAMEWORK_MPOOL_PIN_TABLE_H
 
@@ -30,9 +31,10 @@ class PinTable {
   };
   using Handles = std::vector<pinrail_handle_t>;
 
-  // Adds one pin of the range; handle: a reference to its registration as it is now. Returns a reference that the
-  // caller must drop, or an empty handle: the reference that was given if the entry holds one already, or the entry's
-  // former one if that registration is of memory that has gone. May throw bad_alloc; then nothing has changed.
+  // Adds one pin of the range. handle: a reference to its present registration, which the table takes over. Returns a
+  // reference that the caller must drop: the given one if the entry already holds the same registration, or the
+  // entry's former one if the memory was remapped; an empty handle for a new entry. May throw bad_alloc; then nothing
+  // has changed.
   pinrail_handle_t add(const Key& key, pinrail_handle_t handle) EXCLUDES(mutex_) {
     Guard guard(mutex_);
     Entry& entry = entries_[key];
@@ -43,8 +45,8 @@ class PinTable {
     return is_same ? handle : former;
   }
 
-  // Takes back one pin of each range; `to_drop` receives the references that no pin holds any more. Returns false, with
-  // nothing changed, if one of them is not pinned that often. May throw bad_alloc; then nothing has changed.
+  // Removes one pin of each range; `to_drop` receives the references that no pin holds any more. False, and nothing
+  // has changed: a range is not pinned that often. May throw bad_alloc; then nothing has changed.
   bool remove(const std::vector<Key>& keys, Handles* to_drop) EXCLUDES(mutex_) {
     Guard guard(mutex_);
     std::map<Key, size_t> wanted;

@@ -42,7 +42,7 @@ Status refuse_table(const std::string& name, const char* why) {
   return PINRAIL_ERR_BAD_PARAM;
 }
 
-// C1. What a component wrote.
+// C1. BAD_PARAM, and reported: the size in the table that a component filled in is not possible.
 Status check_size(const Bound& bound) {
   const size_t size = bound->table.size;
   if (size >= kLeastTable && size <= sizeof(pinrail_registrar_t)) return success();
@@ -77,7 +77,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
   bound->table.size = sizeof(pinrail_registrar_t);
   bound->name = opened.descriptor->name;
   const loader::LastWords words;
-  // Room for one that was built against a larger table, which is refused below.
+  // Room for a component that was built for a larger table, which is refused below.
   struct {
     pinrail_registrar_t table;
     char room[1024];

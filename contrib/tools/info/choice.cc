@@ -8,7 +8,7 @@
 namespace pinrail::info {
 namespace {
 
-// "What happened  ..." of a message, without the words and the full stop.
+// Returns the sentence after "What happened" in a message, without its full stop.
 std::string what_happened(const std::string& text) {
   constexpr std::string_view kBegin = "What happened  ";
   const size_t begin = text.find(kBegin);
@@ -19,7 +19,7 @@ std::string what_happened(const std::string& text) {
   return sentence;
 }
 
-// What Pinrail says meanwhile is not printed: the first text of a refusal is its reason.
+// Creates a pool for a trial. Pinrail's messages are not printed meanwhile: the first one is the reason of a refusal.
 class Trial {
  public:
   Trial(const char* mpool, const char* registrar) {

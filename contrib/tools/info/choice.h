@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// choice.h - what a program gets that asks for a pool and names nothing, and why it gets nothing else. It is found out
-// by making pools.
+// choice.h - which pool and registrar a program gets that names none, and why it does not get the others. Found out by
+// creating pools.
 #ifndef PINRAIL_CONTRIB_TOOLS_INFO_CHOICE_H
 #define PINRAIL_CONTRIB_TOOLS_INFO_CHOICE_H
 
@@ -16,13 +16,13 @@ struct Passed {  // a component that is not used
 };
 
 struct Choice {
-  std::string pool, registrar;  // empty: no pool can be made
+  std::string pool, registrar;  // empty: no pool can be created
   std::string why_none;
-  std::string monitors;  // with commas between them; empty: none is at work
+  std::string monitors;  // names separated by commas; empty: none is at work
   std::vector<Passed> passed;
 };
 
-// Between init and finalize, without other pools.
+// Finds the choice by trial; between init and finalize, while no other pool exists.
 Choice find_choice(const std::vector<pinrail_component_info_t>& components);
 
 }  // namespace pinrail::info

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * pin.h - registers memory ahead of its use, and tells what is registered.
+ * pin.h - registers memory ahead of its use, and reports which memory is registered.
  *
  * For programs that allocate memory as they like, send from it many times, and want to pay for the registration before
  * the first transfer. A later pinrail_mpool_register() inside a pinned range is a hit: it does not call the device.
@@ -26,29 +26,30 @@ enum {
 };
 
 /**
- * Registers the ranges and keeps them registered until pinrail_mpool_unpin(), whatever the pool's limits evict
- * meanwhile. Pins count: a range that is pinned n times needs n unpins. Ranges whose pages touch or overlap become one
- * registration where the device accepts that, so 1,000 buffers of one allocation cost one call of the device.
+ * Registers the ranges and keeps them registered until pinrail_mpool_unpin(); eviction does not touch them. Pins
+ * count: a range that is pinned n times needs n unpins. Ranges whose pages touch or overlap become one registration if
+ * the device accepts that, so 1,000 buffers of one allocation cost one call of the device.
  *
  * @param ranges        of host memory: heap, stack, mapped files, huge pages, shared memory; in any order
- * @param count         ranges; 0 does nothing
- * @param access        PINRAIL_ACCESS_* | PINRAIL_TRAIT_*, of every range
- * @param flags         0: all or nothing. PINRAIL_PREPIN_PARTIAL: each range that can be pinned is
- * @param statuses_out  one status for each range, in the order of ranges; or NULL. Not written on BAD_PARAM
- * Returns SUCCESS, or the first range's error in the order of ranges: those of pinrail_mpool_register(), and
- * NOT_SUPPORTED if no monitor sees every event that can happen to a range's memory (pinrail_info --monitors), because
- * its registration could not serve later calls. NOT_AVAILABLE: in a forked child, of a pool of the parent.
+ * @param count         number of ranges; 0 does nothing
+ * @param access        PINRAIL_ACCESS_* | PINRAIL_TRAIT_*, for every range
+ * @param flags         0: pins all ranges or none. PINRAIL_PREPIN_PARTIAL: pins each range that can be pinned
+ * @param statuses_out  receives one status for each range, in the order of ranges; or NULL. Not written on BAD_PARAM
+ * Returns SUCCESS, or the error of the first range, in the order of ranges, that failed. The errors are those of
+ * pinrail_mpool_register(), and NOT_SUPPORTED if no monitor sees every event that can happen to a range's memory
+ * (pinrail_info --monitors): its registration could not serve later calls. NOT_AVAILABLE: in a forked child, for a
+ * pool of the parent.
  *
- * A pool with pins is BUSY for pinrail_mpool_destroy(), as with any held reference. If pinned memory is unmapped, later
- * calls do not find it; its pin still needs its unpin.
+ * A pin holds a reference: pinrail_mpool_destroy() of a pool with pins returns BUSY. If pinned memory is unmapped,
+ * later calls do not find it; the pin still needs its unpin.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t *pool, const pinrail_range_t *ranges, size_t count,
                                                   uint32_t access, uint32_t flags, pinrail_status_t *statuses_out);
 
 /**
- * Takes back one pin of each range. The last unpin of a range deregisters it, if nothing else holds its registration.
- * @param ranges  as in a pinrail_mpool_prepin() before; access likewise
- * NOT_FOUND: one of the ranges is not pinned, or is named more often than it is pinned; nothing has changed.
+ * Removes one pin of each range. The last unpin of a range deregisters it, if nothing else references its registration.
+ * @param ranges  as in an earlier pinrail_mpool_prepin(), with the same access
+ * NOT_FOUND, and nothing has changed: a range is not pinned, or is named more often than it is pinned.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t *pool, const pinrail_range_t *ranges, size_t count,
                                                  uint32_t access);
@@ -60,13 +61,14 @@ typedef enum pinrail_pinned {
 } pinrail_pinned_t;
 
 /**
- * Tells which part of [addr, addr + length) is registered in the pool's cache with at least that access, pinned ahead
- * or not. Takes no reference and is no use of what it finds; the device is not called. The answer may be out of date
- * when it is read, unless the caller holds what it asks for.
- * @param ranges_out  the registered parts of the range, ascending and disjoint; may be NULL if room is 0
- * @param room        entries of ranges_out; no more are written
- * @param parts_out   how many parts there are, which may exceed room; or NULL
- * NOT_SUPPORTED: the mpool cannot tell (those of GPU memory).
+ * Reports which part of [addr, addr + length) is registered in the pool's cache with at least that access, pinned or
+ * not.
+ * Takes no reference, does not count as a use, and does not call the device. The result may be out of date when the
+ * caller reads it, unless the caller holds references to these registrations.
+ * @param ranges_out  receives the registered parts of the range, ascending and disjoint; may be NULL if room is 0
+ * @param room        number of entries of ranges_out
+ * @param parts_out   receives the number of parts, which may exceed room; or NULL
+ * NOT_SUPPORTED: the mpool has no such operation (pools of GPU memory).
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_query(pinrail_mpool_t *pool, const void *addr, size_t length,
                                                  uint32_t access, pinrail_pinned_t *pinned_out,
