@@ -24,10 +24,10 @@ class [[nodiscard]] Status {
 
 constexpr Status success() { return PINRAIL_SUCCESS; }
 
+// "OUT_OF_RESOURCE" for PINRAIL_ERR_OUT_OF_RESOURCE, and so on; and a short explanation for a message.
 const char* status_name(pinrail_status_t status);
 const char* status_text(pinrail_status_t status);
 
-// "OUT_OF_RESOURCE" for PINRAIL_ERR_OUT_OF_RESOURCE, and so on; and a short explanation for a message.
 }  // namespace pinrail
 
 #endif

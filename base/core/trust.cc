@@ -33,6 +33,7 @@ Owners owners_here() {
   return {self, stat(own_file().c_str(), &about) == 0 ? about.st_uid : self};
 }
 
+// Returns whether trust/X2 applies to this process.
 bool must_care() { return geteuid() == 0 || !in_environment(); }
 
 }  // namespace
@@ -45,7 +46,6 @@ std::string own_file() {
 
 std::string why_others_may_change(const struct stat& about, const Owners& owners) {
   const bool is_ours = about.st_uid == 0 || about.st_uid == owners.self || about.st_uid == owners.own_file;
-  // Returns whether trust/X2 applies to this process.
   if (!is_ours) return "belongs to user " + std::to_string(about.st_uid);
   if ((about.st_mode & S_IWOTH) != 0) return "may be written by everybody";
   if ((about.st_mode & S_IWGRP) != 0 && about.st_gid != 0)

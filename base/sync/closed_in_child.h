@@ -51,10 +51,10 @@ Note* find_note(IsIt&& is_it) {
   for (Note* note = more_notes.load(); note != nullptr; note = note->next) {
     if (is_it(note)) return note;
   }
-  // The handlers of pthread_atfork(): the first runs in the parent before the fork, the second in the child.
   return nullptr;
 }
 
+// The handlers of pthread_atfork(): the first runs in the parent before the fork, the second in the child.
 inline void before_fork() { forks.fetch_add(1); }
 inline void in_child() {
   find_note([](Note* note) {
@@ -105,8 +105,8 @@ inline Note* note(int file, IsOurs is_ours, uint64_t forks_before) {
 // Removes the descriptor from the list; the owner closes it. False in a child, where it is closed already.
 inline bool forget(Note* note) { return note != nullptr && note->file.exchange(-1) >= 0; }
 
+// Removes the descriptor from the list and closes it. Does nothing in a child, where it is closed already.
 inline void close_noted(Note* note) {
-  // Removes the descriptor from the list and closes it. Does nothing in a child, where it is closed already.
   const int file = note != nullptr ? note->file.exchange(-1) : -1;
   if (file >= 0) close(file);
 }

@@ -18,7 +18,6 @@
 #ifndef PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 #define PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 
-// Handles one memory event. It runs in hook context.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +26,7 @@
 
 namespace pinrail::deferred {
 
+// Handles one memory event. It runs in hook context.
 using Deliver = void (*)(void* arg, uintptr_t base, size_t length);
 
 struct Event {
@@ -53,9 +53,10 @@ extern __thread State state __attribute__((tls_model("initial-exec")));
 enum class Deferral : uint8_t {
   none,    // the thread holds no HookMutex: the caller delivers the event itself
   done,    // the event was stored or merged
-  no_room  // the event is lost. Impossible for events whose arg is NULL, if all of them have the same function
-  // The event covers [base, base + length). Hook context, async-signal-safe.
+  no_room  // not stored, so the caller must report a larger event. Impossible for events whose arg is NULL, if all of
+           // them have the same function
 };
+// The event covers [base, base + length). Hook context, async-signal-safe.
 Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length);
 
 // Host tables and the library's locks call these (HookLocks). deliver_hook() returns at once while the depth is not 0.

@@ -19,7 +19,8 @@ struct AbandonedCopy {
 };
 inline AbandonedCopy* abandoned_copies = nullptr;
 
-// If there is no memory, the copy is left out, and a leak checker may report what the old object owned.
+// Keeps a copy of the old object and constructs a T over it. If there is no memory, the copy is left out, and a leak
+// checker may report what the old object owned.
 template <typename T, typename... Arguments>
 void replace_in_child(T* object, Arguments&&... arguments) {
   // NOLINTNEXTLINE(bugprone-sizeof-expression): of structs, which may hold one pointer

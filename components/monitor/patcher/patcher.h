@@ -48,7 +48,7 @@ struct Layer {
 // Memory on which a function is tried.
 struct Scratch {
   uintptr_t base = 0;
-  size_t length = 0;  // the part that the probe must unmap
+  size_t length = 0;  // the part that is still mapped; fire() unmaps it
 };
 
 struct Function {

@@ -181,8 +181,8 @@ pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, si
 }
 
 // find() without the start table. It also finds a range inside a registration, and registrations that are not in the
-// start table or are counted in their state words. A claimed one is left to find_locked(). If it is sure that no
-// registration answers, it notes that in the thread for begin().
+// start table or are counted in their state words. A claimed one is left to begin() and find_locked(), which take the
+// lock. If it is sure that no registration answers, it notes that in the thread for begin().
 __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
                                                                        size_t length, uint32_t access) const {
   constexpr int kLooks = 3;

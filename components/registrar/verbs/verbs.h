@@ -75,7 +75,6 @@ void drop_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
 
 // verbs_transfer.cc: move bytes through the device. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the
 // right.
-// verbs_transfer.cc
 constexpr size_t kBounceBytes = size_t{1} << 20;
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length);
