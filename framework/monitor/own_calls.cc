@@ -146,7 +146,7 @@ void* map_pages(size_t length) {
   return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-// Tries mmap and madvise as the program calls them, also if another object interposes them.
+// Tries madvise and munmap as the program calls them, also if another object interposes them.
 bool mappings_go_unseen(OwnCallsProbe* probe) {
   constexpr size_t kLength = 4 * kPage;
   void* const dropped = map_pages(kLength);

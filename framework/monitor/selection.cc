@@ -44,8 +44,8 @@ constexpr pinrail_param_t kParams[] = {
 using Idle = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kAddsNothing = "those at work see what it would see, and it has a price";
 
-// What is kept, in words. A published object never changes; older ones are deleted by the next start(), because a
-// reader may still use them.
+// What is kept, in words. A published object never changes; it stays until the next start(), because a reader may
+// still use it.
 struct Findings {
   std::string why;       // why not everything is kept; empty: everything is
   std::string monitors;  // the names of those that work, separated by commas

@@ -190,9 +190,9 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
   return true;
 }
 
-// The driver reports that a stale mapping is in the way. Each call does one step, and the caller then asks the driver
-// again: first closes what is idle at that base, of any length; then what overlaps; then the exporter's other idle
-// registrations, one per call. blocked: nothing could be closed, or what overlaps is referenced.
+// The driver reports that a stale mapping is in the way. Each call closes something, and the caller then asks the
+// driver again: first closes what is idle at that base, of any length; then what overlaps; then the exporter's other
+// idle registrations, one per call. blocked: nothing could be closed, or what overlaps is referenced.
 Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* stage) {
   if (request.block == nullptr) return Way::blocked;
   const Key& key = request.key;

@@ -221,7 +221,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   void say_limit(const pinrail_registration_t* reg);
 
-  // references.cc. A sum is exact if nobody can take a new reference: the registration is claimed or dead.
+  // references.cc. A sum is exact if no thread can take a new reference: the registration is claimed or dead.
   int64_t references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
   pinrail_status_t drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
   bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
