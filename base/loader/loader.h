@@ -48,7 +48,7 @@ struct Opened {
   bool named;  // the selection list asks for it by name
 };
 
-// What is known of a component that was found, opened or not. For listings.
+// The facts about a component that was found, opened or not. For listings.
 struct Listed {
   std::string framework, name, version, help;
   std::string path;  // "built in", or the path of the file

@@ -59,7 +59,7 @@ struct Parameter {
   std::atomic<int64_t> number{0};  // value.typed.i, for readers without the lock
 };
 
-// What the names of a component's parameters begin with.
+// The parts with which the names of a component's parameters begin.
 struct Family {
   std::string framework, component;
   std::vector<std::string> synonym_prefixes;

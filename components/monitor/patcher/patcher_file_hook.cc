@@ -74,13 +74,13 @@ struct Loss {
   uint64_t offset, length;
 };
 
-// What truncating to `length` removes.
+// Returns the part of the file that truncating it to `length` removes.
 Loss cut_off_hook(const About& about, long length) {
   const bool cuts = about.known && length >= 0 && static_cast<uint64_t>(length) < about.length;
   return {cuts, about.file, static_cast<uint64_t>(length), UINT64_MAX};
 }
 
-// What fallocate() with these arguments removes or moves.
+// Returns the part of the file that fallocate() with these arguments removes or moves.
 Loss punched_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
   // These remove or move all bytes behind the offset.

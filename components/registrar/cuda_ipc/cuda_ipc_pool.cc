@@ -50,7 +50,7 @@ Status open_pool(Registrar* registrar, int descriptor, Tail* tail) {
   void* const number = reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
   CUresult error = cuda.cuMemPoolImportFromShareableHandle(&tail->pool, number, kDescriptor, 0);
   if (error != CUDA_SUCCESS) tail->pool = nullptr;
-  // What was received is no pool, or the pool is gone.
+  // The received descriptor is no pool, or the pool is gone.
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportFromShareableHandle", error);
   error = allow_access(*registrar, *tail);

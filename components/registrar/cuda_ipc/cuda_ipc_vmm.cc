@@ -118,7 +118,7 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
 // After the memory is mapped its handle is not needed. If releasing it fails here, close_peer() releases it.
 Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
   CUresult error = import_physical(*registrar, descriptor, tail);
-  // What was received is no memory, or the memory is gone.
+  // The received descriptor is no memory, or the memory is gone.
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemImportFromShareableHandle", error);
   const char* call = "";
