@@ -83,7 +83,9 @@ class CAPABILITY("mutex") Mutex {
 };
 
 // A mutex that hooks take. The holder's thread counts it, so that a hook in a signal handler that interrupted this
-// thread defers the event instead of waiting for its own thread (deferred_hook.h).
+// thread defers the event instead of waiting for its own thread (deferred_hook.h). A thread that the holder may wait
+// for does not sleep for the mutex: between two tries it calls while_waiting_hook. Such a thread is uffd's reader,
+// whom a holder waits for when a signal handler unmaps watched memory on the holder's thread.
 class CAPABILITY("mutex") HookMutex {
  public:
   constexpr explicit HookMutex(LockRank rank, HookLocks locks = {}) : mutex_(rank), locks_(locks) {}
@@ -92,7 +94,11 @@ class CAPABILITY("mutex") HookMutex {
 
   void lock() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
     HookDepth* const depth = enter();
-    mutex_.lock();
+    if (depth == nullptr || depth->while_waiting_hook == nullptr) {
+      mutex_.lock();
+    } else {
+      while (!mutex_.try_lock()) depth->while_waiting_hook(depth->waiting_arg);
+    }
     depth_ = depth;
   }
   bool try_lock() TRY_ACQUIRE(true) NO_THREAD_SAFETY_ANALYSIS {

@@ -344,6 +344,7 @@ TEST_F(Rgpusm, bypass_opens_for_itself_and_persistent_ones_are_not_evicted) {
   ASSERT_EQ(pool.open(memory.block, &bypass, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
   ASSERT_EQ(pool.open(other.block, &persistent, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
   EXPECT_EQ(pool.stats().indexed, 1u);
+  EXPECT_EQ(pool.stats().pinned_bytes, 2u * 4096u);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_mpool_deregister(bypass), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_deregister(persistent), PINRAIL_SUCCESS);

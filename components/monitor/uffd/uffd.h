@@ -10,8 +10,9 @@
 // uffd/U2  The gate is held before an event is read and released after it was reported: a caller that knows that the
 //     memory is gone gets no answer from a cache. The thread that causes an event continues as soon as the event is
 //     read.
-// uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. So a thread that
-//     waits for it (in munmap of a watched mapping, under whatever locks) never holds what the reader waits for.
+// uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. While it waits for
+//     one it continues to read events. So a thread that waits for it (in munmap of a watched mapping, under whatever
+//     locks, also in a signal handler) never waits for a lock that its own thread holds.
 // uffd/U4  When stop() has returned, nothing is watched and no thread waits for the reader.
 // uffd/U5  A forked child has neither the thread nor a watched mapping. It only closes the descriptor.
 #ifndef PINRAIL_COMPONENTS_MONITOR_UFFD_H

@@ -5,15 +5,28 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
+#include "base/sync/hook_locks.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
 namespace {
 
-constexpr size_t kBatch = 16;  // events; they lie on the reader's stack
+constexpr size_t kBatch = 16;   // events that one read() returns at most
+constexpr size_t kQueue = 256;  // events that were read and not reported yet
 // Then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed.
 constexpr int kMaxBatches = 8;
+
+// State of the reader thread, on its stack. All events that were read are reported before the gate opens.
+struct Reader {
+  Context* context;
+  size_t next = 0, end = 0;  // of the events that were not reported yet
+  bool is_over = false;      // an event was dropped, because the queue was full
+  bool is_lost = false;
+  unsigned tries = 0;
+  uffd_msg events[kQueue];
+};
 
 // Reports the range of one event; the gate is held.
 void tell_hook(const Context& context, const uffd_msg& event) {
@@ -32,33 +45,66 @@ void tell_hook(const Context& context, const uffd_msg& event) {
   }
 }
 
-enum class Taken : uint8_t { some, none, lost };
+// Reads at most one batch of events into the queue. False: there was none, or the descriptor is lost.
+bool read_some_hook(Reader* reader) {
+  if (reader->next != 0 && reader->end + kBatch > kQueue) {
+    std::memmove(reader->events, reader->events + reader->next, (reader->end - reader->next) * sizeof(uffd_msg));
+    reader->end -= reader->next;
+    reader->next = 0;
+  }
+  if (reader->end + kBatch > kQueue) {
+    reader->end -= kBatch;
+    reader->is_over = true;
+  }
+  uffd_msg* const events = reader->events + reader->end;
+  const long got = kernel_hook(SYS_read, reader->context->watch, events, kBatch * sizeof(uffd_msg));
+  if (got == -EAGAIN || got == -EINTR) return false;
+  reader->is_lost = reader->is_lost || got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0;
+  if (reader->is_lost) return false;
+  reader->end += static_cast<size_t>(got) / sizeof(uffd_msg);
+  return true;
+}
 
-// Reads and reports a batch of events. lost: the descriptor cannot be read any more.
-Taken take_batch_hook(const Context& context) {
-  uffd_msg events[kBatch];
-  const long got = kernel_hook(SYS_read, context.watch, events, sizeof(events));
-  if (got == -EAGAIN || got == -EINTR) return Taken::none;
-  if (got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0) return Taken::lost;
-  for (size_t i = 0; i < static_cast<size_t>(got) / sizeof(uffd_msg); ++i) tell_hook(context, events[i]);
-  return static_cast<size_t>(got) == sizeof(events) ? Taken::some : Taken::none;
+// Keeps uffd/U3: called between two tries of a lock. The lock's holder may be in munmap() in a signal handler.
+void while_waiting_hook(void* reader_pointer) {
+  constexpr unsigned kSpins = 64;
+  constexpr timespec kPause = {0, 50000};
+  auto* const reader = static_cast<Reader*>(reader_pointer);
+  if (++reader->tries % kSpins != 0 || read_some_hook(reader)) return;
+  pollfd ready = {reader->context->watch, POLLIN, 0};
+  timespec pause = kPause;
+  kernel_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
 }
 
 // Keeps uffd/U2: the thread that caused an event continues as soon as it is read, so the gate is held before.
-bool take_events_hook(const Context& context) {
-  const pinrail_host_t* host = context.host;
+bool take_events_hook(Reader* reader) {
+  const pinrail_host_t* host = reader->context->host;
   host->monitor_hold_hook(host);
-  Taken taken = Taken::some;
-  for (int i = 0; i < kMaxBatches && taken == Taken::some; ++i) taken = take_batch_hook(context);
-  if (taken == Taken::lost) host->monitor_report_hook(host, 0, UINTPTR_MAX);  // unread events may concern any memory
+  for (int i = 0; i < kMaxBatches && read_some_hook(reader); ++i) {
+    while (reader->next != reader->end) {
+      const uffd_msg event = reader->events[reader->next++];  // a copy: more may be read while it is reported
+      tell_hook(*reader->context, event);
+    }
+  }
+  // Events that were not read or were dropped may concern any memory.
+  if (reader->is_lost || reader->is_over) host->monitor_report_hook(host, 0, UINTPTR_MAX);
+  reader->is_over = false;
   host->monitor_release_hook(host);
-  return taken != Taken::lost;
+  return !reader->is_lost;
 }
 
 }  // namespace
 
 // Events are read before the bell is tested, because threads wait until their events are read.
 bool read_events_hook(Context* context) {
+  Reader reader{};
+  reader.context = context;
+  const HookLocks locks = HookLocks::of(context->host);
+  if (locks.depth_hook != nullptr) {
+    HookDepth* const depth = locks.depth_hook();
+    depth->waiting_arg = &reader;
+    depth->while_waiting_hook = while_waiting_hook;
+  }
   pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->bell, POLLIN, 0}};
   for (;;) {
     const long status = kernel_hook(SYS_ppoll, ready, 2, nullptr, nullptr, 0);
@@ -66,7 +112,7 @@ bool read_events_hook(Context* context) {
     if (status < 0) return false;
     if ((ready[0].revents & ~POLLIN) != 0) return false;
     if ((ready[0].revents & POLLIN) != 0) {
-      if (!take_events_hook(*context)) return false;
+      if (!take_events_hook(&reader)) return false;
     } else if (ready[1].revents != 0) {
       return true;
     }

@@ -135,11 +135,14 @@ typedef struct pinrail_thread {
 
 /**
  * Of one thread: the locks that hooks take and that it holds or waits for, and the memory events that signal handlers
- * have left for it meanwhile.
+ * have left for it meanwhile. A thread that holders of such locks may wait for does not sleep for one: it sets
+ * while_waiting_hook, which is called between two tries.
  */
 typedef struct pinrail_hook_depth {
   uint32_t depth;
   uint32_t waiting;
+  void (*while_waiting_hook)(void *arg);
+  void *waiting_arg;
 } pinrail_hook_depth_t;
 
 /* ---- rcache: the index ----------------------------------------------------------------------------------------- */

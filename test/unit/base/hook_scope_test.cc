@@ -163,6 +163,16 @@ TEST(LockRankDeathTest, a_step_down_and_two_of_one_rank) {
   EXPECT_DEATH(other_high.lock(), "taken while one of the same or a higher rank is held");
 }
 
+TEST(LockRank, a_try_that_fails_holds_nothing) {
+  Mutex low(LockRank::cache), high(LockRank::index);
+  high.lock();
+  std::thread([&] {
+    EXPECT_FALSE(high.try_lock());
+    const Guard guard(low);  // would end the program if the other one counted as held
+  }).join();
+  high.unlock();
+}
+
 TEST(LockRankDeathTest, an_unlock_without_a_lock) {
   Mutex mutex(LockRank::cache);
   EXPECT_DEATH(mutex.unlock(), "unlocked by a thread that does not hold it");

@@ -52,6 +52,8 @@ TEST_F(ParamsFace, a_parameter_is_found_by_its_old_name_too) {
   EXPECT_STREQ(info("rcache_grdma_size_limit").name, "mpool_grdma_size_limit");
   EXPECT_STREQ(info("mpool_grdma_size_limit").framework, "mpool");
   EXPECT_STREQ(info("mpool_grdma_size_limit").component, "grdma");
+  EXPECT_EQ(info("mpool_grdma_size_limit").source, PINRAIL_SOURCE_DEFAULT);
+  EXPECT_EQ(info("mpool_grdma_size_limit").source_line, 0) << "a default stands in no file";
   pinrail_param_info_t it{};
   it.size = sizeof(it);
   EXPECT_EQ(pinrail_param_find("mpool_grdma_nothing", &it), PINRAIL_ERR_NOT_FOUND);
@@ -78,6 +80,8 @@ TEST_F(ParamsFace, wrong_arguments_are_refused) {
   EXPECT_EQ(pinrail_param_set("leave_pinned", nullptr), PINRAIL_ERR_BAD_PARAM);
   pinrail_component_info_t component{};
   EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_ERR_BAD_PARAM) << "size is 0";
+  component.size = sizeof(component.size);
+  EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_SUCCESS) << "it has room for its size alone";
   EXPECT_EQ(pinrail_component_at(0, nullptr), PINRAIL_ERR_BAD_PARAM);
 }
 

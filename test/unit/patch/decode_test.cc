@@ -172,6 +172,14 @@ TEST_P(Decode, an_int_may_be_widened_and_what_is_no_argument_may_be_lost) {
   EXPECT_FALSE(decode_bytes(code, &entry, kAddress, {6, 2, -1}).ok());
 }
 
+TEST_P(Decode, an_argument_that_is_read_back_from_the_stack_is_known) {
+  Entry entry;
+  // push %rdi; mov (%rsp), %rdi; mov $0, %eax
+  EXPECT_TRUE(decode_bytes({0x57, 0x48, 0x8b, 0x3c, 0x24, 0xb8, 0, 0, 0, 0}, &entry).ok());
+  // push %rsi; mov (%rsp), %rdi: another argument's value, of which the first one is lost
+  EXPECT_FALSE(decode_bytes({0x56, 0x48, 0x8b, 0x3c, 0x24, 0xb8, 0, 0, 0, 0}, &entry).ok());
+}
+
 TEST_P(Decode, a_register_that_holds_no_argument_may_be_computed) {
   Entry entry;
   // add $1, %rax; mov $0, %eax
