@@ -129,7 +129,7 @@ TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {
   EXPECT_EQ(open_descriptors(), descriptors) << "the device has its own reference";
   pinrail_mpool_stats_t stats{};
   stats.size = sizeof(stats);
-  EXPECT_EQ(pinrail_mpool_stats(pool_, &stats), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
   EXPECT_EQ(stats.indexed, 1u);
   EXPECT_EQ(close(0), PINRAIL_SUCCESS);
 }
