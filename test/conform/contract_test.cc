@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,15 +47,17 @@ class Contract : public testing::Test {
     ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS) << said_;
     ++entries_;
   }
-  void make_pool(const FakeRegistrar& registrar) {
+  void make_pool(const FakeOptions& options = {}) {
+    fake_ = std::make_unique<FakeRegistrar>(options);
     start();
-    const pinrail_registrar_choice_t lent = {nullptr, registrar.table(), nullptr};
+    const pinrail_registrar_choice_t lent = {nullptr, fake_->table(), nullptr};
     ASSERT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool_), PINRAIL_SUCCESS);
   }
   pinrail_status_t add(pinrail_handle_t* handle) { return pinrail_mpool_register(pool_, page_, 64, 0, 0, handle); }
   bool says(const char* words) const { return said_.find(words) != std::string::npos; }
 
   alignas(4096) char page_[8192] = {};
+  std::unique_ptr<FakeRegistrar> fake_;  // as long as the pool
   pinrail_mpool_t* pool_ = nullptr;
   int entries_ = 0;
   std::string said_;
@@ -69,14 +71,13 @@ struct Overwritten {
 class RegistrarOverwrites : public Contract, public testing::WithParamInterface<Overwritten> {};
 
 TEST_P(RegistrarOverwrites, the_request_fails_with_the_rule_and_nothing_else_is_harmed) {
-  FakeRegistrar fake;
-  make_pool(fake);
-  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) { GetParam().overwrite(reg); });
+  make_pool();
+  fake_->on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) { GetParam().overwrite(reg); });
   pinrail_handle_t handle{};
   EXPECT_EQ(add(&handle), PINRAIL_ERR_ERROR);
   EXPECT_TRUE(says("(rule C6)")) << said_;
-  EXPECT_EQ(fake.live_count(), 0U) << "what the device was told is taken back";
-  fake.on_register(nullptr);
+  EXPECT_EQ(fake_->live_count(), 0U) << "what the device was told is taken back";
+  fake_->on_register(nullptr);
   ASSERT_EQ(add(&handle), PINRAIL_SUCCESS) << said_;
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
@@ -93,8 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return one.param.name; });
 
 TEST_F(Contract, an_embedder_that_clears_the_pool_of_a_registration_is_refused) {
-  FakeRegistrar fake;
-  make_pool(fake);
+  make_pool();
   pinrail_handle_t handle{};
   ASSERT_EQ(pinrail_mpool_register(pool_, page_, 64, 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
   pinrail_mpool_t* const pool = handle.reg->pool;
@@ -106,8 +106,7 @@ TEST_F(Contract, an_embedder_that_clears_the_pool_of_a_registration_is_refused) 
 }
 
 TEST_F(Contract, an_embedder_that_overwrites_the_state_is_refused) {
-  FakeRegistrar fake;
-  make_pool(fake);
+  make_pool();
   pinrail_handle_t handle{};
   ASSERT_EQ(pinrail_mpool_register(pool_, page_, 64, 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
   const uint64_t state = handle.reg->state;
@@ -122,8 +121,7 @@ using ContractDeathTest = Contract;
 
 TEST_F(ContractDeathTest, in_a_debug_build_another_pool_in_a_registration_ends_the_process) {
   if (!kDebug) GTEST_SKIP() << "only builds with --enable-debug look for that";
-  FakeRegistrar fake;
-  make_pool(fake);
+  make_pool();
   pinrail_handle_t handle{};
   ASSERT_EQ(pinrail_mpool_register(pool_, page_, 64, 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
   pinrail_mpool_t* const pool = handle.reg->pool;
@@ -145,9 +143,8 @@ TEST_F(ContractDeathTest, in_a_debug_build_a_byte_past_the_tail_ends_the_process
         {
           FakeOptions options;
           options.tail_size = tail;
-          FakeRegistrar fake(options);
-          make_pool(fake);
-          fake.on_register([tail](const pinrail_register_request_t&, pinrail_registration_t* reg) {
+          make_pool(options);
+          fake_->on_register([tail](const pinrail_register_request_t&, pinrail_registration_t* reg) {
             static_cast<char*>(pinrail_registration_tail(reg))[tail] = 1;
           });
           pinrail_handle_t handle{};
@@ -161,9 +158,8 @@ TEST_F(ContractDeathTest, in_a_debug_build_a_byte_past_the_tail_ends_the_process
 TEST_F(Contract, a_tail_may_be_used_to_its_last_byte) {
   FakeOptions options;
   options.tail_size = 200;
-  FakeRegistrar fake(options);
-  make_pool(fake);
-  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) {
+  make_pool(options);
+  fake_->on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) {
     std::memset(pinrail_registration_tail(reg), 0x5a, 200);
   });
   pinrail_handle_t handle{};

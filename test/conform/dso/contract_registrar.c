@@ -41,7 +41,7 @@ static const pinrail_registrar_ops_t ops = {sizeof(ops), create, destroy};
 PINRAIL_API extern const pinrail_component_t pinrail_component;
 const pinrail_component_t pinrail_component = {.size = sizeof(pinrail_component_t),
                                                .abi = PINRAIL_REGISTRAR_ABI,
-                                               .priority = -1,
+                                               .priority = 1,
                                                .framework = "registrar",
                                                .name = "contract",
                                                .version = "1.0.0",
