@@ -422,6 +422,7 @@ test_model_pool_model_CXXFLAGS = $(model_cxxflags)
 test_model_pool_model_LDFLAGS = $(model_wraps)
 test_model_pool_model_LDADD = test/libmodel.la $(GTEST_LIBS)
 endif
+EXTRA_DIST += test/hook_wall/check test/reading/draw
 EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/weak_test.sh
 
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.

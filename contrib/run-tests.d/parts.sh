@@ -71,9 +71,16 @@ lint_shell() {
   (cd -- "$top" && scripts | xargs shellcheck --external-sources --severity=warning)
 }
 
+# Needs config.h, so the part gcc comes first.
+lint_hook_wall() {
+  [ -f "$work/gcc/config.h" ] || { echo "SKIP: the part gcc was not built in $work" && return 77; }
+  "$top/test/hook_wall/check" --jobs "$jobs" "$work/gcc"
+}
+
 part_lint() {
   run_one lint format lint_format
   run_one lint shellcheck lint_shell
+  run_one lint hook_wall lint_hook_wall
 }
 
 tidy() {
