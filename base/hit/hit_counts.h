@@ -2,7 +2,7 @@
 // hit_counts.h - counts a pool's hits without a word that threads share.
 //
 // Owns     a cache line for each thread, in pages that are populated on use.
-// Threads  all functions at any time.
+// Threads  add(), sum() and lines() at any time; construction and destruction exclude them. API context.
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
 

@@ -39,6 +39,7 @@ class LruQueue {
   }
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
+  // The oldest entry. The queue is not empty.
   const Entry& front() const { return blocks_[first_]->entries[first_slot_]; }
   const Entry& at(uint32_t place) const { return blocks_[place / kBlock]->entries[place % kBlock]; }
 

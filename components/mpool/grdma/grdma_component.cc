@@ -67,6 +67,8 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
 
+// Visits the range of each cached registration that overlaps [base, base + length) and has the access; no lock is held
+// while it visits.
 pinrail_status_t query(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
                        void (*visit)(void* arg, uintptr_t base, size_t length), void* arg) {
   return guarded([&] { return Forward::pool_of(module)->query(thread, Span::of(base, length), access, visit, arg); });

@@ -233,8 +233,8 @@ void Index::unhide(const pinrail_registration_t* reg) {
   if (holds(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
 }
 
-// Takes the index lock. Returns how many registrations overlap the span; the first `room` of them are written to
-// regs_out, each with a reference. Dead ones are left out.
+// Takes the index lock. Returns how many registrations overlap the span; the first `room` of them of which a reference
+// can be taken are written to regs_out, each with a reference that the caller must drop.
 size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out,
                        size_t room) {
   Guard guard(mutex_);
