@@ -56,7 +56,7 @@ finds_nothing() {
 under fallocate "$info" --monitors || fails "pinrail_info"
 says fallocate-punch-hole "not cached"
 says ftruncate "not cached"
-for event in munmap mmap-over madvise-dontneed shmdt brk; do says $event before; done
+for event in munmap mmap-over madvise-dontneed shmdt; do says $event before; done
 for kind in "${kinds[@]}"; do keeps "$kind" "$([[ $kind == *file ]] && echo NO || echo YES)"; done
 grep -q "^shared file .*no monitor sees punch_hole" "$work/out" || fails "the reason for shared files is not said"
 finds_nothing fallocate "$oracle" --seconds 5
