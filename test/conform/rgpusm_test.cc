@@ -312,7 +312,7 @@ TEST_F(Rgpusm, who_sends_blocks_in_vain_is_told_why_once) {
     EXPECT_EQ(said.find('{'), std::string::npos) << said;
   };
   using Block = pinrail_gpu_block_t*;
-  expect_told(told_of([](Block b) { b->version = 2; }), "of version 2 and 256 bytes");
+  expect_told(told_of([](Block b) { b->version = 2; }), "of version 2 with 256 bytes");
   expect_told(told_of([](Block b) { b->user += 1; }), ("of user " + std::to_string(geteuid() + 1)).c_str());
   expect_told(told_of([](Block b) { b->machine += 1; }), "another machine");
   expect_told(told_of([](Block b) { b->pid = static_cast<uint32_t>(getpid()); }), "own GPU memory");
