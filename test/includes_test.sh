@@ -50,6 +50,7 @@ for file in $files; do
     theirs=$(room "$included")
     [ "$mine" = "$theirs" ] && continue
     case $file:$included in
+      base/*:components/* | framework/*:components/*) complain "$file looks up, to $included" ;;
       components/common/*:components/common/*) ;;
       components/mpool/*:components/common/*) ;;
       components/*:components/*) complain "$file looks into another component: $included" ;;

@@ -422,7 +422,9 @@ test_model_pool_model_CXXFLAGS = $(model_cxxflags)
 test_model_pool_model_LDFLAGS = $(model_wraps)
 test_model_pool_model_LDADD = test/libmodel.la $(GTEST_LIBS)
 endif
-EXTRA_DIST += test/hook_wall/check test/reading/draw
+EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/layers/draw contrib/layers/layers.svg
+TESTS += test/layers_test.sh
+EXTRA_DIST += test/layers_test.sh
 EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/weak_test.sh
 
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
@@ -616,7 +618,7 @@ test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_o
 test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la
-test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc components/common/gpu_pool/block.h
+test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/gpu_block.h
 test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
 test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/contents.h test/gpu/library.h
 test_gpu_story_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)

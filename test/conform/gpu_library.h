@@ -23,7 +23,7 @@
 
 #include "base/slots/segment.h"
 #include "base/slots/slots.h"
-#include "components/common/gpu_pool/block.h"
+#include "framework/mpool/gpu_block.h"
 #include "test/fake/cuda/cuda_double.h"
 #include "test/support/library.h"
 

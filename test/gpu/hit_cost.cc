@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/slots/slots.h"
-#include "components/common/gpu_pool/block.h"
+#include "framework/mpool/gpu_block.h"
 
 namespace {
 

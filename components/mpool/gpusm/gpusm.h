@@ -13,7 +13,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 
-#include "components/common/gpu_pool/block.h"
+#include "framework/mpool/gpu_block.h"
 #include "components/common/gpu_pool/gpu_component.h"
 #include "components/mpool/gpusm/exports_hook.h"
 

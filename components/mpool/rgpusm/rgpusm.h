@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "components/common/gpu_pool/block.h"
+#include "framework/mpool/gpu_block.h"
 #include "components/common/gpu_pool/gpu_component.h"
 
 namespace pinrail::rgpusm {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// block.h - the block of pinrail/gpu.h: its owner seals it, a peer checks it.
+// gpu_block.h - the block of pinrail/gpu.h: its owner seals it, a peer checks it.
 //
 // Threads  all functions may run together, in any context.
-#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_BLOCK_H
-#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_BLOCK_H
+#ifndef PINRAIL_FRAMEWORK_MPOOL_GPU_BLOCK_H
+#define PINRAIL_FRAMEWORK_MPOOL_GPU_BLOCK_H
 
 #include <pinrail/gpu.h>
 
