@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// say.h - messages of pools: their statistics, and which referenced registrations prevent destroy (R10).
+// say.h - the messages that pools have in common: their statistics at the end, what keeps them from being destroyed
+// (R10), and a request that exceeds a limit (R8).
 //
 // Threads  all functions may run together. API context, never a hook: they log and may allocate.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_SAY_H
@@ -9,6 +10,8 @@
 
 #include <cstdio>
 #include <string>
+
+#include "base/core/guarded.h"
 
 namespace pinrail::mpool {
 
@@ -50,6 +53,39 @@ inline void say_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& f
                 static_cast<unsigned long long>(figures.invalidations),
                 static_cast<unsigned long long>(figures.peak_registered_bytes));
   host->log(host, PINRAIL_LOG_WARN, line);
+}
+
+// Where the value of a parameter comes from: "the environment", "/etc/... line 3". May throw bad_alloc.
+inline std::string source_of(const pinrail_host_t* host, const char* parameter) {
+  constexpr const char* kNames[] = {
+      "the default", "a file", "the environment", "the program", "a call of the program", "the site's override file"};
+  pinrail_param_info_t info{};
+  info.size = sizeof(info);
+  if (host->param_info(host, parameter, &info) != PINRAIL_SUCCESS) return "unknown";
+  if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);
+  return kNames[info.source];
+}
+
+// The limit that a request could never fit into.
+struct ExceededLimit {
+  const char* parameter;  // its full name
+  uint64_t value;
+  bool by_creator;  // the pool's creator set it, and not the parameter
+};
+
+// Says that a request of so many bytes could never fit, with the limit and its source. The message is left out if there
+// is no memory for it: other threads wait for the request, so nothing may be thrown.
+inline void say_never_fits(const pinrail_host_t* host, uint64_t bytes, const ExceededLimit& limit) {
+  guarded([&] {
+    const std::string length = std::to_string(bytes), value = std::to_string(limit.value);
+    const std::string source = limit.by_creator ? "the pool's creator" : source_of(host, limit.parameter);
+    const pinrail_help_arg_t args[] = {{"bytes", length.c_str()},
+                                       {"limit", value.c_str()},
+                                       {"parameter", limit.parameter},
+                                       {"source", source.c_str()}};
+    host->help(host, "never fits", args, 4);
+    return success();
+  });
 }
 
 }  // namespace pinrail::mpool

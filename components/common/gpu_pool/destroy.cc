@@ -12,27 +12,13 @@
 
 namespace pinrail::gpu_pool {
 
-// R11: the first pool of a name determines the budget; a later pool with other explicit limits is BAD_PARAM.
 Status Pool::join(const char* cache_name) {
   limits_of_registrar_ = *config_.limits;
   allocations_.reserve(1);
-  {
-    Guard guard(caches_->mutex);
-    std::unique_ptr<Cache>& cache = caches_->by_name[cache_name];
-    if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits);
-    const bool differs = (settings_.explicit_bytes && settings_.limits.bytes != cache->limits.bytes) ||
-                         (settings_.explicit_count && settings_.limits.count != cache->limits.count);
-    if (differs) {
-      const pinrail_help_arg_t args[] = {{"cache", cache_name}};
-      host_->help(host_, "limits differ", args, 1);
-      return PINRAIL_ERR_BAD_PARAM;
-    }
-    cache_ = cache.get();
-    Guard inner(cache_->mutex);
-    ++cache_->pools;
-  }
+  const Status in_cache = caches_->join(host_, cache_name, settings_.limits, &cache_);
+  if (!in_cache.ok()) return in_cache;
   const Status joined = join_gc_thread();
-  if (!joined.ok()) leave_cache();
+  if (!joined.ok()) caches_->leave(cache_);
   return joined;
 }
 
@@ -47,18 +33,6 @@ Status Pool::join_gc_thread() {
 int Pool::progress_entry(void* pool, pinrail_thread_t* thread) {
   const Status done = guarded([&] { return static_cast<Pool*>(pool)->progress(thread); });
   return done.ok() ? 0 : 1;
-}
-
-// Leaves the cache and deletes it with its last pool. Takes caches_->mutex, then the cache lock.
-void Pool::leave_cache() {
-  Guard guard(caches_->mutex);
-  {
-    Guard inner(cache_->mutex);
-    if (--cache_->pools != 0) return;
-  }
-  auto& all = caches_->by_name;
-  const auto mine = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.second.get() == cache_; });
-  if (mine != all.end()) all.erase(mine);
 }
 
 // Adds a peer to the list, which readers walk without a lock. Takes the cache lock.
@@ -126,7 +100,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     stats(&figures);
     mpool::say_stats(host_, figures);
   }
-  leave_cache();
+  caches_->leave(cache_);
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
     next = peer->next;
     delete peer;
@@ -190,8 +164,8 @@ void Pool::counters(pinrail_mpool_stats_t* figures) const {
   figures->evictions = evictions_.load(std::memory_order_relaxed);
   figures->invalidations = invalidations_.load(std::memory_order_relaxed);
   figures->retries = retries_.load(std::memory_order_relaxed);
-  figures->size_limit = cache_->limits.bytes;
-  figures->count_limit = cache_->limits.count;
+  figures->size_limit = cache_->limits().bytes;
+  figures->count_limit = cache_->limits().count;
   figures->leave_pinned = settings_.leave_pinned ? 1 : 0;
 }
 
@@ -211,9 +185,9 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) {
     }
   }
   figures.indexed = table_.count();
-  figures.registered_bytes = cache_->usage.bytes;
-  figures.registered_count = cache_->usage.count;
-  figures.peak_registered_bytes = cache_->usage.peak_bytes;
+  figures.registered_bytes = cache_->budget.usage().bytes;
+  figures.registered_count = cache_->budget.usage().count;
+  figures.peak_registered_bytes = cache_->budget.usage().peak_bytes;
   figures.pinned_bytes = union_length(&spans);
   *stats_out = figures;
 }
@@ -233,7 +207,7 @@ const char* Pool::check() {
   }
   if (!cache_->lru_list.in_order()) return "the LRU list is out of order";
   if (indexed != table_.count()) return "the table has others than the indexed ones";
-  if (cache_->usage.bytes > cache_->limits.bytes || cache_->usage.count > cache_->limits.count) return "over a limit";
+  if (!cache_->budget.is_within_limits()) return "over a limit";
   return linked == linked_ ? nullptr : "the count of registrations is wrong";
 }
 

@@ -36,8 +36,7 @@ void Pool::dismiss_locked(pinrail_registration_t* reg) {
   if (area.next != nullptr) area_of(area.next).previous = area.previous;
   (area.previous != nullptr ? area_of(area.previous).next : area.peer->regs) = area.next;
   --linked_;
-  cache_->usage.bytes -= reg->length;
-  cache_->usage.count -= 1;
+  cache_->budget.remove(reg->length);
   cache_->changed.notify_all();
 }
 
@@ -129,7 +128,7 @@ bool Pool::make_room(pinrail_thread_t* thread) {
 // The error if nothing is idle: TEMP_OUT_OF_RESOURCE if another registration than `own` exists, else OUT_OF_RESOURCE.
 Status Pool::nothing_idle(const pinrail_registration_t* own) {
   Guard guard(cache_->mutex);
-  const uint64_t others = cache_->usage.count - (own != nullptr ? 1 : 0);
+  const uint64_t others = cache_->budget.usage().count - (own != nullptr ? 1 : 0);
   return others != 0 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 

@@ -4,7 +4,7 @@
 // Owns     itself, while it has pools. Not the pools, not the registrations.
 // Threads  `mutex` guards every field. It is never taken in a hook or by a hit.
 //
-// gpu_cache/B1  usage counts every registration that the registrar knows, from before register_mem until after
+// gpu_cache/B1  The budget counts every registration that the registrar knows, from before register_mem until after
 //     deregister_mem. It never exceeds the limits.
 // gpu_cache/B2  Each release is dated with an epoch (base/lru/timestamps.h), so an idle registration was last used at
 //     its release. A new epoch begins with each insert into the index and each search for a victim. The LRU list holds
@@ -15,9 +15,6 @@
 #include <pinrail/component.h>
 
 #include <atomic>
-#include <map>
-#include <memory>
-#include <string>
 
 #include "base/lru/lru_list.h"
 #include "base/lru/timestamps.h"
@@ -25,6 +22,7 @@
 #include "base/registration/registration_arena.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
+#include "framework/mpool/caches.h"
 
 namespace pinrail::gpu_pool {
 
@@ -74,25 +72,22 @@ struct LruPlaceOf {
 };
 
 using mpool::Limits;
-using mpool::Usage;
 
 struct Cache {
-  explicit Cache(const Limits& wanted) : limits(wanted) {}
+  explicit Cache(const Limits& wanted) : budget(wanted), limits_(wanted) {}
+  const Limits& limits() const { return limits_; }
 
   Mutex mutex{LockRank::cache};
   Condition changed;  // a registration was closed, or a pending request ended
-  const Limits limits;
-  Usage usage GUARDED_BY(mutex);
+  mpool::Budget budget GUARDED_BY(mutex);
   LruList<LruPlaceOf> lru_list GUARDED_BY(mutex);
   uint64_t closing GUARDED_BY(mutex) = 0;  // claimed, and its deregister_mem has not returned
-  size_t pools GUARDED_BY(mutex) = 0;
+
+ private:
+  const Limits limits_;
 };
 
-// The caches of a component, by cache_name.
-struct Caches {
-  Mutex mutex{LockRank::caches};
-  std::map<std::string, std::unique_ptr<Cache>> by_name GUARDED_BY(mutex);
-};
+using Caches = mpool::Caches<Cache>;
 
 }  // namespace pinrail::gpu_pool
 

@@ -268,7 +268,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // destroy.cc
   static int progress_entry(void* pool, pinrail_thread_t* thread);
   Status join_gc_thread();
-  void leave_cache();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
   size_t take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);

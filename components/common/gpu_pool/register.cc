@@ -8,6 +8,8 @@
 #include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
 #include "components/common/gpu_pool/match.h"
+#include "framework/mpool/device_request.h"
+#include "framework/mpool/say.h"
 
 namespace pinrail::gpu_pool {
 namespace {
@@ -17,14 +19,8 @@ bool same_memory(const Key& a, const Key& b) {
 }
 
 // The request as the registrar takes it.
-pinrail_register_request_t device_request(const Request& request) {
-  pinrail_register_request_t asked{};
-  asked.size = sizeof(asked);
-  asked.kind = request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU;
-  asked.rights = PINRAIL_RIGHTS_MASK;  // GPU memory has no access rights
-  asked.fd = -1;
-  asked.addr = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
-  asked.length = request.key.length;
+pinrail_register_request_t request_for(const Request& request, const pinrail_registration_t* reg) {
+  auto asked = mpool::device_request(reg, request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU);
   asked.handle = request.block;
   asked.handle_length = request.block != nullptr ? sizeof(*request.block) : 0;
   return asked;
@@ -230,13 +226,9 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   for (;;) {
     {
       Guard guard(cache_->mutex);
-      const Limits& limits = cache_->limits;
-      Usage& usage = cache_->usage;
-      if (reg->length > limits.bytes) break;
-      if (usage.bytes <= limits.bytes - reg->length && usage.count < limits.count) {
-        usage.bytes += reg->length;
-        usage.count += 1;
-        usage.peak_bytes = std::max(usage.peak_bytes, usage.bytes);
+      if (!cache_->budget.could_ever_hold(reg->length)) break;
+      if (cache_->budget.has_room_for(reg->length)) {
+        cache_->budget.add(reg->length);
         link_locked(reg);
         return success();
       }
@@ -249,7 +241,7 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
 
 // Calls the registrar; evicts and repeats while it is out of resources or a stale mapping is in the way.
 Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  const pinrail_register_request_t asked = device_request(request);
+  const pinrail_register_request_t asked = request_for(request, reg);
   int stage = 0;
   for (;;) {
     const Status status = host_->registrar_register(config_.registrar, thread, &asked, reg);
@@ -352,18 +344,11 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   return success();
 }
 
-// Reports a request that exceeds the limit, with the limit's origin. Without memory the message is dropped: other
-// threads wait for this request, so nothing may be thrown.
 void Pool::say_limit(const pinrail_registration_t* reg) {
   guarded([&] {
     const std::string parameter = settings_.prefix + "size_limit";
-    const std::string source = settings_.explicit_bytes ? "the pool's creator" : source_of(host_, parameter);
-    const std::string bytes = std::to_string(reg->length), limit = std::to_string(cache_->limits.bytes);
-    const pinrail_help_arg_t args[] = {{"bytes", bytes.c_str()},
-                                       {"limit", limit.c_str()},
-                                       {"parameter", parameter.c_str()},
-                                       {"source", source.c_str()}};
-    host_->help(host_, "never fits", args, 4);
+    mpool::say_never_fits(host_, reg->length,
+                          {parameter.c_str(), cache_->limits().bytes, settings_.limits.explicit_bytes});
     return success();
   });
 }

@@ -47,8 +47,8 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   const pinrail_param_info_t kept = info("leave_pinned");
   const bool by_option = config.leave_pinned != PINRAIL_UNSET && kept.source != PINRAIL_SOURCE_OVERRIDE;
   settings.leave_pinned = (by_option ? config.leave_pinned : kept.typed.i) != 0;
-  settings.limits.bytes = limit_of(info("size_limit"), config.size_limit, &settings.explicit_bytes);
-  settings.limits.count = limit_of(info("count_limit"), config.count_limit, &settings.explicit_count);
+  settings.limits.bytes = limit_of(info("size_limit"), config.size_limit, &settings.limits.explicit_bytes);
+  settings.limits.count = limit_of(info("count_limit"), config.count_limit, &settings.limits.explicit_count);
   settings.empty_cache = info("empty_cache").typed.i != 0;
   settings.print_stats = info("print_stats").typed.i != 0;
   settings.gc_interval_ms = info("gc_interval").typed.u;
@@ -56,15 +56,6 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   if (missing) return PINRAIL_ERR_ERROR;
   *settings_out = settings;
   return success();
-}
-
-std::string source_of(const pinrail_host_t* host, const std::string& parameter) {
-  constexpr const char* kNames[] = {
-      "the default", "a file", "the environment", "the program", "a call of the program", "the site's override file"};
-  const pinrail_param_info_t info = info_of(host, parameter);
-  if (info.name == nullptr) return "unknown";
-  if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);
-  return kNames[info.source];
 }
 
 }  // namespace pinrail::gpu_pool

@@ -36,6 +36,7 @@
 #include "base/lru/lru_list.h"
 #include "base/registration/registration_arena.h"
 #include "components/mpool/grdma/grdma_cache.h"
+#include "framework/mpool/caches.h"
 #include "framework/mpool/say.h"
 
 namespace pinrail::grdma {
@@ -111,8 +112,7 @@ struct List {
 struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
-  Mutex mutex{LockRank::caches};
-  std::map<std::string, std::unique_ptr<Cache>> caches GUARDED_BY(mutex);
+  mpool::Caches<Cache> caches;
 };
 
 // What the parameters and the creator's options came to.
@@ -124,9 +124,7 @@ struct Settings {
   bool gc_thread = false;
   bool gc_thread_insisted = false;  // the pool is not made without it
   size_t max_reg_size = 0;
-  Limits limits;
-  bool explicit_bytes = false;  // the creator named a limit, so it must agree with the cache's
-  bool explicit_count = false;
+  mpool::WantedLimits limits;
   std::string rcache_name;
   std::string gpu_registrar;      // empty: GPU memory is not looked for
   bool gpu_leave_pinned = false;  // what was asked for: no monitor is needed

@@ -8,7 +8,7 @@
 
 namespace pinrail::grdma {
 
-Status Cache::join(Pool* pool) {
+Status Cache::add_pool(Pool* pool) {
   Guard guard(mutex);
   try {
     pools_.push_back(pool);
@@ -18,23 +18,16 @@ Status Cache::join(Pool* pool) {
   return success();
 }
 
-bool Cache::leave(Pool* pool) {
+void Cache::remove_pool(Pool* pool) {
   Guard guard(mutex);
   pools_.erase(std::remove(pools_.begin(), pools_.end(), pool), pools_.end());
-  return pools_.empty();
-}
-
-bool Cache::has_room_for(uint64_t bytes) const {
-  return usage_.bytes <= limits_.bytes - bytes && usage_.count < limits_.count;
 }
 
 // R7: whether there were room if everything were gone that seems idle. Where any one victim is enough, nothing needs to
 // be counted: without an idle one nothing is evicted either.
 bool Cache::could_fit(const Pool* asker, uint64_t bytes) const {
-  const uint64_t most = limits_.bytes - bytes;
-  const uint64_t wanted = usage_.bytes > most ? usage_.bytes - most : 0;
-  const uint64_t wanted_count = usage_.count < limits_.count ? 0 : usage_.count - limits_.count + 1;
-  if (wanted <= smallest_ && wanted_count <= 1) return true;
+  if (budget_.any_one_suffices(bytes)) return true;
+  const uint64_t wanted = budget_.missing_bytes(bytes), wanted_count = budget_.missing_count();
   uint64_t idle = 0, idle_count = 0;
   for (const Pool* pool : pools_) {
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
@@ -48,13 +41,6 @@ bool Cache::could_fit(const Pool* asker, uint64_t bytes) const {
   return false;
 }
 
-// Whether the victim's place in the budget is enough, and nothing of it is left over: others would use that before the
-// device has forgotten the victim.
-bool Cache::has_room_instead_of(const Victim& victim, uint64_t bytes) const {
-  const uint64_t freed = victim.reg->length;
-  return freed <= bytes && usage_.bytes - freed <= limits_.bytes - bytes && usage_.count <= limits_.count;
-}
-
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
   const pinrail_registration_t* reg = admission->reg;
   Guard guard(mutex);
@@ -63,24 +49,24 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
   if (!admission->counted) pool->count_miss();
   admission->counted = true;
   epoch::move_on(epoch_word);
-  if (reg->length > limits_.bytes || limits_.count == 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (!budget_.could_ever_hold(reg->length)) return PINRAIL_ERR_OUT_OF_RESOURCE;
   try {
     pool->lru_list_.reserve(pool->all_count_ + 1);
   } catch (const std::bad_alloc&) {
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
-  if (!has_room_for(reg->length)) {
+  if (!budget_.has_room_for(reg->length)) {
     admission->possible = admission->possible || could_fit(pool, reg->length);
     admission->impossible = !admission->possible;
     if (admission->impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
-    if (victim->reg == nullptr || !has_room_instead_of(*victim, reg->length)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    // Of what the victim leaves over, others would use the place before the device has forgotten the victim.
+    if (victim->reg == nullptr || !budget_.has_room_instead_of(victim->reg->length, reg->length)) {
+      return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    }
     dismiss_locked(victim->owner, victim->reg);
   }
-  usage_.bytes += reg->length;
-  usage_.count += 1;
-  smallest_ = std::min<uint64_t>(smallest_, reg->length);
-  usage_.peak_bytes = std::max(usage_.peak_bytes, usage_.bytes);
+  budget_.add(reg->length);
   link(pool, admission->reg);
   return success();
 }
@@ -97,8 +83,7 @@ void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
 }
 
 void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
-  usage_.bytes -= reg->length;
-  usage_.count -= 1;
+  budget_.remove(reg->length);
   pool->unlist(reg);
   pool->unlink(reg);
   if (waiters_ != 0) released.notify_all();
@@ -176,7 +161,7 @@ bool Cache::anything_held(const pinrail_registration_t* own) {
 
 Usage Cache::usage() const {
   Guard guard(mutex);
-  return usage_;
+  return budget_.usage();
 }
 
 uint64_t Cache::pinned_bytes() const {
@@ -186,7 +171,7 @@ uint64_t Cache::pinned_bytes() const {
     spans.clear();
     spans.reserve(expected + expected / 8 + 64);  // without the lock
     Guard guard(mutex);
-    if (usage_.count > spans.capacity()) continue;
+    if (budget_.usage().count > spans.capacity()) continue;
     for (const Pool* pool : pools_) {
       for (const List* list : {&pool->all_, &pool->limbo_}) {
         for (const pinrail_registration_t* reg = list->first; reg != nullptr; reg = area_of(reg).next) {

@@ -49,15 +49,14 @@ struct Admission {
 
 class Cache {
  public:
-  Cache(const Limits& limits, uint64_t* process_epoch) : epoch_word(process_epoch), limits_(limits) {}
+  Cache(const Limits& limits, uint64_t* process_epoch) : epoch_word(process_epoch), limits_(limits), budget_(limits) {}
 
   const Limits& limits() const { return limits_; }
 
   uint64_t epoch() const { return epoch::load(epoch_word); }
 
-  Status join(Pool* pool) EXCLUDES(mutex);
-  // True if it was the last one.
-  bool leave(Pool* pool) EXCLUDES(mutex);
+  Status add_pool(Pool* pool) EXCLUDES(mutex);
+  void remove_pool(Pool* pool) EXCLUDES(mutex);
 
   // Counts the registration in and links it into its pool's lists. If room is lacking, victim is what claim_victim()
   // would say, unless something dead should go first. SUCCESS with a victim: that is dismissed already, and must be
@@ -82,7 +81,7 @@ class Cache {
 
   Usage usage() const EXCLUDES(mutex);
   // For a forked child, where nobody changes it, and the lock may be held for ever.
-  uint64_t peak_bytes_unlocked() const NO_THREAD_SAFETY_ANALYSIS { return usage_.peak_bytes; }
+  uint64_t peak_bytes_unlocked() const NO_THREAD_SAFETY_ANALYSIS { return budget_.usage().peak_bytes; }
   // Unique bytes of all registrations that the device was told of. May throw bad_alloc.
   uint64_t pinned_bytes() const EXCLUDES(mutex);
 
@@ -98,9 +97,7 @@ class Cache {
   Condition released;  // something was dismissed
 
  private:
-  bool has_room_for(uint64_t bytes) const REQUIRES(mutex);
   bool could_fit(const Pool* asker, uint64_t bytes) const REQUIRES(mutex);
-  bool has_room_instead_of(const Victim& victim, uint64_t bytes) const REQUIRES(mutex);
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);
@@ -108,9 +105,8 @@ class Cache {
   bool anything_dead(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 
   const Limits limits_;
-  Usage usage_ GUARDED_BY(mutex);
-  uint64_t smallest_ GUARDED_BY(mutex) = UINT64_MAX;  // length of what was ever admitted
-  size_t waiters_ GUARDED_BY(mutex) = 0;              // for a release
+  mpool::Budget budget_ GUARDED_BY(mutex);
+  size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
   std::vector<Pool*> pools_ GUARDED_BY(mutex);
 };
 

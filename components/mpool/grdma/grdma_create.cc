@@ -68,8 +68,9 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   settings.gpu_leave_pinned = asked != 0;
   const Status kept = resolve_leave_pinned(host, asked, &settings.leave_pinned);
   if (!kept.ok()) return kept;
-  settings.limits.bytes = resolver.limit("mpool_grdma_size_limit", config.size_limit, &settings.explicit_bytes);
-  settings.limits.count = resolver.limit("mpool_grdma_count_limit", config.count_limit, &settings.explicit_count);
+  settings.limits.bytes = resolver.limit("mpool_grdma_size_limit", config.size_limit, &settings.limits.explicit_bytes);
+  settings.limits.count =
+      resolver.limit("mpool_grdma_count_limit", config.count_limit, &settings.limits.explicit_count);
   settings.gc_limit = resolver.info("mpool_grdma_gc_limit").typed.u;
   const int64_t gc_thread = resolver.info("mpool_grdma_gc_thread").typed.i;
   const bool is_caller_only = config.limits->thread_mode == PINRAIL_THREAD_CALLER;
@@ -130,31 +131,17 @@ Status Pool::create_one(Component* component, const pinrail_mpool_config_t& conf
   return success();
 }
 
-// R11: the first pool of a name makes the budget; later ones may not name another.
 Status Pool::join_cache(const char* cache_name) {
-  Guard guard(component_->mutex);
-  std::unique_ptr<Cache>& cache = component_->caches[cache_name];
-  if (cache == nullptr) cache = std::make_unique<Cache>(settings_.limits, host_->epoch);
-  const bool differs = (settings_.explicit_bytes && settings_.limits.bytes != cache->limits().bytes) ||
-                       (settings_.explicit_count && settings_.limits.count != cache->limits().count);
-  if (differs) {
-    const pinrail_help_arg_t args[] = {{"cache", cache_name}};
-    host_->help(host_, "limits differ", args, 1);
-    return PINRAIL_ERR_BAD_PARAM;
-  }
-  cache_ = cache.get();
-  return cache_->join(this);
+  const Status joined = component_->caches.join(host_, cache_name, settings_.limits, &cache_, host_->epoch);
+  if (!joined.ok()) return joined;
+  const Status listed = cache_->add_pool(this);
+  if (!listed.ok()) component_->caches.leave(cache_);
+  return listed;
 }
 
 void Pool::leave_cache() {
-  Guard guard(component_->mutex);
-  if (!cache_->leave(this)) return;
-  auto& caches = component_->caches;
-  for (auto at = caches.begin(); at != caches.end(); ++at) {
-    if (at->second.get() != cache_) continue;
-    caches.erase(at);
-    return;
-  }
+  cache_->remove_pool(this);
+  component_->caches.leave(cache_);
 }
 
 // Before hooks come in. What it finds in a pool that is not whole yet is that nothing is dead.

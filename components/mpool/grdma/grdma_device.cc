@@ -2,40 +2,12 @@
 // To the device and back, and how room is made for it. No lock is held here across a call of the registrar.
 #include <unistd.h>
 
-#include <string>
-
 #include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma.h"
+#include "framework/mpool/device_request.h"
 #include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
-namespace {
-
-pinrail_register_request_t device_request(const pinrail_registration_t* reg) {
-  pinrail_register_request_t request{};
-  request.size = sizeof(request);
-  request.kind = PINRAIL_KIND_HOST;
-  request.rights = reg->rights;
-  request.traits = reg->traits;
-  request.fd = -1;
-  request.addr = reg->base;
-  request.length = reg->length;
-  return request;
-}
-
-// "the environment", "/etc/... line 3".
-std::string source_of(const pinrail_host_t* host, const char* parameter) {
-  constexpr const char* kNames[] = {
-      "the default", "a file", "the environment", "the program", "a call of the program", "the site's override file"};
-  pinrail_param_info_t info{};
-  info.size = sizeof(info);
-  if (host->param_info(host, parameter, &info) != PINRAIL_SUCCESS) return "unknown";
-  if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);
-  return kNames[info.source];
-}
-
-}  // namespace
-
 // Of GPU memory: which allocation it is. It lies behind the registrar's tail, for of host memory there are too many for
 // eight bytes more in each area.
 uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
@@ -126,7 +98,7 @@ void Pool::forget_admission(pinrail_registration_t* reg, const Status& status, c
 }
 
 Status Pool::register_making_room(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
-  pinrail_register_request_t request = device_request(reg);
+  pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
   return knows_gpu_ != nullptr ? tell_gpu_memory(thread, &request, reg, room)
                                : try_register_mem(thread, request, reg, room);
 }
@@ -148,7 +120,7 @@ Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
-  *request = device_request(reg);
+  *request = mpool::device_request(reg, PINRAIL_KIND_HOST);
   const Status as_host = try_register_mem(thread, *request, reg, room);
   return as_host.ok() ? as_host : status;
 }
@@ -180,25 +152,16 @@ Status Pool::nothing_idle(const pinrail_registration_t* own) {
   return cache_->anything_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// A request that could never fit: named once, with the limit and where that came from. Without memory for that it goes
-// unsaid: others wait for what is under way here, so nothing may be thrown.
+// Each limit is named once, whatever the sizes are.
 void Pool::say_limit(const pinrail_registration_t* reg) {
   const Limits& limits = cache_->limits();
   const bool by_bytes = reg->length > limits.bytes;
   if (!by_bytes && limits.count != 0) return;
-  // Once for each limit, whatever the sizes are.
   if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
-  guarded([&] {
-    const char* name = by_bytes ? "mpool_grdma_size_limit" : "mpool_grdma_count_limit";
-    const std::string limit = std::to_string(by_bytes ? limits.bytes : limits.count);
-    const std::string bytes = std::to_string(reg->length);
-    const bool by_creator = by_bytes ? settings_.explicit_bytes : settings_.explicit_count;
-    const std::string source = by_creator ? "the pool's creator" : source_of(host_, name);
-    const pinrail_help_arg_t args[] = {
-        {"bytes", bytes.c_str()}, {"limit", limit.c_str()}, {"parameter", name}, {"source", source.c_str()}};
-    host_->help(host_, "never fits", args, 4);
-    return success();
-  });
+  const mpool::WantedLimits& wanted = settings_.limits;
+  const mpool::ExceededLimit size_limit = {"mpool_grdma_size_limit", limits.bytes, wanted.explicit_bytes};
+  const mpool::ExceededLimit count_limit = {"mpool_grdma_count_limit", limits.count, wanted.explicit_count};
+  mpool::say_never_fits(host_, reg->length, by_bytes ? size_limit : count_limit);
 }
 
 // The device forgets it, and then we do.
