@@ -22,14 +22,21 @@ endif
 
 component_libraries += components/mpool_grdma.la
 components_mpool_grdma_la_SOURCES = \
-	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_create.cc \
-	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_query.cc components/mpool/grdma/grdma_pending.cc \
+	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_settings.h \
+	components/mpool/grdma/grdma_settings.cc components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
+	components/mpool/grdma/grdma_request.h components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_query.cc \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
-	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_cache.cc \
-	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
-	components/mpool/grdma/grdma_ft.cc components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc \
-	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
-	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_cache.h
+	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_invalidate_hook.cc \
+	components/mpool/grdma/grdma_gc.cc components/mpool/grdma/grdma_ft.cc components/mpool/grdma/grdma_destroy.cc \
+	components/mpool/grdma/grdma_stats.cc components/mpool/grdma/grdma_area.h components/mpool/grdma/grdma_in_flight.h \
+	components/mpool/grdma/grdma_pending.h components/mpool/grdma/grdma_pending.cc \
+	components/mpool/grdma/grdma_pending_hook.cc components/mpool/grdma/grdma_unindexed.h \
+	components/mpool/grdma/grdma_unindexed.cc components/mpool/grdma/grdma_unindexed_hook.cc \
+	components/mpool/grdma/grdma_gc_list.h components/mpool/grdma/grdma_gc_list.cc \
+	components/mpool/grdma/grdma_gc_list_hook.cc components/mpool/grdma/grdma_eviction_list.h \
+	components/mpool/grdma/grdma_eviction_list.cc components/mpool/grdma/grdma_registered.h \
+	components/mpool/grdma/grdma_registered.cc components/mpool/grdma/grdma_cache.h \
+	components/mpool/grdma/grdma_cache.cc components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
 components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags)

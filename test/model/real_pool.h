@@ -12,12 +12,20 @@
 #include "components/mpool/grdma/grdma_destroy.cc"
 #include "components/mpool/grdma/grdma_device.cc"
 #include "components/mpool/grdma/grdma_evict.cc"
+#include "components/mpool/grdma/grdma_eviction_list.cc"
 #include "components/mpool/grdma/grdma_gc.cc"
+#include "components/mpool/grdma/grdma_gc_list.cc"
+#include "components/mpool/grdma/grdma_gc_list_hook.cc"
 #include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
 #include "components/mpool/grdma/grdma_pending.cc"
+#include "components/mpool/grdma/grdma_pending_hook.cc"
 #include "components/mpool/grdma/grdma_register.cc"
+#include "components/mpool/grdma/grdma_registered.cc"
+#include "components/mpool/grdma/grdma_settings.cc"
 #include "components/mpool/grdma/grdma_stats.cc"
+#include "components/mpool/grdma/grdma_unindexed.cc"
+#include "components/mpool/grdma/grdma_unindexed_hook.cc"
 #include "components/rcache/vma/vma_component.cc"
 #include "components/rcache/vma/vma_find.cc"
 #include "components/rcache/vma/vma_index.cc"
@@ -169,7 +177,7 @@ class RealPool {
     if (noted == note::Release::bucket_changed) {
       require(noted_pool == pool_, "a drop would ask another pool");
       const uint64_t after = state::load(handle.reg);
-      if ((after & state::kDead) != 0) pool_->ask_gc(threads[i], handle, after);
+      if ((after & state::kDead) != 0) pool_->finish_dead(threads[i], handle, after);
     }
     if (noted != note::Release::no_note) return PINRAIL_SUCCESS;
     if (state::generation(state::load(handle.reg)) != handle.generation) return PINRAIL_ERR_BAD_PARAM;

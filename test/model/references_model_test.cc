@@ -66,7 +66,7 @@ class ReferencesModel : public ::testing::Test {
     return references::drop_counted(threads_[i], reg_);
   }
 
-  // grdma_evict.cc, take_oldest(), claim_oldest() and next_ready(), of a list that has one entry.
+  // grdma_eviction_list.cc, claim_oldest_locked() and take_ready_locked(), of a list that has one entry.
   void evict() {
     Guard guard(cache_mutex_);
     uint64_t word = state::load(reg_);
@@ -258,7 +258,7 @@ TEST_F(ReferencesModel, taken_slots_send_the_count_to_the_state_word) {
                 [&] { expect_settled(); }});
 }
 
-// C5: dead and held. grdma_gc.cc, give_back_idle() and put_in_limbo(); grdma_deregister.cc, deregister() and ask_gc().
+// C5: dead and held. grdma_gc.cc, give_back_idle() and put_in_limbo(); grdma_deregister.cc, deregister() and finish_dead().
 class DeadModel : public ReferencesModel {
  protected:
   void die_and_sum() {
@@ -279,7 +279,7 @@ class DeadModel : public ReferencesModel {
   }
   int settle(pinrail_dead_t what) { return references::settle_dead({reg_, generation_of(reg_)}, what); }
 
-  // grdma_gc.cc, look_at_limbo(): once somebody counted it in vain.
+  // grdma_gc.cc, recheck_limbo(): after a find has rolled back its count.
   void expect_given_back() {
     require(holders_ == 0, "the scenario forgot a reference");
     if (given_back_ == 0 && settle(PINRAIL_DEAD_DROPPED) == 1) give_back();
@@ -414,7 +414,7 @@ class SharedModel : public ReferencesModel {
     return dropped;
   }
 
-  // grdma_invalidate_hook.cc, die_hook(); the gc gives it back.
+  // grdma_invalidate_hook.cc, kill_batch_hook(); the gc gives it back.
   void die() {
     uint64_t before;
     if (kill(reg_, &before) && state::references(before) == 0) give_back_and_renew();

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The budget and the order of eviction of one cache_name. API context. Functions whose names end in _locked run under
+// the cache lock (`mutex`); the others take it, and their caller holds no lock of the rank `cache` or above. No
+// registrar is called here. The calling thread may hold references.
 #include "components/mpool/grdma/grdma_cache.h"
 
 #include <algorithm>
@@ -8,6 +11,7 @@
 
 namespace pinrail::grdma {
 
+// OUT_OF_RESOURCE: no memory for the list.
 Status Cache::add_pool(Pool* pool) {
   Guard guard(mutex);
   try {
@@ -23,15 +27,16 @@ void Cache::remove_pool(Pool* pool) {
   pools_.erase(std::remove(pools_.begin(), pools_.end(), pool), pools_.end());
 }
 
-// R7: whether there were room if everything were gone that seems idle. Where any one victim is enough, nothing needs to
-// be counted: without an idle one nothing is evicted either.
-bool Cache::could_fit(const Pool* asker, uint64_t bytes) const {
+// R7: whether evicting everything that seems idle would make room. If any one victim is enough, nothing is summed:
+// without an idle one nothing is evicted either.
+bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
   if (budget_.any_one_suffices(bytes)) return true;
   const uint64_t wanted = budget_.missing_bytes(bytes), wanted_count = budget_.missing_count();
   uint64_t idle = 0, idle_count = 0;
   for (const Pool* pool : pools_) {
+    pool->assert_cache_locked();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    const bool enough = pool->add_idle([&](const pinrail_registration_t* reg) {
+    const bool enough = pool->visit_idle_locked([&](const pinrail_registration_t* reg) {
       idle += reg->length;
       ++idle_count;
       return idle >= wanted && idle_count >= wanted_count;
@@ -41,111 +46,112 @@ bool Cache::could_fit(const Pool* asker, uint64_t bytes) const {
   return false;
 }
 
+// See the header. One hold of the lock from the question for room until the registration has its place.
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
   const pinrail_registration_t* reg = admission->reg;
   Guard guard(mutex);
+  pool->assert_cache_locked();
   if (victim->reg != nullptr) dismiss_locked(victim->owner, victim->reg);
   *victim = {};
-  if (!admission->counted) pool->count_miss();
+  if (!admission->counted) Pool::count_locked(&pool->misses_);
   admission->counted = true;
   epoch::move_on(epoch_word);
   if (!budget_.could_ever_hold(reg->length)) return PINRAIL_ERR_OUT_OF_RESOURCE;
   try {
-    pool->lru_list_.reserve(pool->all_count_ + 1);
+    pool->reserve_locked();
   } catch (const std::bad_alloc&) {
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   if (!budget_.has_room_for(reg->length)) {
-    admission->possible = admission->possible || could_fit(pool, reg->length);
+    admission->possible = admission->possible || could_fit_locked(pool, reg->length);
     admission->impossible = !admission->possible;
     if (admission->impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    if (!anything_dead(thread, pool)) *victim = claim_locked(pool);
-    // Of what the victim leaves over, others would use the place before the device has forgotten the victim.
+    if (!anything_dead_locked(thread, pool)) *victim = claim_locked(pool);
+    // If the victim left room over, others would use it before the device has deregistered the victim.
     if (victim->reg == nullptr || !budget_.has_room_instead_of(victim->reg->length, reg->length)) {
       return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     }
     dismiss_locked(victim->owner, victim->reg);
   }
   budget_.add(reg->length);
-  link(pool, admission->reg);
+  pool->list_locked(admission->reg);
   return success();
 }
 
-void Cache::link(Pool* pool, pinrail_registration_t* reg) {
-  pool->all_.link(reg);
-  ++pool->all_count_;
-  if ((state::load(reg) & state::kPerThread) != 0) pool->lru_list_.insert(reg, epoch());
-}
-
+// Gives the registration's place in the budget back and unlinks it. The device has deregistered it.
 void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
   Guard guard(mutex);
   dismiss_locked(pool, reg);
 }
 
 void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
+  pool->assert_cache_locked();
   budget_.remove(reg->length);
-  pool->unlist(reg);
-  pool->unlink(reg);
+  pool->unlist_locked(reg);
   if (waiters_ != 0) released.notify_all();
 }
 
 // The pool whose oldest entry is the oldest of all, of those that the asker may evict from.
-Pool* Cache::oldest_pool(const Pool* asker, uint64_t now) const {
+Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
   Pool* oldest = nullptr;
   uint64_t oldest_epoch = 0;
   for (Pool* pool : pools_) {
     uint64_t epoch;
+    pool->assert_cache_locked();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    if (!pool->oldest_epoch(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch)) continue;
+    if (!pool->eviction_list_.oldest_epoch_locked(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch))
+      continue;
     oldest = pool;
     oldest_epoch = epoch;
   }
   return oldest;
 }
 
-// Whether a drain could make room instead: then nothing that is alive has to go.
-bool Cache::anything_dead(const pinrail_thread_t* thread, const Pool* asker) const {
+// Whether a drain could make room instead of an eviction.
+bool Cache::anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const {
   for (const Pool* pool : pools_) {
     if ((pool == asker || !pool->is_caller_only()) && pool->has_dead(thread)) return true;
   }
   return false;
 }
 
+// Claims and kills the least recently used idle registration, of this pool or of others that the asker may evict from.
 Victim Cache::claim_victim(const Pool* asker) {
   Guard guard(mutex);
   epoch::move_on(epoch_word);
   return claim_locked(asker);
 }
 
-// In a new epoch: what was found held in an earlier search may be looked at again, once.
+// What an earlier search found held was dated later than that search, so this one may claim it again, once.
 Victim Cache::claim_locked(const Pool* asker) {
   const uint64_t now = epoch();
-  while (Pool* pool = oldest_pool(asker, now)) {
-    pinrail_registration_t* reg = pool->next_ready();
+  while (Pool* pool = oldest_pool_locked(asker, now)) {
+    pool->assert_cache_locked();
+    pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
-    pool->claim_oldest(now);
+    pool->eviction_list_.claim_oldest_locked(now);
   }
   return {};
 }
 
+// The same of one pool alone, for what was not used after `now`.
 Victim Cache::claim_of(Pool* pool, uint64_t now) {
   Guard guard(mutex);
+  pool->assert_cache_locked();
   for (;;) {
-    pinrail_registration_t* reg = pool->next_ready();
+    pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
-    if (!pool->claim_oldest(now)) return {};
+    if (!pool->eviction_list_.claim_oldest_locked(now)) return {};
   }
 }
 
+// Sleeps up to 200 us, with the lock given back, if a thread is giving something back.
 bool Cache::wait_for_release(const Pool* asker) {
   Guard guard(mutex);
   for (const Pool* pool : pools_) {
     if (pool != asker && pool->is_caller_only()) continue;
-    // relaxed: a release that is missed here was not promised to anybody yet.
-    const uint64_t busy =
-        pool->to_release_.load(std::memory_order_relaxed) + pool->draining_.load(std::memory_order_relaxed);
-    if (busy == 0) continue;
-    // Bounded: what is on a gc list since we looked is nobody's until somebody drains, and that may be the caller.
+    if (!pool->in_flight_.is_releasing()) continue;
+    // Bounded: what came onto a gc list since the caller looked waits for a drain, perhaps by the caller.
     ++waiters_;
     released.wait_for(mutex, std::chrono::microseconds(200));
     --waiters_;
@@ -154,9 +160,13 @@ bool Cache::wait_for_release(const Pool* asker) {
   return false;
 }
 
+// Sums all registrations of all pools of the cache, until one but `own` is referenced or pending.
 bool Cache::anything_held(const pinrail_registration_t* own) {
   Guard guard(mutex);
-  return std::any_of(pools_.begin(), pools_.end(), [own](const Pool* pool) { return pool->is_anything_held(own); });
+  return std::any_of(pools_.begin(), pools_.end(), [own](const Pool* pool) {
+    pool->assert_cache_locked();
+    return pool->registered_.is_anything_held_locked(own);
+  });
 }
 
 Usage Cache::usage() const {
@@ -164,6 +174,7 @@ Usage Cache::usage() const {
   return budget_.usage();
 }
 
+// Allocates without the lock, and again if the registrations have become too many meanwhile.
 uint64_t Cache::pinned_bytes() const {
   std::vector<Span> spans;
   for (;;) {
@@ -173,24 +184,23 @@ uint64_t Cache::pinned_bytes() const {
     Guard guard(mutex);
     if (budget_.usage().count > spans.capacity()) continue;
     for (const Pool* pool : pools_) {
-      for (const List* list : {&pool->all_, &pool->limbo_}) {
-        for (const pinrail_registration_t* reg = list->first; reg != nullptr; reg = area_of(reg).next) {
-          spans.push_back(span_of(reg));
-        }
-      }
+      pool->assert_cache_locked();
+      pool->registered_.append_spans_locked(&spans);
     }
     break;
   }
   return union_length(&spans);
 }
 
-size_t Cache::reachable_pools(const Pool* asker, Pool** pools_out, size_t room) {
+// Begins a visit of each pool, which the caller ends (InFlight::end_visit).
+size_t Cache::visit_reachable_pools(const Pool* asker, Pool** pools_out, size_t room) {
   Guard guard(mutex);
   size_t count = 0;
   for (Pool* pool : pools_) {
     if (count == room) break;
+    pool->assert_cache_locked();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    pool->visitors_.fetch_add(1, std::memory_order_relaxed);  // relaxed: under the lock, as closing_ is set
+    pool->in_flight_.begin_visit_locked();
     pools_out[count++] = pool;
   }
   return count;

@@ -4,9 +4,9 @@
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
 // Threads  all functions may run together. Never in a hook.
 //
-// grdma_cache/B1  bytes and count are those of every registration that the device was told of: from before its
-//     register_mem until after its deregister_mem, but for one whose place another one took that the device hears of
-//     later. They never exceed the limits.
+// grdma_cache/B1  The budget counts every registration that the device knows: from before its register_mem until after
+//     its deregister_mem. It does not count a victim whose place in the budget was taken; that one is deregistered
+//     before the one that took its place is registered.
 // grdma_cache/B2  The process's epoch (base/lru/epoch.h) rises at each miss and at each search for something to evict,
 //     too.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
@@ -14,10 +14,6 @@
 
 #include <pinrail/component.h>
 
-#include <atomic>
-#include <map>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "base/core/span.h"
@@ -33,13 +29,13 @@ class Pool;
 using mpool::Limits;
 using mpool::Usage;
 
-// What is to be evicted: dead, and off its pool's LRU list. The pool cannot go before it was dismissed.
+// What is to be evicted: dead, and off its pool's LRU list. Its pool is not destroyed before the victim was dismissed.
 struct Victim {
   pinrail_registration_t* reg = nullptr;
   Pool* owner = nullptr;
 };
 
-// One registration on its way in.
+// One registration that asks for its place in the budget.
 struct Admission {
   pinrail_registration_t* reg;
   bool counted = false;     // as a miss
@@ -58,51 +54,51 @@ class Cache {
   Status add_pool(Pool* pool) EXCLUDES(mutex);
   void remove_pool(Pool* pool) EXCLUDES(mutex);
 
-  // Counts the registration in and links it into its pool's lists. If room is lacking, victim is what claim_victim()
-  // would say, unless something dead should go first. SUCCESS with a victim: that is dismissed already, and must be
-  // told off before the device hears of the new one. TEMP_OUT_OF_RESOURCE: over a limit now; when the device has
-  // forgotten the victim, if there is one, it is dismissed by the next call with it. OUT_OF_RESOURCE: over a limit for
-  // ever, or no memory for the LRU list.
+  // Adds the registration to the budget and links it into its pool's lists. If there is no room and nothing dead that
+  // could make some, claims a victim as claim_victim() does.
+  // SUCCESS with a victim: it is dismissed already, and the caller deregisters it before it registers the new one.
+  // TEMP_OUT_OF_RESOURCE: no room now. If there is a victim, the caller deregisters it and passes it to the next call,
+  // which dismisses it.
+  // OUT_OF_RESOURCE: the registration can never fit, or there is no memory for the LRU list.
   Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) EXCLUDES(mutex);
-  // The reverse, once the device has forgotten it.
+  // The reverse, once the device has deregistered it.
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
 
-  // The least recently used idle registration that a call into asker may give back; none if none is idle.
+  // The least recently used idle registration of the pools that a call into asker may evict from; none if none is idle.
   Victim claim_victim(const Pool* asker) EXCLUDES(mutex);
 
-  // The same of one pool, of what was not used after that epoch; what was found held is not looked at again.
+  // The same of one pool alone, and only if it was not used after that epoch. What was found held is not claimed again.
   Victim claim_of(Pool* pool, uint64_t now) EXCLUDES(mutex);
 
-  // Whether other threads are giving something back right now; if so, waits a moment for it.
+  // Waits a moment if other threads are giving something back right now; false if none is.
   bool wait_for_release(const Pool* asker) EXCLUDES(mutex);
 
-  // Whether anything is referenced or just being registered, apart from the asker's own.
+  // Whether anything but `own` is referenced or pending.
   bool anything_held(const pinrail_registration_t* own) EXCLUDES(mutex);
 
   Usage usage() const EXCLUDES(mutex);
-  // For a forked child, where nobody changes it, and the lock may be held for ever.
+  // For a forked child: no other thread changes it there, and the lock may be held for ever.
   uint64_t peak_bytes_unlocked() const NO_THREAD_SAFETY_ANALYSIS { return budget_.usage().peak_bytes; }
-  // Unique bytes of all registrations that the device was told of. May throw bad_alloc.
+  // Unique bytes of all registrations that the device knows. May throw bad_alloc.
   uint64_t pinned_bytes() const EXCLUDES(mutex);
 
-  // The pools of the asker's cache whose gc list a call into asker may drain; at most room. Each is visited: its
-  // destroy() waits until its visitors_ are counted down again.
-  size_t reachable_pools(const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
+  // The pools of the asker's cache that a call into asker may drain; at most room. The caller ends each one's visit
+  // (InFlight), which its destroy() waits for.
+  size_t visit_reachable_pools(const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
 
   // Of the process; never NULL.
   uint64_t* const epoch_word;
 
-  // "cache" in lock_rank.h. Public: each pool's LRU list and list of registrations is guarded by it.
+  // "cache" in lock_rank.h. Public: it guards the eviction list and the lists of registrations of each pool, too.
   mutable Mutex mutex{LockRank::cache};
   Condition released;  // something was dismissed
 
  private:
-  bool could_fit(const Pool* asker, uint64_t bytes) const REQUIRES(mutex);
+  bool could_fit_locked(const Pool* asker, uint64_t bytes) const REQUIRES(mutex);
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
-  void link(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
-  Pool* oldest_pool(const Pool* asker, uint64_t now) const REQUIRES(mutex);
+  Pool* oldest_pool_locked(const Pool* asker, uint64_t now) const REQUIRES(mutex);
   Victim claim_locked(const Pool* asker) REQUIRES(mutex);
-  bool anything_dead(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
+  bool anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 
   const Limits limits_;
   mpool::Budget budget_ GUARDED_BY(mutex);

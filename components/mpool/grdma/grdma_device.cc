@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// To the device and back, and how room is made for it. No lock is held here across a call of the registrar.
+// Registers ranges on the device and gives them back, and makes room for them. API context. The caller holds no lock,
+// because the registrar is called (R6). The calling thread may hold references of other registrations.
 #include <unistd.h>
 
 #include "base/core/on_unwind.h"
@@ -8,13 +9,14 @@
 #include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
-// Of GPU memory: which allocation it is. It lies behind the registrar's tail, for of host memory there are too many for
-// eight bytes more in each area.
+// The allocation that a registration of GPU memory is of. It lies behind the registrar's tail and not in the area, so
+// that registrations of host memory, which are many, do not pay eight bytes for it.
 uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
   return *reinterpret_cast<uint64_t*>(static_cast<char*>(registrar_tail(reg)) + tail_of_registrar());
 }
 
-// A registration of the range that the device knows; pending still. R4: if it refuses the wider rights, those asked.
+// A registration of the range that the device knows, still pending. R4: with the wider rights of `own`, or, if the
+// device refuses those, with the rights that were asked for.
 Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
                                 pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
@@ -29,15 +31,15 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
   reg->pool = config_.pool;
   area_of(reg).owner = this;
   if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
-  if (own->is_uncached) link_uncached(reg);
+  if (own->is_uncached) unindexed_.link_uncached(reg);
 
   const auto forget = [&] {
-    unlink_uncached(reg);
+    unindexed_.unlink_uncached(reg);
     host_->registration_free(host_, reg);
   };
   OnUnwind unwound(forget);
   Status status = admit(thread, own, reg);
-  if (status.ok()) status = tell_admitted(thread, request, reg);
+  if (status.ok()) status = register_admitted(thread, request, reg);
   unwound.disarm();
   if (!status.ok()) {
     forget();
@@ -47,21 +49,21 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
   return success();
 }
 
-// If the device does not take it, it is dismissed. R4: for wider rights than were asked for, nothing is evicted.
-Status Pool::tell_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+// Dismisses the registration if the device refuses it. R4: for wider rights than were asked for, nothing is evicted.
+Status Pool::register_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   OnUnwind unwound([&] { cache_->dismiss(this, reg); });
   const bool is_wider = reg->rights != request.rights();
-  Status status = register_making_room(thread, reg, is_wider ? Room::as_it_is : Room::made);
+  Status status = register_range(thread, reg, is_wider ? Room::as_it_is : Room::made);
   if (!status.ok() && is_wider) {
     reg->rights = request.rights();
-    status = register_making_room(thread, reg, Room::made);
+    status = register_range(thread, reg, Room::made);
   }
   unwound.disarm();
   if (!status.ok()) cache_->dismiss(this, reg);
   return status;
 }
 
-// Within the limits, if need be at the cost of idle ones (R8).
+// Gets the registration its place in the budget, if need be at the cost of idle ones (R8).
 Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
   Admission admission{reg, own->is_counted};
   own->is_counted = true;  // a call that races is tried again, and is one miss
@@ -70,13 +72,13 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
     const Victim gone = victim;
     const Status status = cache_->admit(thread, this, &admission, &victim);
     OnUnwind unwound([&] { forget_admission(reg, status, victim); });
-    if (gone.reg != nullptr) end(gone.reg, gone.owner);
+    if (gone.reg != nullptr) free_dismissed(gone.reg, gone.owner);
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say_limit(reg);
     if (victim.reg != nullptr) {
-      leave_device(thread, victim);
-      if (status.ok()) end(victim.reg, victim.owner);
+      evict_from_device(thread, victim);
+      if (status.ok()) free_dismissed(victim.reg, victim.owner);
       if (status.ok()) victim = {};
-      if (settings_.empty_cache) empty(thread);
+      if (settings_.empty_cache) evict_all(thread);
     }
     if (admission.impossible) {
       unwound.disarm();
@@ -90,22 +92,23 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
   }
 }
 
-// The thread ends inside the registrar, or it threw, after an admission had come to that.
+// admit() was unwound out of a registrar call: takes back what the cache answered last.
 void Pool::forget_admission(pinrail_registration_t* reg, const Status& status, const Victim& victim) {
   if (victim.reg != nullptr && !status.ok()) cache_->dismiss(victim.owner, victim.reg);
-  if (victim.reg != nullptr) end(victim.reg, victim.owner);
+  if (victim.reg != nullptr) free_dismissed(victim.reg, victim.owner);
   if (status.ok()) cache_->dismiss(this, reg);
 }
 
-Status Pool::register_making_room(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
+// Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of.
+Status Pool::register_range(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
   pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  return knows_gpu_ != nullptr ? tell_gpu_memory(thread, &request, reg, room)
-                               : try_register_mem(thread, request, reg, room);
+  return knows_gpu_ != nullptr ? register_gpu_memory(thread, &request, reg, room)
+                               : call_registrar(thread, request, reg, room);
 }
 
-// By dmabuf; where driver or device have none, as if it were host memory: a kernel with peer memory takes that.
-Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
-                             Room room) {
+// By dmabuf. If the driver or the device has none, as if it were host memory, which a kernel with peer memory takes.
+Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request,
+                                 pinrail_registration_t* reg, Room room) {
   const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
   Status status = PINRAIL_ERR_NOT_SUPPORTED;
   if (takes_dmabuf && knows_gpu_->export_dmabuf != nullptr) {
@@ -114,20 +117,20 @@ Status Pool::tell_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_
     if (status.ok()) {
       request->kind = PINRAIL_KIND_DMABUF;
       OnUnwind unwound([request] { close(request->fd); });
-      status = try_register_mem(thread, *request, reg, room);
+      status = call_registrar(thread, *request, reg, room);
       unwound.disarm();
       close(request->fd);
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
   *request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  const Status as_host = try_register_mem(thread, *request, reg, room);
+  const Status as_host = call_registrar(thread, *request, reg, room);
   return as_host.ok() ? as_host : status;
 }
 
-// Asks the device; if room may be made, until it agrees or nothing is left to evict (R7).
-Status Pool::try_register_mem(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                              pinrail_registration_t* reg, Room room) {
+// Calls the registrar; if room may be made, again until it succeeds or nothing is idle (R7).
+Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                            pinrail_registration_t* reg, Room room) {
   for (;;) {
     const Status status = host_->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
@@ -136,18 +139,19 @@ Status Pool::try_register_mem(pinrail_thread_t* thread, const pinrail_register_r
   }
 }
 
-// Gives back dead ones, else the least recently used idle one (empty_cache: all of them), else waits a moment for
-// what other threads are giving back. False if there is nothing of all that.
+// Gives back dead registrations; if there are none, evicts the least recently used idle one (empty_cache: all of them);
+// if there is none, waits a moment for what other threads are giving back. False if none of this can make room.
 bool Pool::make_room(pinrail_thread_t* thread) {
   if (drain_all(thread) > 0) return true;
   if (evict_one(thread)) {
-    if (settings_.empty_cache) empty(thread);
+    if (settings_.empty_cache) evict_all(thread);
     return true;
   }
-  // A thread inside a registrar call may be what the others wait for.
+  // A thread that is inside a registrar call does not wait: the others may wait for that call.
   return thread->in_registrar == 0 && cache_->wait_for_release(this);
 }
 
+// The status of a request that found no room: TEMP_OUT_OF_RESOURCE if anything else is held or pending.
 Status Pool::nothing_idle(const pinrail_registration_t* own) {
   return cache_->anything_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
@@ -164,30 +168,39 @@ void Pool::say_limit(const pinrail_registration_t* reg) {
   mpool::say_never_fits(host_, reg->length, by_bytes ? size_limit : count_limit);
 }
 
-// The device forgets it, and then we do.
+// Deregisters it on the device and then frees it. in_flight_ counts it already.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  OnUnwind unwound([&] { dismiss_and_end(reg, this); });
-  tell_device_off(thread, reg, reason);
+  OnUnwind unwound([&] { dismiss_and_free(reg, this); });
+  deregister_from_device(thread, reg, reason);
   unwound.disarm();
-  dismiss_and_end(reg, this);
+  dismiss_and_free(reg, this);
 }
 
-void Pool::dismiss_and_end(pinrail_registration_t* reg, Pool* owner) {
+// The device has deregistered it. The pool may be destroyed afterwards.
+void Pool::dismiss_and_free(pinrail_registration_t* reg, Pool* owner) {
   owner->cache_->dismiss(owner, reg);
-  end(reg, owner);
+  free_dismissed(reg, owner);
 }
 
-// What was dismissed.
-void Pool::end(pinrail_registration_t* reg, Pool* owner) {
+// Its place in the budget is given back already. The pool may be destroyed afterwards.
+void Pool::free_dismissed(pinrail_registration_t* reg, Pool* owner) {
   owner->host_->registration_free(owner->host_, reg);
-  // Last: destroy() waits for it, and then the pool is gone. release: pairs with the acquire load in destroy().
-  owner->to_release_.fetch_sub(1, std::memory_order_release);
+  owner->in_flight_.end_release();  // last: after it the pool may be destroyed
 }
 
-void Pool::tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
-                           Device device) {
-  unlink_uncached(reg);
-  // An event that came since overrides: the memory is somebody else's (R12). relaxed: ordered by the state word.
+// It is dead and unreferenced.
+void Pool::give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  in_flight_.begin_release();
+  give_back(thread, reg, PINRAIL_REASON_RELEASED);
+}
+
+// Calls the registrar, or tells it only to forget the registration. It is dead, unreferenced or forced, and out of the
+// index.
+void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                                  Device device) {
+  unindexed_.unlink_uncached(reg);
+  // An event that has come since overrides: the memory may be another's by now (R12). relaxed: ordered by the state
+  // word.
   const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
   if (event == PINRAIL_REASON_INVALIDATED) reason = event;
   if (device == Device::forgot) {
@@ -195,7 +208,7 @@ void Pool::tell_device_off(pinrail_thread_t* thread, pinrail_registration_t* reg
     return;
   }
   const Status status = host_->registrar_deregister(config_.registrar, thread, reg, reason);
-  status.ignore();  // reported by the framework; a registration that the device will not give back is lost either way
+  status.ignore();  // the framework has reported it; the registration is lost to us either way
 }
 
 }  // namespace pinrail::grdma

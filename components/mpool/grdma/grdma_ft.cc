@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// F2: a checkpoint finds nothing idle at the device, and after a restart nothing of the past life is given to it.
+// F2: after a checkpoint the device knows nothing that is idle; after a restart the device gets nothing that was
+// registered before it. API context. The caller holds no lock; the calling thread may hold references.
 #include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 namespace {
 
-constexpr uint64_t kPatience = 5000;  // rounds of 200 us
+constexpr uint64_t kMostRounds = 5000;  // of 200 us
 
 }  // namespace
 
+// CONTINUE does nothing; RESTART abandons all; other events give back what is dead or idle.
 Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   if (state == PINRAIL_FT_CONTINUE) return success();
   if (state == PINRAIL_FT_RESTART) return restart(thread);
@@ -18,7 +20,7 @@ Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   return success();
 }
 
-// The registrars first, for they may refuse. What is registered by which, both forget.
+// The registrars come first, because they may refuse.
 Status Pool::restart(pinrail_thread_t* thread) {
   Status told = host_->registrar_restart(config_.registrar, thread);
   if (told.ok() && gpu_ != nullptr) told = gpu_->tell_registrar(thread);
@@ -28,36 +30,34 @@ Status Pool::restart(pinrail_thread_t* thread) {
   return success();
 }
 
-// Of this pool alone. What is used from now on is not looked for, so that it ends while others use the pool.
+// Evicts what is idle, of this pool alone. Only what was not used since the call began, so that the call ends while
+// other threads use the pool.
 void Pool::release_idle(pinrail_thread_t* thread) {
-  drain_own(thread, SIZE_MAX);  // what an earlier call left over
-  drain_own(thread, SIZE_MAX);  // what has come since
+  drain_own(thread, SIZE_MAX);  // may take only what an earlier call left over
+  drain_own(thread, SIZE_MAX);
   epoch::move_on(host_->epoch);
   const uint64_t now = cache_->epoch();
   for (Victim victim = cache_->claim_of(this, now); victim.reg != nullptr; victim = cache_->claim_of(this, now)) {
-    OnUnwind unwound([&] { dismiss_and_end(victim.reg, this); });
-    leave_device(thread, victim);
+    OnUnwind unwound([&] { dismiss_and_free(victim.reg, this); });
+    evict_from_device(thread, victim);
     unwound.disarm();
-    dismiss_and_end(victim.reg, this);
+    dismiss_and_free(victim.reg, this);
   }
-  settle(thread, kPatience);
+  wait_until_idle(thread, kMostRounds);
 }
 
-// Nobody else is at this pool or another one of its cache, hooks apart. First all leave the index: a hook that has one
-// in its hands holds the index's lock until it has put it on the gc list, so that none comes there later.
+// No other thread is in a call on a pool of the cache, but hooks may come in. All leave the index first: a hook holds
+// the index's lock until what it removed is on the gc list, so afterwards no hook pushes any of them.
 void Pool::abandon_all(pinrail_thread_t* thread) {
   rcache_.ops->invalidate_hook(rcache_.module, 0, UINTPTR_MAX, abandoned_hook, this);
   {
     Guard guard(cache_->mutex);
-    // relaxed: all that stand there are in all_, too, and this thread alone frees them.
-    limbo_undone_.store(kNoLimbo, std::memory_order_relaxed);
-    gc_rest_.store(nullptr, std::memory_order_relaxed);
-    gc_list_.store(nullptr, std::memory_order_relaxed);
-    gc_bytes_.store(0, std::memory_order_relaxed);
-    gc_count_.store(0, std::memory_order_relaxed);
-    gc_due_.store(false, std::memory_order_relaxed);
+    assert_cache_locked();
+    // The lists of registered_ have all of them, and this thread alone frees them.
+    registered_.forget_rollbacks_locked();
+    gc_list_.forget_locked();
   }
-  forget_displaced();
+  unindexed_.forget_displaced();
   release_all(thread, Device::forgot);
 }
 

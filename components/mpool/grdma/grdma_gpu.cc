@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// GPUDirect: asks the driver, then uses the pool of GPU memory. API context. The caller holds no lock, because
+// registrar and driver are called. The calling thread may hold references.
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 namespace {
 
-// Memory that is replaced while it is being registered is tried again this often.
+// Memory that is replaced while it is being registered is registered again, this often in all.
 constexpr int kTries = 4;
 
 }  // namespace
@@ -34,13 +36,13 @@ Gpu::~Gpu() {
   if (bound_ != nullptr) host_->registrar_close(host_, bound_);
 }
 
-void Gpu::end(pinrail_thread_t* thread) {
-  ranges_->end_all(thread);
+void Gpu::destroy_ranges(pinrail_thread_t* thread) {
+  ranges_->destroy_closed(thread);
   ranges_ = nullptr;
 }
 
-void Gpu::give_up() {
-  ranges_->leave_gc_thread();
+void Gpu::discard_unused_ranges() {
+  ranges_->gc_list_.leave_thread();
   ranges_->host_->monitor_unsubscribe(host_, ranges_->subscription_);
   ranges_->rcache_.ops->destroy(ranges_->rcache_.module);
   ranges_->leave_cache();
@@ -48,7 +50,7 @@ void Gpu::give_up() {
   ranges_ = nullptr;
 }
 
-// The whole allocation that the range lies in, and which one it is now.
+// Asks the driver for the allocation that the range lies in, and for its present buffer id.
 Status Gpu::identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const {
   pinrail_gpu_range_t range{};
   range.size = sizeof(range);
@@ -66,9 +68,8 @@ bool Gpu::is_of(pinrail_registration_t* reg, uint64_t buffer_id) const {
   return ranges_->buffer_id_of(reg) == buffer_id;
 }
 
-// Other memory is there by now: it, and whatever overlaps it.
-void Gpu::bury(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {
-  // The reference that was just taken.
+// Other memory is at its address by now: it dies, and so does whatever overlaps it. Drops the caller's reference to it.
+void Gpu::drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {
   Status(Pool::deregister_entry(ranges_, thread, {reg, generation_of(reg)})).ignore();
   ranges_->invalidate_range_hook(span);
 }
@@ -81,17 +82,17 @@ Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length
     if (!status.ok()) return status;
     bool is_hit = false;
     pinrail_registration_t* reg = nullptr;
-    status = ranges_->register_known(thread, request, &is_hit, &reg);
+    status = ranges_->register_gpu_range(thread, request, &is_hit, &reg);
     if (!status.ok()) return status;
     bool current = is_of(reg, request.buffer_id);
-    // What is new was made while the memory could go: the driver is asked once more.
+    // The memory of a new registration may have been freed while it was made: the driver is asked once more.
     if (current && !is_hit)
       current = identify(addr, length, access_and_flags, &after).ok() && after.buffer_id == request.buffer_id;
     if (current) {
       *handle_out = {reg, generation_of(reg)};
       return success();
     }
-    bury(thread, reg, request.span);
+    drop_and_invalidate(thread, reg, request.span);
   }
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
@@ -108,7 +109,7 @@ Status Gpu::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64
     *handle_out = handle;
     return success();
   }
-  bury(thread, handle.reg, request.span);
+  drop_and_invalidate(thread, handle.reg, request.span);
   return PINRAIL_ERR_NOT_FOUND;
 }
 

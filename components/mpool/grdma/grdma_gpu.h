@@ -5,11 +5,12 @@
 //          index that nobody else reads; the registrar that knows GPU memory.
 // Threads  as Pool.
 //
-// grdma_gpu/P1  Whether a range is GPU memory is asked of the driver each time that the index of host memory does not
-//     answer, and never remembered: "not known" is never taken for "host".
-// grdma_gpu/P2  A hit needs the buffer id that the driver says now. What has another one is dead, and is registered
-//     anew. So no monitor is needed to keep such registrations; one that sees frees ends them sooner.
-// grdma_gpu/P3  Its registrations are never found by the shortcut: they are in no table of starts.
+// grdma_gpu/P1  The driver is asked whether a range is GPU memory each time that the index of host memory does not
+//     answer. The answer is not cached, and "not known" is never taken for "host memory".
+// grdma_gpu/P2  A hit needs the buffer id that the driver returns now. A registration with another one is dead, and the
+//     range is registered anew. So no monitor is needed to keep such registrations; a monitor that sees frees ends them
+//     sooner.
+// grdma_gpu/P3  The shortcut never finds its registrations: they are in no start table.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 
@@ -19,7 +20,7 @@ namespace pinrail::grdma {
 
 class Gpu {
  public:
-  // With the registrar of that name; what is wrong with it was said.
+  // With the registrar that the settings name. Errors of that registrar were reported.
   static Status create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
                        std::unique_ptr<Gpu>* gpu_out);
   ~Gpu();
@@ -32,18 +33,18 @@ class Gpu {
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
               pinrail_handle_t* handle_out);
   Pool* ranges() const { return ranges_; }
-  // Of a restart.
+  // Tells the registrar of a restart.
   Status tell_registrar(pinrail_thread_t* thread) const { return host_->registrar_restart(bound_, thread); }
-  // Gives everything back; the pool is gone afterwards.
-  void end(pinrail_thread_t* thread);
-  // The same, where nothing was registered yet.
-  void give_up();
+  // Gives everything back and deletes the pool, which is closed.
+  void destroy_ranges(pinrail_thread_t* thread);
+  // Deletes the pool if nothing was registered yet.
+  void discard_unused_ranges();
 
  private:
   explicit Gpu(const pinrail_host_t* host) : host_(host) {}
   Status identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const;
   bool is_of(pinrail_registration_t* reg, uint64_t buffer_id) const;
-  void bury(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span);
+  void drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span);
 
   const pinrail_host_t* const host_;
   pinrail_bound_registrar_t* bound_ = nullptr;

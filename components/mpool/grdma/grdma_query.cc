@@ -10,7 +10,7 @@ namespace pinrail::grdma {
 void Pool::drop_unused(pinrail_thread_t* thread, pinrail_handle_t handle) {
   if (!references::drop_own(thread, handle.reg)) return Status(drop_elsewhere(thread, handle)).ignore();
   const uint64_t after = state::load(handle.reg);
-  if ((after & state::kDead) != 0) ask_gc(thread, handle, after);
+  if ((after & state::kDead) != 0) finish_dead(thread, handle, after);
 }
 
 Status Pool::query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {

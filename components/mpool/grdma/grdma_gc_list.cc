@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// API context. No registrar is called. The calling thread may hold references.
+#include "components/mpool/grdma/grdma_gc_list.h"
+
+namespace pinrail::grdma {
+
+pinrail_registration_t* GcList::take() {
+  pinrail_registration_t* chain;
+  {
+    Guard guard(mutex);
+    chain = rest_.load(std::memory_order_relaxed);  // relaxed: it changes under the lock alone
+    rest_.store(nullptr, std::memory_order_relaxed);
+  }
+  // acquire: pairs with the release in push_hook().
+  return chain != nullptr ? chain : pushed_.exchange(nullptr, std::memory_order_acquire);
+}
+
+void GcList::put_back(pinrail_registration_t* chain) {
+  Guard guard(mutex);
+  pinrail_registration_t* other = rest_.load(std::memory_order_relaxed);  // relaxed: under the lock
+  rest_.store(chain, std::memory_order_relaxed);
+  wake_thread_hook(PINRAIL_GC_SOON);  // it may have come and gone while this thread had them
+  if (other == nullptr) return;
+  while (area_of(chain).gc_next != nullptr) chain = area_of(chain).gc_next;  // another thread drained, too: rare
+  area_of(chain).gc_next = other;
+}
+
+void GcList::put_batch_back(pinrail_registration_t* const* regs, size_t count) {
+  if (count == 0) return;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < count; ++i) {
+    area_of(regs[i]).gc_next = i + 1 < count ? regs[i + 1] : nullptr;
+    bytes += regs[i]->length;
+  }
+  bytes_.fetch_add(bytes, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
+  count_.fetch_add(count, std::memory_order_relaxed);  // as above
+  put_back(regs[0]);
+}
+
+void GcList::count_off(uint64_t bytes, uint64_t count) {
+  bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
+  count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+}
+
+void GcList::clear_due_below_limit() {
+  if (bytes() <= limit_bytes_) is_due_.store(false, std::memory_order_relaxed);  // relaxed: a hint
+}
+
+void GcList::forget_locked() {
+  // relaxed: no other thread is in a call, and hooks have stopped pushing.
+  rest_.store(nullptr, std::memory_order_relaxed);
+  pushed_.store(nullptr, std::memory_order_relaxed);
+  bytes_.store(0, std::memory_order_relaxed);
+  count_.store(0, std::memory_order_relaxed);
+  is_due_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace pinrail::grdma

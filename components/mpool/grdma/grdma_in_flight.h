@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// grdma_in_flight.h - what other threads are doing with one pool outside its own calls, and destroy() waits for.
+//
+// Threads  all functions at any time. Each end_ follows its begin_, on the same thread.
+#ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_IN_FLIGHT_H
+#define PINRAIL_COMPONENTS_MPOOL_GRDMA_IN_FLIGHT_H
+
+#include <atomic>
+#include <cstdint>
+
+namespace pinrail::grdma {
+
+class InFlight {
+ public:
+  // A registration is being given back: from when it was claimed, or summed to 0, until the library has it again.
+  // relaxed: the cache lock is taken before the registration is dismissed.
+  void begin_release() { releases_.fetch_add(1, std::memory_order_relaxed); }
+  // release, in all three: pairs with the acquire in is_idle(), after which the pool is destroyed.
+  void end_release() { releases_.fetch_sub(1, std::memory_order_release); }
+
+  // A thread takes dead registrations off a list.
+  void begin_drain() { drains_.fetch_add(1, std::memory_order_relaxed); }
+  void end_drain() { drains_.fetch_sub(1, std::memory_order_release); }
+
+  // A call into another pool of the cache drains this one. relaxed: under the cache lock, as Pool::closing_ is set.
+  void begin_visit_locked() { visits_.fetch_add(1, std::memory_order_relaxed); }
+  void end_visit() { visits_.fetch_sub(1, std::memory_order_release); }
+
+  bool is_idle() const {
+    return visits_.load(std::memory_order_acquire) + releases_.load(std::memory_order_acquire) +
+               drains_.load(std::memory_order_acquire) ==
+           0;
+  }
+  // relaxed: a release that this misses was promised to nobody yet.
+  bool is_releasing() const {
+    return releases_.load(std::memory_order_relaxed) + drains_.load(std::memory_order_relaxed) != 0;
+  }
+
+ private:
+  std::atomic<uint64_t> releases_{0};
+  std::atomic<uint64_t> drains_{0};
+  std::atomic<uint64_t> visits_{0};
+};
+
+}  // namespace pinrail::grdma
+
+#endif

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context, under the pending lock: inserts displace registrations, and events reach those that the index does not
+// have.
+#include <algorithm>
+
+#include "components/mpool/grdma/grdma_unindexed.h"
+
+namespace pinrail::grdma {
+
+bool Unindexed::push_displaced_locked_hook(pinrail_registration_t* reg) {
+  pinrail_registration_t* const head = displaced_.load();
+  area_of(reg).gc_next = head;
+  displaced_.store(reg);
+  const Span span = span_of(reg);
+  const Span& known = displaced_span_;
+  displaced_span_ =
+      may_hold_displaced_.load() ? Span{std::min(known.base, span.base), std::max(known.end, span.end)} : span;
+  may_hold_displaced_.store(true);
+  return head == nullptr;
+}
+
+// Limbo has also some that were not displaced: those were marked when they died.
+void Unindexed::mark_invalidated_locked_hook(const Span& span, const List& limbo) {
+  const auto mark = [&span](pinrail_registration_t* reg) {
+    if (!span_of(reg).overlaps(span)) return;
+    // relaxed: ordered by the lock
+    __atomic_store_n(&area_of(reg).reason, PINRAIL_REASON_INVALIDATED, __ATOMIC_RELAXED);
+  };
+  pinrail_registration_t* reg = uncached_.load();
+  for (; reg != nullptr; reg = uncached_area_of(reg).next_uncached) mark(reg);
+  if (!may_hold_displaced_.load() || !displaced_span_.overlaps(span)) return;
+  for (reg = displaced_.load(); reg != nullptr; reg = area_of(reg).gc_next) mark(reg);
+  for (reg = limbo.first; reg != nullptr; reg = area_of(reg).next) mark(reg);
+}
+
+}  // namespace pinrail::grdma
