@@ -46,7 +46,7 @@ void Pool::displace_locked_hook(pinrail_registration_t* const* regs, size_t coun
   assert_held(unindexed_.mutex, LockRank::pending);
   for (size_t i = 0; i < count; ++i) prefetch(regs[i]);
   for (size_t i = 0; i < count; ++i) {
-    if ((state::load(regs[i]) & state::kPerThread) == 0) unindexed_.link_uncached_locked(regs[i]);
+    if ((state::load(regs[i]) & state::kPerThread) == 0) unindexed_.link_uncached_locked_hook(regs[i]);
     if (kill_hook(regs[i], PINRAIL_REASON_RELEASED)) push_displaced_locked_hook(regs[i]);
   }
 }

@@ -240,7 +240,7 @@ Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_re
   state::set(reg, counting | state::kIndexed, counting != 0 ? 0 : 1);
   const bool is_in = rcache_.ops->insert(rcache_.module, thread, reg, displaced_hook, this) == PINRAIL_SUCCESS;
   if (!is_in) {
-    if (counting == 0) unindexed_.link_uncached_locked(reg);
+    if (counting == 0) unindexed_.link_uncached_locked_hook(reg);
     state::set(reg, counting | state::kDead);
     if (counting != 0) push_displaced_locked_hook(reg);
   }

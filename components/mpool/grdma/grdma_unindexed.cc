@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// API context; what ends in _locked is called from hooks, too. Such functions run under the pending lock (`mutex`), the
-// others take it. No registrar is called. The calling thread may hold references.
+// API context. Functions whose names end in _locked run under the pending lock (`mutex`), the others take it. No
+// registrar is called. The calling thread may hold references.
 #include "components/mpool/grdma/grdma_unindexed.h"
 
 namespace pinrail::grdma {
 
 void Unindexed::link_uncached(pinrail_registration_t* reg) {
   Guard guard(mutex);
-  link_uncached_locked(reg);
-}
-
-void Unindexed::link_uncached_locked(pinrail_registration_t* reg) {
-  UncachedArea& area = uncached_area_of(reg);
-  area.is_uncached = true;
-  area.previous_uncached = nullptr;
-  area.next_uncached = uncached_.load();
-  if (area.next_uncached != nullptr) uncached_area_of(area.next_uncached).previous_uncached = reg;
-  uncached_.store(reg);
+  link_uncached_locked_hook(reg);
 }
 
 void Unindexed::unlink_uncached(pinrail_registration_t* reg) {

@@ -31,7 +31,7 @@ class Unindexed {
   explicit Unindexed(HookMutex& pending_mutex) : mutex(pending_mutex) {}
 
   void link_uncached(pinrail_registration_t* reg) EXCLUDES(mutex);
-  void link_uncached_locked(pinrail_registration_t* reg) REQUIRES(mutex);
+  void link_uncached_locked_hook(pinrail_registration_t* reg) REQUIRES(mutex);
   // It may be linked or not. Only for whoever gives the registration back.
   void unlink_uncached(pinrail_registration_t* reg) EXCLUDES(mutex);
 

@@ -7,6 +7,16 @@
 
 namespace pinrail::grdma {
 
+// Also called while a registration is made.
+void Unindexed::link_uncached_locked_hook(pinrail_registration_t* reg) {
+  UncachedArea& area = uncached_area_of(reg);
+  area.is_uncached = true;
+  area.previous_uncached = nullptr;
+  area.next_uncached = uncached_.load();
+  if (area.next_uncached != nullptr) uncached_area_of(area.next_uncached).previous_uncached = reg;
+  uncached_.store(reg);
+}
+
 bool Unindexed::push_displaced_locked_hook(pinrail_registration_t* reg) {
   pinrail_registration_t* const head = displaced_.load();
   area_of(reg).gc_next = head;
