@@ -6,10 +6,10 @@
 #include "base/hit/allocation_table.h"
 #include "base/registration/thread.h"
 #include "base/sync/gate.h"
-#include "framework/mpool/gpu_block.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
+#include "framework/mpool/gpu_block.h"
 
 namespace pinrail::front {
 namespace {

@@ -14,9 +14,10 @@
 namespace pinrail::test {
 namespace {
 
-#define NEED_PATCHING()                                                                                  \
-  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "code is patched on Linux, x86-64 or 64-bit Arm, without " \
-                                              "ThreadSanitizer"
+#define NEED_PATCHING()                                                      \
+  if (PINRAIL_CAN_PATCH == 0)                                                \
+  GTEST_SKIP() << "code is patched on Linux, x86-64 or 64-bit Arm, without " \
+                  "ThreadSanitizer"
 
 uintptr_t map_pages(size_t pages) {
   void* got = mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

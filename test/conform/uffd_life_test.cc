@@ -185,10 +185,11 @@ TEST(UffdLife, nobody_who_names_a_wrong_event_or_share_gets_a_library) {
   EXPECT_EQ(Library(Settings{{"monitor_strict", "perhaps"}}).status, PINRAIL_ERR_BAD_PARAM);
 }
 
-#define NEED_BOTH()                                                                                      \
-  NEED_UFFD();                                                                                           \
-  if (PINRAIL_CAN_PATCH == 0) GTEST_SKIP() << "code is patched on Linux, x86-64 or 64-bit Arm, without " \
-                                              "ThreadSanitizer"
+#define NEED_BOTH()                                                          \
+  NEED_UFFD();                                                               \
+  if (PINRAIL_CAN_PATCH == 0)                                                \
+  GTEST_SKIP() << "code is patched on Linux, x86-64 or 64-bit Arm, without " \
+                  "ThreadSanitizer"
 
 const Settings kBoth = {{"monitor", "patcher,uffd"}};
 

@@ -258,7 +258,8 @@ TEST_F(ReferencesModel, taken_slots_send_the_count_to_the_state_word) {
                 [&] { expect_settled(); }});
 }
 
-// C5: dead and held. grdma_gc.cc, give_back_idle() and put_in_limbo(); grdma_deregister.cc, deregister() and finish_dead().
+// C5: dead and held. grdma_gc.cc, give_back_idle() and put_in_limbo(); grdma_deregister.cc, deregister() and
+// finish_dead().
 class DeadModel : public ReferencesModel {
  protected:
   void die_and_sum() {

@@ -13,9 +13,9 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 
-#include "framework/mpool/gpu_block.h"
 #include "components/common/gpu_pool/gpu_component.h"
 #include "components/mpool/gpusm/exports_hook.h"
+#include "framework/mpool/gpu_block.h"
 
 namespace pinrail::gpusm {
 

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * contract_registrar.c - a registrar component that breaks its contract in the way that PINRAIL_TEST_BREAKS names: "size"
- * (a table of another size), "param" (asks for a parameter that it does not declare). Otherwise it works. */
+ * contract_registrar.c - a registrar component that breaks its contract in the way that PINRAIL_TEST_BREAKS names:
+ * "size" (a table of another size), "param" (asks for a parameter that it does not declare). Otherwise it works. */
 #include <pinrail/component.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int breaks(const char *what) {
-  const char *asked = getenv("PINRAIL_TEST_BREAKS");
+static int breaks(const char* what) {
+  const char* asked = getenv("PINRAIL_TEST_BREAKS");
   return asked != NULL && strcmp(asked, what) == 0;
 }
 
-static pinrail_status_t register_mem(void *context, const pinrail_register_request_t *request,
-                                     pinrail_registration_t *reg) {
+static pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request,
+                                     pinrail_registration_t* reg) {
   (void)context, (void)request, (void)reg;
   return PINRAIL_SUCCESS;
 }
-static pinrail_status_t deregister_mem(void *context, pinrail_registration_t *reg, pinrail_reason_t reason) {
+static pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
   (void)context, (void)reg, (void)reason;
   return PINRAIL_SUCCESS;
 }
-static pinrail_status_t create(void *component, void *native, pinrail_registrar_t *registrar_out) {
+static pinrail_status_t create(void* component, void* native, pinrail_registrar_t* registrar_out) {
   (void)component, (void)native;
   *registrar_out = (pinrail_registrar_t){.size = breaks("size") ? 8 : sizeof(*registrar_out),
                                          .name = "contract",
@@ -29,13 +29,13 @@ static pinrail_status_t create(void *component, void *native, pinrail_registrar_
                                          .deregister_mem = deregister_mem};
   return PINRAIL_SUCCESS;
 }
-static void destroy(void *component, pinrail_registrar_t *registrar) { (void)component, (void)registrar; }
-static pinrail_status_t open_it(const pinrail_host_t *host, void **context_out) {
+static void destroy(void* component, pinrail_registrar_t* registrar) { (void)component, (void)registrar; }
+static pinrail_status_t open_it(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t depth;
-  *context_out = (void *)host;
+  *context_out = (void*)host;
   return breaks("param") ? host->param(host, "depth", &depth) : PINRAIL_SUCCESS;
 }
-static void close_it(void *context) { (void)context; }
+static void close_it(void* context) { (void)context; }
 
 static const pinrail_registrar_ops_t ops = {sizeof(ops), create, destroy};
 PINRAIL_API extern const pinrail_component_t pinrail_component;
