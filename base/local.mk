@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The ground: status, ranges, guards. It knows nothing of caching.
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/guarded.h base/core/errno_text.h base/core/kernel_numbers.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/guarded.h base/core/errno_text.h \
+	base/core/kernel_numbers.h base/core/thread_record.h \
 	base/core/forever.h base/core/on_unwind.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
 	base/core/sanitizer.h base/core/select_if_equal.h base/core/stat_counter.h base/core/page_counts.h \
 	base/cuda/cuda_driver.h
@@ -20,7 +21,10 @@ libpinrail_internal_la_SOURCES += \
 # The registration: its memory, its state word, its references, the threads that hold them.
 libpinrail_internal_la_SOURCES += \
 	base/registration/registration.h base/registration/registration_arena.h \
-	base/registration/registration_arena.cc base/registration/incarnation.h base/registration/references.h \
+	base/registration/registration_arena.cc base/registration/incarnation.h \
+	base/registration/services.h base/registration/services.cc base/registration/services_hook.cc \
+	base/registration/shortcut.h \
+	base/registration/references.h \
 	base/registration/thread.h base/registration/thread.cc
 
 # What a hit reads without a lock.

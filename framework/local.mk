@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 pkginclude_HEADERS = \
 	framework/include/pinrail/types.h framework/include/pinrail/registrar.h framework/include/pinrail/params.h \
-	framework/include/pinrail/stats.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h
+	framework/include/pinrail/stats.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h \
+	framework/include/pinrail/component_rcache.h framework/include/pinrail/component_mpool.h
 
 libpinrail_internal_la_SOURCES += \
 	framework/registrar/registrar.h framework/registrar/registrar.cc framework/registrar/registrar_bind.cc \
@@ -22,7 +23,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/forward.h framework/mpool/params.h framework/mpool/say.h framework/mpool/budget.h framework/mpool/gpu_block.h \
 	framework/mpool/caches.h framework/mpool/device_request.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
-	framework/front/front.h framework/front/front_init.cc framework/front/front_pool.cc \
+	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
 	framework/front/front_call.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc
 

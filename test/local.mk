@@ -39,6 +39,11 @@ TESTS += test/unit/tools/perf_test
 endif
 endif
 TESTS += test/tools_perf_test.sh test/traces_test.sh
+# Components of strangers, built against an installation.
+TESTS += test/stranger_test.sh
+EXTRA_DIST += test/stranger_test.sh test/stranger/hook_lock.h test/stranger/rcache_array.c \
+	test/stranger/mpool_count.c test/stranger/stranger.c
+
 EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/traces_test.sh test/traces/README.md \
 	test/traces/lammps.r0.trace.xz test/traces/nwchem.r0.trace.xz test/traces/ptscotch.r0.trace.xz \
 	test/traces/ptscotch.r1.trace.xz test/traces/ptscotch.r2.trace.xz test/traces/ptscotch.r3.trace.xz

@@ -6,7 +6,6 @@
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
 
-#include <pinrail/component.h>
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -15,11 +15,10 @@
 #ifndef PINRAIL_BASE_HIT_START_BUCKET_H
 #define PINRAIL_BASE_HIT_START_BUCKET_H
 
-#include <pinrail/component.h>
-
 #include <cstddef>
 
 #include "base/lru/epoch.h"
+#include "base/registration/shortcut.h"
 
 namespace pinrail::start_bucket {
 

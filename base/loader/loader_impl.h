@@ -5,7 +5,7 @@
 #ifndef PINRAIL_BASE_LOADER_LOADER_IMPL_H
 #define PINRAIL_BASE_LOADER_LOADER_IMPL_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <atomic>
 #include <memory>

@@ -10,7 +10,7 @@
 #ifndef PINRAIL_BASE_LRU_TIMESTAMPS_H
 #define PINRAIL_BASE_LRU_TIMESTAMPS_H
 
-#include <pinrail/component.h>
+#include "base/core/thread_record.h"
 
 namespace pinrail::timestamps {
 

@@ -44,7 +44,7 @@
 #ifndef PINRAIL_BASE_REGISTRATION_REFERENCES_H
 #define PINRAIL_BASE_REGISTRATION_REFERENCES_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_rcache.h>
 
 #include <atomic>
 #include <initializer_list>
@@ -52,6 +52,7 @@
 #include "base/lru/epoch.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
+#include "base/registration/shortcut.h"
 
 namespace pinrail::references {
 

@@ -11,7 +11,7 @@
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_rcache.h>
 
 #include "base/core/status.h"
 

@@ -5,7 +5,7 @@
 #ifndef PINRAIL_BASE_REGISTRATION_THREAD_H
 #define PINRAIL_BASE_REGISTRATION_THREAD_H
 
-#include <pinrail/component.h>
+#include "base/registration/shortcut.h"
 
 namespace pinrail::thread {
 

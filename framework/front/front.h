@@ -36,6 +36,9 @@ struct Library {
 // Returns the library; NULL before init and after finalize. Takes no lock.
 Library* library();
 
+// The services that each component gets a copy of.
+pinrail_host_t make_services();
+
 // The library's parameters and its loader; NULL before init and after finalize.
 param::Registry* front_registry();
 loader::Loader* front_loader();

@@ -169,7 +169,7 @@ __attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool
     return PINRAIL_SUCCESS;
   }
   handle_fork();
-  pool->ops->dropped_dead(pool->module, thread, handle, state);
+  pool->shortcut_ops->dropped_dead(pool->module, thread, handle, state);
   return PINRAIL_SUCCESS;
 }
 

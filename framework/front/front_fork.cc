@@ -56,13 +56,11 @@ pinrail_status_t check(void*) { return PINRAIL_SUCCESS; }
 
 constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         create,
-                                        shortcut,
                                         destroy,
                                         referenced,
                                         take,
                                         take,
                                         deregister,
-                                        dropped_dead,
                                         invalidate_range,
                                         give_back,
                                         give_back,
@@ -73,7 +71,11 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         0,
                                         export_range,
                                         register_remote,
-                                        ft_event};
+                                        ft_event,
+                                        nullptr,
+                                        nullptr};
+
+constexpr pinrail_mpool_shortcut_t kInertShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, dropped_dead};
 
 // release: all earlier writes are visible to a reader of this one. Pairs with a fork of this child: the grandchild's
 // memory is a copy from some moment between these stores.
@@ -90,6 +92,7 @@ void make_inert(pinrail_mpool* pool) {
     store_release(&pool->former_ops, pool->ops);
   }
   pool->shortcut = {};  // its tables belong to the parent's pool and may not be used any more
+  store_release(&pool->shortcut_ops, &kInertShortcut);
   store_release(&pool->ops, &kInert);
   store_release<void*>(&pool->module, pool);
 }

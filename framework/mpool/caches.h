@@ -8,7 +8,7 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_CACHES_H
 #define PINRAIL_FRAMEWORK_MPOOL_CACHES_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <map>
 #include <memory>

@@ -10,12 +10,13 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 #define PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <new>
 
 #include "base/core/guarded.h"
 #include "base/core/status.h"
+#include "base/registration/shortcut.h"
 
 namespace pinrail::mpool {
 
@@ -24,6 +25,7 @@ struct Forward {
   static Pool* pool_of(void* module) { return static_cast<Pool*>(static_cast<Module*>(module)); }
 
   static pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+    if (shortcut::of(host) == nullptr) return PINRAIL_ERR_VERSION;
     auto* component = new (std::nothrow) Component(host);
     if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
     *context_out = component;

@@ -18,7 +18,7 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
 #define PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <atomic>
 
@@ -26,7 +26,7 @@
 
 namespace pinrail::gc {
 
-// Drains one member, as for gc_join in component.h. Nonzero: something is left to check again.
+// Drains one member, as for gc_join in component_mpool.h. Nonzero: something is left to check again.
 using Drain = int (*)(void* arg, pinrail_thread_t* thread);
 
 // Adds a member. every_ms: the longest time between two of its drains; 0: it is drained only after a wake.

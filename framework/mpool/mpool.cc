@@ -34,6 +34,29 @@ Status refuse(const char* topic, const char* key, const char* value, pinrail_sta
   return status;
 }
 
+// Whether the functions that are not optional are there.
+bool is_complete(const pinrail_mpool_ops_t& ops) {
+  return ops.create != nullptr && ops.destroy != nullptr && ops.referenced != nullptr && ops.register_mem != nullptr &&
+         ops.deregister != nullptr && ops.invalidate_range_hook != nullptr && ops.stats != nullptr &&
+         ops.max_reg_size != nullptr && ops.counters != nullptr;
+}
+
+// What stands for optional functions that a component leaves out. The front asks for the others itself.
+pinrail_status_t find_nothing(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
+  return PINRAIL_ERR_NOT_FOUND;
+}
+pinrail_status_t evict_nothing(void*, pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
+pinrail_status_t progress_nothing(void*, pinrail_thread_t*) { return PINRAIL_SUCCESS; }
+pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }
+
+pinrail_mpool_ops_t completed(pinrail_mpool_ops_t ops) {
+  if (ops.find == nullptr) ops.find = find_nothing;
+  if (ops.evict == nullptr) ops.evict = evict_nothing;
+  if (ops.progress == nullptr) ops.progress = progress_nothing;
+  if (ops.check == nullptr) ops.check = check_nothing;
+  return ops;
+}
+
 // Creates the module by the first component in the order of priority that has the name (if given) and accepts the
 // registrar.
 Status create_module(const loader::Loader& loader, const char* name, const pinrail_mpool_config_t& config,
@@ -41,7 +64,9 @@ Status create_module(const loader::Loader& loader, const char* name, const pinra
   for (const loader::Opened& opened : loader.opened("mpool")) {
     if (name != nullptr && std::strcmp(opened.descriptor->name, name) != 0) continue;
     const auto* ops = static_cast<const pinrail_mpool_ops_t*>(opened.descriptor->ops);
-    pool->ops = ops;
+    if (!is_complete(*ops)) return refuse("incomplete mpool", "name", opened.descriptor->name, PINRAIL_ERR_ERROR);
+    pool->completed_ops = completed(*ops);
+    pool->ops = &pool->completed_ops;
     pool->name = opened.descriptor->name;  // may throw, so it comes before the module exists
     const Status status = ops->create(opened.context, &config, &pool->module);
     if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && name == nullptr) continue;
@@ -72,7 +97,8 @@ Status create(const loader::Loader& loader, const char* name, const pinrail_regi
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, name, config, pool.get());
   if (!made.ok()) return made;
-  pool->ops->shortcut(pool->module, &pool->shortcut);
+  pool->shortcut_ops = shortcut::of_component<pinrail_mpool_shortcut_t>(*pool->ops);
+  if (pool->shortcut_ops != nullptr) pool->shortcut_ops->shortcut(pool->module, &pool->shortcut);
   *pool_out = std::move(pool);
   return success();
 }

@@ -5,7 +5,7 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_MPOOL_H
 #define PINRAIL_FRAMEWORK_MPOOL_MPOOL_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
 #include <atomic>
@@ -14,18 +14,22 @@
 
 #include "base/core/status.h"
 #include "base/loader/loader.h"
+#include "base/registration/shortcut.h"
 #include "framework/mpool/pin_table.h"
 #include "framework/registrar/registrar.h"
 
 // The fields that a hit reads come first, in one cache line.
 struct alignas(64) pinrail_mpool {
-  const pinrail_mpool_ops_t* ops = nullptr;
+  const pinrail_mpool_ops_t* ops = nullptr;  // completed_ops; in a forked child, the table that does nothing
   void* module = nullptr;
   pinrail_shortcut_t shortcut = {};
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
   pinrail::mpool::PinTable pins;
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
+
+  pinrail_mpool_ops_t completed_ops = {};  // the component's, with functions that do nothing for the optional ones
+  const pinrail_mpool_shortcut_t* shortcut_ops = nullptr;  // NULL: the component leaves the shortcut out
 
   // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing; `shortcut` is
   // empty.

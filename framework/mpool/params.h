@@ -3,7 +3,7 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
 #define PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <cstdint>
 

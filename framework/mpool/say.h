@@ -6,7 +6,7 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_SAY_H
 #define PINRAIL_FRAMEWORK_MPOOL_SAY_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <cstdio>
 #include <string>

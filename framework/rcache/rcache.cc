@@ -13,21 +13,56 @@ constexpr char kHelp[] =
 #include "framework/rcache/rcache_help.txt"
     ;
 
+Status refuse(const char* topic, const char* name, pinrail_status_t status) {
+  const pinrail_help_arg_t args[] = {{"name", name}};
+  report::help("rcache", kHelp, topic, args, 1);
+  return status;
+}
+
+// Whether the functions that are not optional are there.
+bool is_complete(const pinrail_rcache_ops_t& ops) {
+  return ops.create != nullptr && ops.destroy != nullptr && ops.find_locked != nullptr &&
+         ops.find_or_announce != nullptr && ops.withdraw != nullptr && ops.publish != nullptr &&
+         ops.remove != nullptr && ops.invalidate_hook != nullptr && ops.count != nullptr;
+}
+
+// What stands for optional functions that a component leaves out.
+pinrail_registration_t* find_nothing(void*, pinrail_thread_t*, uintptr_t, size_t, uint32_t) { return nullptr; }
+pinrail_status_t prepare_nothing(void*, pinrail_announcement_t*, int) { return PINRAIL_SUCCESS; }
+void hide_nothing(void*, pinrail_registration_t* const*, size_t) {}
+void unhide_nothing(void*, pinrail_registration_t*) {}
+pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }
+const void* no_extension(const char*, uint32_t) { return nullptr; }
+
+template <typename Function>
+void set_if_null(Function* function, Function fallback) {
+  if (*function == nullptr) *function = fallback;
+}
+
 }  // namespace
+
+pinrail_rcache_ops_t completed(pinrail_rcache_ops_t ops) {
+  set_if_null(&ops.find, find_nothing);
+  set_if_null(&ops.prepare, prepare_nothing);
+  set_if_null(&ops.hide, hide_nothing);
+  set_if_null(&ops.unhide, unhide_nothing);
+  set_if_null(&ops.check, check_nothing);
+  set_if_null(&ops.extension, no_extension);
+  return ops;
+}
 
 Status create(const loader::Loader& loader, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
   const bool any = name == nullptr || *name == '\0';
   for (const loader::Opened& opened : loader.opened("rcache")) {
     if (!any && std::strcmp(opened.descriptor->name, name) != 0) continue;
     const auto* ops = static_cast<const pinrail_rcache_ops_t*>(opened.descriptor->ops);
+    if (!is_complete(*ops)) return refuse("incomplete rcache", opened.descriptor->name, PINRAIL_ERR_ERROR);
     void* module = nullptr;
     const Status status = ops->create(opened.context, flags, &module);
-    if (status.ok()) *rcache_out = {ops, module};
+    if (status.ok()) *rcache_out = {module, completed(*ops)};
     return status;
   }
-  const pinrail_help_arg_t args[] = {{"name", any ? "any" : name}};
-  report::help("rcache", kHelp, "no such rcache", args, 1);
-  return PINRAIL_ERR_NOT_FOUND;
+  return refuse("no such rcache", any ? "any" : name, PINRAIL_ERR_NOT_FOUND);
 }
 
 }  // namespace pinrail::rcache

@@ -12,6 +12,7 @@
 
 #include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
+#include "base/core/thread_record.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"

@@ -11,7 +11,7 @@
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
 #include <atomic>

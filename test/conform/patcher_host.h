@@ -8,7 +8,7 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -17,8 +17,10 @@ FakeHost::FakeHost(const pinrail_component_t& component) : component_(component)
   table_.param_info = param_info_entry;
   table_.log = log_entry;
   table_.help = help_entry;
-  table_.registration_alloc = alloc_entry;
-  table_.registration_free = free_entry;
+  registrations_.size = sizeof(registrations_);
+  registrations_.alloc = alloc_entry;
+  registrations_.free = free_entry;
+  table_.registrations = &registrations_;
   for (size_t i = 0; i < component.param_count; ++i) set(component.params[i].name, component.params[i].fallback);
 }
 

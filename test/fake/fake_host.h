@@ -8,7 +8,7 @@
 #ifndef PINRAIL_TEST_FAKE_FAKE_HOST_H
 #define PINRAIL_TEST_FAKE_FAKE_HOST_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <list>
 #include <map>
@@ -53,6 +53,7 @@ class FakeHost {
 
   const pinrail_component_t& component_;
   pinrail_host_t table_{};
+  pinrail_registration_services_t registrations_{};
 
   mutable std::mutex mutex_;  // guards everything below
   std::map<std::string, pinrail_param_value_t> values_;

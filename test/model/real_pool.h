@@ -77,13 +77,18 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail, pinrail_counting_t co
   return arena::allocate(tail, counting, out).code();
 }
 void give_free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
-void forget_notes(const pinrail_host_t*, const pinrail_start_table_t* table) { references::forget_notes(*table); }
+void forget_notes(const pinrail_start_table_t* table) { references::forget_notes(*table); }
 void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
                       int64_t* out) {
   references::sum(regs, count, mode, out);
 }
 int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
   return references::settle_dead(handle, what);
+}
+const void* extension(const pinrail_host_t*, const char*, uint32_t) {
+  static pinrail_host_shortcut_t shortcut{};
+  shortcut = {sizeof(shortcut), thread::epoch_word(), thread::gpu_bucket_word(), arena::chunks(), forget_notes};
+  return &shortcut;
 }
 int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 : 0; }
 pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, const pinrail_register_request_t*,
@@ -104,7 +109,7 @@ pinrail_status_t make_index(const pinrail_host_t* host, const char*, uint32_t fl
   const auto* ops = static_cast<const pinrail_rcache_ops_t*>(pinrail_component.ops);
   void* context = nullptr;
   if (pinrail_component.open(host, &context) != PINRAIL_SUCCESS) return PINRAIL_ERR_ERROR;
-  out->ops = ops;
+  out->ops = *ops;
   return ops->create(context, flags, &out->module);
 }
 pinrail_status_t subscribe(const pinrail_host_t*, uint32_t, void (*)(void*, uintptr_t, size_t), void*, void**) {
@@ -125,17 +130,17 @@ class RealPool {
     host_.param_info = param_info;
     host_.log = no_log;
     host_.help = no_help;
-    host_.registration_alloc = alloc;
-    host_.registration_free = give_free;
-    host_.count_references = count_references;
-    host_.settle_dead = settle_dead;
-    host_.counts_per_thread = counts_per_thread;
-    host_.epoch = thread::epoch_word();
-    host_.chunks = arena::chunks();
-    host_.forget_notes = forget_notes;
-    host_.registrar_register = device_register;
-    host_.registrar_deregister = device_deregister;
-    host_.rcache_create = make_index;
+    registrations_.alloc = alloc;
+    registrations_.free = give_free;
+    registrations_.count_references = count_references;
+    registrations_.settle_dead = settle_dead;
+    registrations_.counts_per_thread = counts_per_thread;
+    pools_.registrar_register = device_register;
+    pools_.registrar_deregister = device_deregister;
+    pools_.rcache_create = make_index;
+    host_.registrations = &registrations_;
+    host_.pools = &pools_;
+    host_.extension = extension;
     host_.monitor_subscribe = subscribe;
     host_.monitor_unsubscribe = unsubscribe;
     host_.monitor_works = monitor_works;
@@ -222,6 +227,8 @@ class RealPool {
     pause();
   }
 
+  pinrail_registration_services_t registrations_{};
+  pinrail_pool_services_t pools_{};
   pinrail_host_t host_{};
   pinrail_registrar_t limits_{};
   grdma::Component component_{&host_};

@@ -4,7 +4,7 @@
 #define PINRAIL_TEST_SUPPORT_LIBRARY_H
 
 #include <gtest/gtest.h>
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
 #include <memory>

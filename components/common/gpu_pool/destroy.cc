@@ -26,7 +26,8 @@ Status Pool::join(const char* cache_name) {
 Status Pool::join_gc_thread() {
   const bool may_have_thread = config_.limits->thread_mode != PINRAIL_THREAD_CALLER;
   if (settings_.gc_interval_ms == 0 || !may_have_thread) return success();
-  return host_->gc_join(host_, progress_entry, this, static_cast<uint32_t>(settings_.gc_interval_ms), &gc_member_);
+  return host_->pools->gc_join(host_, progress_entry, this, static_cast<uint32_t>(settings_.gc_interval_ms),
+                               &gc_member_);
 }
 
 // progress() as the gc thread calls it. Nonzero: call it again soon.
@@ -58,7 +59,7 @@ size_t Pool::count_referenced_locked(std::string* list_out) {
   size_t count = 0;
   mpool::Referenced referenced(list_out);
   const auto sum = [&] {
-    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
     for (size_t i = 0; i < count; ++i) referenced.look_at(batch[i], references[i]);
     count = 0;
   };
@@ -90,7 +91,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     mpool::say_busy(host_, referenced, list);
     return PINRAIL_ERR_BUSY;
   }
-  if (gc_member_ != nullptr) host_->gc_leave(host_, gc_member_);
+  if (gc_member_ != nullptr) host_->pools->gc_leave(host_, gc_member_);
   // Other pools of the cache may still be closing registrations that they evicted from this one.
   while (wait_for_closing(thread)) {
   }
@@ -131,7 +132,7 @@ size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t
     ++cache_->closing;
     regs_out[count++] = reg;
   }
-  host_->count_references(host_, regs_out, count, PINRAIL_SUM_QUIET, references_out);
+  host_->registrations->count_references(host_, regs_out, count, PINRAIL_SUM_QUIET, references_out);
   return count;
 }
 
@@ -148,12 +149,12 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   if (references <= 0) {
     references::discard_excess_drops(reg, references);
     references::fold_own(thread, reg);
-    host_->registration_free(host_, reg);
+    host_->registrations->free(host_, reg);
     return;
   }
   const pinrail_handle_t handle = {reg, generation_of(reg)};
   state::set(reg, (state::load(reg) & state::kPerThread) | state::kDead);
-  if ((state::load(reg) & state::kPerThread) != 0) host_->settle_dead(host_, handle, PINRAIL_DEAD_HELD);
+  if ((state::load(reg) & state::kPerThread) != 0) host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_HELD);
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
 }
 

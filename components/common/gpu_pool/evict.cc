@@ -65,7 +65,8 @@ bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registratio
 bool Pool::die_locked(pinrail_registration_t* reg, uint64_t* word_out) {
   if (!kill(reg, word_out)) return false;
   unindex_locked(reg);
-  allocation_table::stir(host_->gpu_bucket);  // invalidates notes: releases read the state word and see that it is dead
+  allocation_table::stir(
+      shortcut::of(host_)->gpu_bucket);  // invalidates notes: releases read the state word and see that it is dead
   return true;
 }
 
@@ -212,10 +213,10 @@ void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration
                                   Device device) {
   if (is_stale(reg)) reason = PINRAIL_REASON_INVALIDATED;  // R12
   if (device == Device::forgot) {
-    host_->registrar_abandon(config_.registrar, thread, reg, reason);
+    host_->pools->registrar_abandon(config_.registrar, thread, reg, reason);
     return;
   }
-  Status(host_->registrar_deregister(config_.registrar, thread, reg, reason))
+  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, reason))
       .ignore();  // the framework reports an error
 }
 
@@ -230,7 +231,7 @@ void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinr
       dismiss_locked(reg);
     }
     references::fold_own(thread, reg);
-    host->registration_free(host, reg);
+    host->registrations->free(host, reg);
   };
   OnUnwind unwound(forget);
   deregister_from_device(thread, reg, reason, Device::knows);

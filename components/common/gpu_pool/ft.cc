@@ -19,7 +19,7 @@ Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
 }
 
 Status Pool::tell_registrar(pinrail_thread_t* thread) const {
-  return host_->registrar_restart(config_.registrar, thread);
+  return host_->pools->registrar_restart(config_.registrar, thread);
 }
 
 // Forgets all registrations without calling the device. The caller ensures that no other thread uses a pool of this

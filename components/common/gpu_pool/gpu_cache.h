@@ -12,7 +12,7 @@
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_CACHE_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_CACHE_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <atomic>
 

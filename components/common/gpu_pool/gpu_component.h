@@ -23,21 +23,11 @@ constexpr pinrail_param_t kMaxRegSize =
 
 inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
 
-inline void no_shortcut(void*, pinrail_shortcut_t* shortcut_out) { *shortcut_out = {}; }
 inline void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t) {
   Status(guarded([&] {
     pool_of(module)->finish(thread, handle);
     return success();
   })).ignore();  // finish() returns no error, but may throw
-}
-
-// The common part of the table; the component adds the rest.
-template <typename Forward>
-constexpr pinrail_mpool_ops_t table() {
-  pinrail_mpool_ops_t ops = Forward::table();
-  ops.shortcut = no_shortcut;
-  ops.dropped_dead = dropped_dead;
-  return ops;
 }
 
 }  // namespace pinrail::gpu_pool

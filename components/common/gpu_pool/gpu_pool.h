@@ -29,7 +29,7 @@
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
 #include <utility>
@@ -192,7 +192,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Cache* cache_ = nullptr;
   HitCounts hits_;
   // The table that hits read; it changes under cache_->mutex.
-  Allocations allocations_{host_->chunks, hits_.lines(), HitCounts::kAlone};
+  Allocations allocations_{shortcut::of(host_)->chunks, hits_.lines(), HitCounts::kAlone};
   std::atomic<uint64_t> invalidations_{0};
 
  private:
@@ -215,7 +215,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
   bool is_kept(uint32_t flags) const {
-    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 && host_->counts_per_thread(host_) != 0;
+    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
+           host_->registrations->counts_per_thread(host_) != 0;
   }
   Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);

@@ -22,7 +22,7 @@ int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration
   int64_t references = 0;
   for (int i = 0; i < kTries; ++i) {
     const uint64_t before = rollbacks(thread);
-    host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
+    host_->registrations->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
     if (references <= 0 || references == references::kUnknown || rollbacks(thread) == before) break;
   }
   return references;
@@ -110,7 +110,7 @@ void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* co
   if (count == 0) return;
   int64_t references[Victims::kRoom];
   const uint64_t before = rollbacks(thread);
-  host_->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
+  host_->registrations->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
   const auto note_held = [&] {
     if (held_dead_++ == 0) summed_undone_ = before;
   };
@@ -119,7 +119,7 @@ void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* co
       note_held();
     } else if (references[i] > 0) {
       note_held();
-      if (host_->settle_dead(host_, handle_of(regs[i]), PINRAIL_DEAD_HELD) != 1) continue;
+      if (host_->registrations->settle_dead(host_, handle_of(regs[i]), PINRAIL_DEAD_HELD) != 1) continue;
       --held_dead_;
       add_victim(regs[i], victims);
     } else {
@@ -142,7 +142,7 @@ void Pool::finish(pinrail_thread_t* thread, pinrail_handle_t handle) {
     if ((word & state::kSummed) == 0) {
       if (held_dead_ != 0) --held_dead_;
       claim_dead(thread, &handle.reg, 1, &victims);
-    } else if (host_->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
+    } else if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
       if (held_dead_ != 0) --held_dead_;
       add_victim(handle.reg, &victims);
     }
@@ -156,7 +156,7 @@ pinrail_status_t Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t ha
   Victims victims;
   {
     Guard guard(cache_->mutex);
-    const int dropped = host_->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
+    const int dropped = host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
     if (dropped < 0) return PINRAIL_ERR_BAD_PARAM;
     if (dropped == 1) {
       if (held_dead_ != 0) --held_dead_;
@@ -201,7 +201,7 @@ void Pool::claim_again(const pinrail_thread_t* thread, Victims* victims) {
         note_held(before - 1);  // not summed now: `before - 1` forces another round
       } else if ((word & state::kSummed) == 0) {
         unsummed[count++] = reg;
-      } else if (host_->settle_dead(host_, handle_of(reg), PINRAIL_DEAD_DROPPED) == 1) {
+      } else if (host_->registrations->settle_dead(host_, handle_of(reg), PINRAIL_DEAD_DROPPED) == 1) {
         add_victim(reg, victims);
       } else {
         note_held(before);

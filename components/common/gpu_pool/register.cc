@@ -171,7 +171,7 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
   pinrail_registration_t* reg = nullptr;
   const bool kept = cached && is_kept(request.flags());
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
-  Status status = host_->registration_alloc(host_, tail_with_name(limits_of_registrar_.tail_size), counting, &reg);
+  Status status = host_->registrations->alloc(host_, tail_with_name(limits_of_registrar_.tail_size), counting, &reg);
   if (!status.ok()) return status;
   reg->base = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
   reg->length = request.key.length;
@@ -187,7 +187,7 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
       Guard guard(cache_->mutex);
       dismiss_locked(reg);
     }
-    host_->registration_free(host_, reg);
+    host_->registrations->free(host_, reg);
   };
   OnUnwind unwound(forget);
   status = admit(thread, reg);
@@ -213,7 +213,7 @@ Status Pool::make(pinrail_thread_t* thread, const Request& request, pinrail_regi
   if (status.ok()) {
     status = made(request, reg);
     if (!status.ok()) {
-      Status(host_->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
+      Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
     }
   }
   unwound.disarm();
@@ -244,7 +244,7 @@ Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pi
   const pinrail_register_request_t asked = request_for(request, reg);
   int stage = 0;
   for (;;) {
-    const Status status = host_->registrar_register(config_.registrar, thread, &asked, reg);
+    const Status status = host_->pools->registrar_register(config_.registrar, thread, &asked, reg);
     if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
       if (!make_room(thread)) return nothing_idle(reg);

@@ -4,7 +4,7 @@
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_SETTINGS_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_SETTINGS_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <string>
 

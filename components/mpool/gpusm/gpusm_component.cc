@@ -70,7 +70,7 @@ pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t 
 }
 
 constexpr pinrail_mpool_ops_t make_table() {
-  pinrail_mpool_ops_t ops = gpu_pool::table<Forward>();
+  pinrail_mpool_ops_t ops = Forward::table();
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

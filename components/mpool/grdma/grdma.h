@@ -21,7 +21,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
 #include <atomic>
@@ -140,7 +140,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
                           pinrail_registration_t** reg_out);
   Status attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
                  bool* raced_out);
-  Published publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
+  Published publish(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
 
   // grdma_device.cc
   uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
@@ -232,7 +232,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // Asked once for each registration. E5: a monitor that went blind has killed what is cached, and nothing new is kept.
   bool is_kept(uint32_t flags) const {
     return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
-           (knows_gpu_ != nullptr || host_->monitor_works(host_, nullptr) != 0) && host_->counts_per_thread(host_) != 0;
+           (knows_gpu_ != nullptr || host_->monitor_works(host_, nullptr) != 0) &&
+           host_->registrations->counts_per_thread(host_) != 0;
   }
   // Asked before the device is called, while the request is pending: an event between the answer and the insert is a
   // race. GPU memory is covered by its buffer id.
@@ -258,12 +259,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     counter->store(counter->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  // What every hit reads, and hardly any thread writes: one line.
-  alignas(128) const uintptr_t page_mask_;  // the registrar's granularity - 1
-  pinrail_rcache_t rcache_{};
-  const pinrail_start_table_t* start_table_ = nullptr;  // of rcache_; NULL: it has none
+  // What every hit reads, and hardly any thread writes: two lines.
+  alignas(128) const uintptr_t page_mask_;                      // the registrar's granularity - 1
+  const pinrail_rcache_shortcut_t* rcache_shortcut_ = nullptr;  // of rcache_; NULL: it leaves that out
+  const pinrail_start_table_t* start_table_ = nullptr;          // of rcache_; NULL: it has none
   Cache* const cache_;
   std::atomic<bool> gc_due_{false};  // gc_list_ exceeds its limit: the next call of any kind drains
+  pinrail_rcache_t rcache_{};        // the functions that a hit needs are in this line and in the next one
 
   // Constant once the pool was made.
   alignas(128) Component* const component_;

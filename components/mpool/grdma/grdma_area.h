@@ -6,7 +6,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_AREA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_AREA_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"

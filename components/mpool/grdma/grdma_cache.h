@@ -12,7 +12,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <vector>
 

@@ -63,6 +63,12 @@ void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handl
   Forward::pool_of(module)->dropped_dead(thread, handle, state);
 }
 
+constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, dropped_dead};
+
+const void* extension(const char* name, uint32_t version) {
+  return pinrail::shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;
+}
+
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
@@ -76,10 +82,9 @@ pinrail_status_t query(void* module, pinrail_thread_t* thread, uintptr_t base, s
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.shortcut = shortcut;
+  ops.extension = extension;
   ops.register_mem = Pool::register_entry;
   ops.find = find;
-  ops.dropped_dead = dropped_dead;
   ops.query = query;
   ops.invalidate_range_hook = invalidate_range_hook;
   return ops;

@@ -49,8 +49,8 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 Status Pool::create_one(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
                         const pinrail_registrar_t* knows_gpu, Pool** pool_out) {
   Cache* cache = nullptr;
-  const Status found =
-      component->caches.join(component->host, config.cache_name, settings.limits, &cache, component->host->epoch);
+  const Status found = component->caches.join(component->host, config.cache_name, settings.limits, &cache,
+                                              shortcut::of(component->host)->epoch);
   if (!found.ok()) return found;
   OnUnwind unwound([&] { component->caches.leave(cache); });
   const auto drop = [](Pool* unused) { delete unused; };
@@ -87,12 +87,13 @@ Status Pool::join_gc_thread() {
 // To the index, and to the monitors: from here on hooks come in.
 Status Pool::connect() {
   const uint32_t flags = (config_.flags & PINRAIL_POOL_EXACT) != 0 ? uint32_t{PINRAIL_RCACHE_EXACT} : 0;
-  const Status index = host_->rcache_create(host_, settings_.rcache_name.c_str(), flags, &rcache_);
+  const Status index = host_->pools->rcache_create(host_, settings_.rcache_name.c_str(), flags, &rcache_);
   if (!index.ok()) return index;
-  start_table_ = rcache_.ops->start_table(rcache_.module);
+  rcache_shortcut_ = shortcut::of_component<pinrail_rcache_shortcut_t>(rcache_.ops);
+  if (rcache_shortcut_ != nullptr) start_table_ = rcache_shortcut_->start_table(rcache_.module);
   const uint32_t kind = knows_gpu_ != nullptr ? PINRAIL_KIND_GPU : PINRAIL_KIND_HOST;
   const Status subscribed = host_->monitor_subscribe(host_, kind, report_hook, this, &subscription_);
-  if (!subscribed.ok()) rcache_.ops->destroy(rcache_.module);
+  if (!subscribed.ok()) rcache_.ops.destroy(rcache_.module);
   return subscribed;
 }
 

@@ -30,7 +30,7 @@ void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint6
 // the library settles it; if it was not summed yet, the next drain sees the drop.
 void Pool::finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   if (state::generation(after) != handle.generation) return;
-  if (host_->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
+  if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
     area_of(handle.reg).owner->give_back_dropped(thread, handle.reg);
   }
   drain_own(thread, kSome);
@@ -38,7 +38,7 @@ void Pool::finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64
 
 // The registration is dead and was summed: the library counts its drops one by one.
 Status Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  const int dropped = host_->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
+  const int dropped = host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
   if (dropped == 1) give_back_dropped(thread, handle.reg);
   return dropped < 0 ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;
 }
@@ -70,7 +70,7 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
   if ((word & state::kIndexed) != 0) {
     // A find may have taken a new reference since, or an event may have killed it: then that gives it back.
     if (!claim(handle.reg, word)) return success();
-    Status(rcache_.ops->remove(rcache_.module, handle.reg))
+    Status(rcache_.ops.remove(rcache_.module, handle.reg))
         .ignore();  // NOT_FOUND: a find saw that it is dead and removed it
   }
   give_back_dropped(thread, handle.reg);
@@ -87,11 +87,11 @@ bool Pool::confirm_held(pinrail_registration_t* reg, uint64_t generation) {
     const bool indexed = (word & state::kIndexed) != 0;
     if (indexed && !state::exchange(reg, &word, word | state::kEvictClaim)) continue;
     int64_t references;
-    if (indexed) rcache_.ops->hide(rcache_.module, &reg, 1);
-    host_->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
+    if (indexed) rcache_.ops.hide(rcache_.module, &reg, 1);
+    host_->registrations->count_references(host_, &reg, 1, PINRAIL_SUM_NOW, &references);
     // If a hit broke the claim meanwhile, the sum says nothing.
     const bool unbroken = !indexed || references::revoke_claim(reg);
-    if (indexed) rcache_.ops->unhide(rcache_.module, reg);
+    if (indexed) rcache_.ops.unhide(rcache_.module, reg);
     if (unbroken) return references > 0;
   }
 }

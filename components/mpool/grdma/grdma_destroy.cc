@@ -41,8 +41,8 @@ void Pool::destroy_closed(pinrail_thread_t* thread) {
   unindexed_.forget_displaced();
   release_all(thread, Device::knows);
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
-  if (start_table_ != nullptr) host_->forget_notes(host_, start_table_);
-  rcache_.ops->destroy(rcache_.module);
+  if (start_table_ != nullptr) shortcut::of(host_)->forget_notes(start_table_);
+  rcache_.ops.destroy(rcache_.module);
   leave_cache();
   delete this;
 }
@@ -90,9 +90,9 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
   pinrail_registration_t* batch[Registered::kQuietBatch];
   int64_t references[Registered::kQuietBatch];
   while (const size_t count = registered_.next_to_release(batch)) {
-    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
     for (size_t i = 0; i < count; ++i) {
-      Status(rcache_.ops->remove(rcache_.module, batch[i])).ignore();  // NOT_FOUND: it was not indexed
+      Status(rcache_.ops.remove(rcache_.module, batch[i])).ignore();  // NOT_FOUND: it was not indexed
       release_one(thread, batch[i], references[i], device);
     }
   }
@@ -111,7 +111,8 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
     free_dismissed(reg, this);
     return;
   }
-  if ((kept & state::kPerThread) != 0) host_->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD);
+  if ((kept & state::kPerThread) != 0)
+    host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD);
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
   in_flight_.end_release();
 }

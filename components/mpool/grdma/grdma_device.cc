@@ -21,7 +21,7 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
                                 pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
-  const Status allocated = host_->registration_alloc(host_, tail_of_registrar() + own_tail, counting, &reg);
+  const Status allocated = host_->registrations->alloc(host_, tail_of_registrar() + own_tail, counting, &reg);
   if (!allocated.ok()) return allocated;
   reg->base = reinterpret_cast<void*>(request.span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
   reg->length = request.span.length();
@@ -35,7 +35,7 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
 
   const auto forget = [&] {
     unindexed_.unlink_uncached(reg);
-    host_->registration_free(host_, reg);
+    host_->registrations->free(host_, reg);
   };
   OnUnwind unwound(forget);
   Status status = admit(thread, own, reg);
@@ -132,7 +132,7 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
 Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
                             pinrail_registration_t* reg, Room room) {
   for (;;) {
-    const Status status = host_->registrar_register(config_.registrar, thread, &request, reg);
+    const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
     if (!make_room(thread)) return nothing_idle(reg);
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
@@ -184,7 +184,7 @@ void Pool::dismiss_and_free(pinrail_registration_t* reg, Pool* owner) {
 
 // Its place in the budget is given back already. The pool may be destroyed afterwards.
 void Pool::free_dismissed(pinrail_registration_t* reg, Pool* owner) {
-  owner->host_->registration_free(owner->host_, reg);
+  owner->host_->registrations->free(owner->host_, reg);
   owner->in_flight_.end_release();  // last: after it the pool may be destroyed
 }
 
@@ -204,10 +204,10 @@ void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration
   const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
   if (event == PINRAIL_REASON_INVALIDATED) reason = event;
   if (device == Device::forgot) {
-    host_->registrar_abandon(config_.registrar, thread, reg, reason);
+    host_->pools->registrar_abandon(config_.registrar, thread, reg, reason);
     return;
   }
-  const Status status = host_->registrar_deregister(config_.registrar, thread, reg, reason);
+  const Status status = host_->pools->registrar_deregister(config_.registrar, thread, reg, reason);
   status.ignore();  // the framework has reported it; the registration is lost to us either way
 }
 

@@ -22,7 +22,7 @@ bool Pool::evict_one(pinrail_thread_t* thread) {
 void Pool::evict_from_device(pinrail_thread_t* thread, const Victim& victim) {
   Pool* owner = victim.owner;
   // NOT_FOUND: a find saw that it is dead and removed it, or an event did.
-  Status(owner->rcache_.ops->remove(owner->rcache_.module, victim.reg)).ignore();
+  Status(owner->rcache_.ops.remove(owner->rcache_.module, victim.reg)).ignore();
   owner->deregister_from_device(thread, victim.reg, PINRAIL_REASON_EVICTED);
 }
 

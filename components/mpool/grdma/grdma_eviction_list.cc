@@ -53,8 +53,8 @@ bool EvictionList::claim_oldest_locked(uint64_t now) {
   // Of a short list only a few: the next hit on a claimed registration takes the slow path.
   const size_t count = claim_some_locked(now, claimed, std::min(kMostClaimed, 1 + lru_list_.size() / 8));
   if (count == 0) return false;
-  rcache_.ops->hide(rcache_.module, claimed, count);
-  host_->count_references(host_, claimed, count, PINRAIL_SUM_NOW, references);
+  rcache_.ops.hide(rcache_.module, claimed, count);
+  host_->registrations->count_references(host_, claimed, count, PINRAIL_SUM_NOW, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
     if (references[i] <= 0 && references::discard_excess_drops_if_claimed(claimed[i], references[i])) {
@@ -71,7 +71,7 @@ bool EvictionList::claim_oldest_locked(uint64_t now) {
 
 // The claim is revoked or broken: the registration is found again, and it is listed as used in that epoch.
 void EvictionList::unhide_locked(pinrail_registration_t* reg, uint64_t epoch) {
-  rcache_.ops->unhide(rcache_.module, reg);
+  rcache_.ops.unhide(rcache_.module, reg);
   lru_list_.insert(reg, epoch);
 }
 

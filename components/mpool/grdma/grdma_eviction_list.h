@@ -15,6 +15,7 @@
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_EVICTION_LIST_H
 
 #include "base/lru/lru_list.h"
+#include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
 #include "components/mpool/grdma/grdma_area.h"
 

@@ -22,7 +22,7 @@ Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
 
 // The registrars come first, because they may refuse.
 Status Pool::restart(pinrail_thread_t* thread) {
-  Status told = host_->registrar_restart(config_.registrar, thread);
+  Status told = host_->pools->registrar_restart(config_.registrar, thread);
   if (told.ok() && gpu_ != nullptr) told = gpu_->tell_registrar(thread);
   if (!told.ok()) return told;
   if (gpu_ != nullptr) gpu_->ranges()->abandon_all(thread);
@@ -35,7 +35,7 @@ Status Pool::restart(pinrail_thread_t* thread) {
 void Pool::release_idle(pinrail_thread_t* thread) {
   drain_own(thread, SIZE_MAX);  // may take only what an earlier call left over
   drain_own(thread, SIZE_MAX);
-  epoch::move_on(host_->epoch);
+  epoch::move_on(shortcut::of(host_)->epoch);
   const uint64_t now = cache_->epoch();
   for (Victim victim = cache_->claim_of(this, now); victim.reg != nullptr; victim = cache_->claim_of(this, now)) {
     OnUnwind unwound([&] { dismiss_and_free(victim.reg, this); });
@@ -49,7 +49,7 @@ void Pool::release_idle(pinrail_thread_t* thread) {
 // No other thread is in a call on a pool of the cache, but hooks may come in. All leave the index first: a hook holds
 // the index's lock until what it removed is on the gc list, so afterwards no hook pushes any of them.
 void Pool::abandon_all(pinrail_thread_t* thread) {
-  rcache_.ops->invalidate_hook(rcache_.module, 0, UINTPTR_MAX, abandoned_hook, this);
+  rcache_.ops.invalidate_hook(rcache_.module, 0, UINTPTR_MAX, abandoned_hook, this);
   {
     Guard guard(cache_->mutex);
     assert_cache_locked();

@@ -49,7 +49,7 @@ size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, 
       batch[count++] = rest;
       bytes += rest->length;
     }
-    host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
     if (references[0] == PINRAIL_REFERENCES_UNKNOWN) break;
     *chain = rest;
     gc_list_.count_off(bytes, count);
@@ -81,7 +81,7 @@ bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks) {
   Guard guard(cache_->mutex);
   assert_cache_locked();
   registered_.move_to_limbo_locked(reg, rollbacks);
-  return host_->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
+  return host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
 }
 
 // As drain_gc_list(), of the displaced list. What is on it stays in reach of events all the time (grdma_unindexed/U2).
@@ -112,7 +112,7 @@ size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_
   const size_t count = unindexed_.first_displaced(regs, most);
   if (count == 0) return 0;
   const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);  // as in sum_some()
-  host_->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
+  host_->registrations->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
   if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return 0;
   registered_.take_displaced_locked(regs, references, count, rollbacks);
   size_t idle_count = 0;
@@ -120,7 +120,7 @@ size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_
   for (size_t i = 0; i < count; ++i) {
     bytes += regs[i]->length;
     if (references[i] > 0) {
-      if (host_->settle_dead(host_, {regs[i], generation_of(regs[i])}, PINRAIL_DEAD_HELD) != 1) continue;
+      if (host_->registrations->settle_dead(host_, {regs[i], generation_of(regs[i])}, PINRAIL_DEAD_HELD) != 1) continue;
     } else {
       references::discard_excess_drops(regs[i], references[i]);
     }
@@ -144,7 +144,7 @@ size_t Pool::recheck_limbo(pinrail_thread_t* thread) {
       const size_t count = registered_.next_to_recheck_locked(batch, kBatch, &more);
       for (size_t i = 0; i < count; ++i) {
         const pinrail_handle_t handle = {batch[i], generation_of(batch[i])};
-        if (host_->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) batch[idle++] = batch[i];
+        if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) batch[idle++] = batch[i];
       }
     }
     size_t i = 0;

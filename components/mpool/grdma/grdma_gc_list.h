@@ -32,10 +32,10 @@ class GcList {
   // The gc thread calls drain(pool) when it was woken. Join it before hooks come in; after leave_thread() it is not in
   // a drain of this pool and calls none.
   Status join_thread(int (*drain)(void*, pinrail_thread_t*), void* pool) {
-    return host_->gc_join(host_, drain, pool, 0, &member_);
+    return host_->pools->gc_join(host_, drain, pool, 0, &member_);
   }
   void leave_thread() {
-    if (member_ != nullptr) host_->gc_leave(host_, member_);
+    if (member_ != nullptr) host_->pools->gc_leave(host_, member_);
   }
   bool has_thread() const { return member_ != nullptr; }
 

@@ -6,7 +6,7 @@
 namespace pinrail::grdma {
 
 void GcList::wake_thread_hook(pinrail_gc_when_t when) {
-  if (member_ != nullptr) host_->gc_wake_hook(host_, when);
+  if (member_ != nullptr) host_->pools->gc_wake_hook(host_, when);
 }
 
 void GcList::push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count) {

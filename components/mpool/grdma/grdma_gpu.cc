@@ -14,7 +14,8 @@ constexpr int kTries = 4;
 Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
                    std::unique_ptr<Gpu>* gpu_out) {
   std::unique_ptr<Gpu> gpu(new Gpu(component->host));
-  Status status = gpu->host_->registrar_open(gpu->host_, settings.gpu_registrar.c_str(), &gpu->bound_, &gpu->table_);
+  Status status =
+      gpu->host_->pools->registrar_open(gpu->host_, settings.gpu_registrar.c_str(), &gpu->bound_, &gpu->table_);
   if (!status.ok()) return status;
   const bool knows_gpu = (gpu->table_->kinds & PINRAIL_KIND_GPU) != 0 && gpu->table_->identify != nullptr;
   if (!knows_gpu) {
@@ -33,7 +34,7 @@ Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, c
 }
 
 Gpu::~Gpu() {
-  if (bound_ != nullptr) host_->registrar_close(host_, bound_);
+  if (bound_ != nullptr) host_->pools->registrar_close(host_, bound_);
 }
 
 void Gpu::destroy_ranges(pinrail_thread_t* thread) {
@@ -44,7 +45,7 @@ void Gpu::destroy_ranges(pinrail_thread_t* thread) {
 void Gpu::discard_unused_ranges() {
   ranges_->gc_list_.leave_thread();
   ranges_->host_->monitor_unsubscribe(host_, ranges_->subscription_);
-  ranges_->rcache_.ops->destroy(ranges_->rcache_.module);
+  ranges_->rcache_.ops.destroy(ranges_->rcache_.module);
   ranges_->leave_cache();
   delete ranges_;
   ranges_ = nullptr;

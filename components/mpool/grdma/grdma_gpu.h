@@ -34,7 +34,7 @@ class Gpu {
               pinrail_handle_t* handle_out);
   Pool* ranges() const { return ranges_; }
   // Tells the registrar of a restart.
-  Status tell_registrar(pinrail_thread_t* thread) const { return host_->registrar_restart(bound_, thread); }
+  Status tell_registrar(pinrail_thread_t* thread) const { return host_->pools->registrar_restart(bound_, thread); }
   // Gives everything back and deletes the pool, which is closed.
   void destroy_ranges(pinrail_thread_t* thread);
   // Deletes the pool if nothing was registered yet.

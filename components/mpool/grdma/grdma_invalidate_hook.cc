@@ -71,7 +71,7 @@ void Pool::invalidated_hook(void* pool, pinrail_registration_t* const* regs, siz
 // grdma/G6. The caller has passed a full barrier.
 void Pool::invalidate_range_hook(const Span& span) {
   pending_.mark_raced_hook(span);
-  rcache_.ops->invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, this);
+  rcache_.ops.invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, this);
   if (unindexed_.may_hold_any_hook()) mark_unindexed_hook(span);
 }
 

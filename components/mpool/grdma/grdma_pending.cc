@@ -12,11 +12,15 @@ Entered entered(pinrail_status_t begun) {
 
 }  // namespace
 
-// R4: more_rights_out are those of the indexed entries that contain the range.
-pinrail_status_t PendingCalls::look_again(pinrail_thread_t* thread, const Request& request,
-                                          pinrail_registration_t** reg_out, uint32_t* more_rights_out) {
-  return rcache_.ops->begin(rcache_.module, thread, request.span.base, request.span.length(), request.access(), reg_out,
-                            more_rights_out);
+// Finds or announces. R4: more_rights of the announcement are those of the indexed entries that contain the range.
+pinrail_status_t PendingCalls::look_again(pinrail_thread_t* thread, const Request& request, Pending* own,
+                                          pinrail_registration_t** reg_out) {
+  pinrail_announcement_t& announcement = own->announcement;
+  announcement.base = request.span.base;
+  announcement.length = request.span.length();
+  announcement.access = request.access();
+  announcement.more_rights = 0;
+  return rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, reg_out);
 }
 
 // If the list is empty, the lock is not needed: the call is listed first and looks afterwards, so a call that was there
@@ -31,8 +35,8 @@ Entered PendingCalls::enter(pinrail_thread_t* thread, const Request& request, Pe
     Guard guard(mutex);
     return enter_locked(thread, request, own, reg_out);
   }
-  uint32_t more_rights = 0;
-  const pinrail_status_t begun = look_again(thread, request, reg_out, &more_rights);
+  const pinrail_status_t begun = look_again(thread, request, own, reg_out);
+  const uint32_t more_rights = own->announcement.more_rights;
   if (begun != PINRAIL_SUCCESS && more_rights == 0) return entered(begun);
   Guard guard(mutex);
   if (begun == PINRAIL_SUCCESS) leave_locked(own);
@@ -46,20 +50,20 @@ Entered PendingCalls::enter_locked(pinrail_thread_t* thread, const Request& requ
   for (bool may_wait = true;;) {
     own->rights = request.rights();
     Pending* head = first_.load();
-    uint32_t more_rights = 0;
-    const pinrail_status_t begun = look_again(thread, request, reg_out, &more_rights);
+    const pinrail_status_t begun = look_again(thread, request, own, reg_out);
     if (begun == PINRAIL_SUCCESS) return Entered::found;
     Pending* other = may_wait ? find_covering_locked(*own) : nullptr;
     if (other != nullptr) {
-      rcache_.ops->cancel(rcache_.module);
+      rcache_.ops.withdraw(rcache_.module, &own->announcement);
       wait_for_locked(other);
       may_wait = false;
       continue;
     }
-    own->rights |= more_rights;  // R4
+    own->rights |= own->announcement.more_rights;  // R4
     own->next = head;
     if (first_.compare_exchange_strong(head, own)) return entered(begun);
-    rcache_.ops->cancel(rcache_.module);  // a call has entered without the lock: this one may have to wait for it
+    rcache_.ops.withdraw(rcache_.module,
+                         &own->announcement);  // a call has entered without the lock: this one may have to wait for it
   }
 }
 

@@ -23,6 +23,7 @@
 namespace pinrail::grdma {
 
 struct Pending {
+  pinrail_announcement_t announcement;  // in the index; set by enter()
   Span span;
   uint32_t rights = 0;
   uint32_t traits = 0;
@@ -65,8 +66,8 @@ class PendingCalls {
  private:
   Entered enter_locked(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out)
       REQUIRES(mutex);
-  pinrail_status_t look_again(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out,
-                              uint32_t* more_rights_out);
+  pinrail_status_t look_again(pinrail_thread_t* thread, const Request& request, Pending* own,
+                              pinrail_registration_t** reg_out);
   void wait_for_locked(Pending* other) REQUIRES(mutex);
   Pending* find_covering_locked(const Pending& own) const REQUIRES(mutex);
   bool is_listed_locked(uint64_t ticket) const REQUIRES(mutex);

@@ -14,12 +14,13 @@ void Pool::drop_unused(pinrail_thread_t* thread, pinrail_handle_t handle) {
 }
 
 Status Pool::query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
+  if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   std::vector<pinrail_registration_t*> regs(16);
   std::vector<Span> spans;
   size_t count;
   for (;;) {
     spans.reserve(regs.size());  // nothing may throw while references are held
-    count = rcache_.ops->find_all(rcache_.module, thread, span.base, span.length(), regs.data(), regs.size());
+    count = rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), regs.data(), regs.size());
     if (count <= regs.size()) break;
     for (pinrail_registration_t* reg : regs) drop_unused(thread, {reg, generation_of(reg)});
     regs.resize(count + 16);  // room for some that come meanwhile

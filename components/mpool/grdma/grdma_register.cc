@@ -35,7 +35,7 @@ pinrail_shortcut_t Pool::shortcut() {
 // it may have one that is just being moved. starts: seen, if the start table need not be searched again.
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out, StartTable starts) {
-  auto* const find = starts == StartTable::seen ? rcache_.ops->find_elsewhere : rcache_.ops->find;
+  auto* const find = starts == StartTable::seen ? rcache_shortcut_->find_elsewhere : rcache_.ops.find;
   pinrail_registration_t* reg =
       find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(access_and_flags));
   if (reg == nullptr) return false;
@@ -108,8 +108,8 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   drain_if_due(thread);
   if (hit(thread, span, access_and_flags, handle_out)) return success();
   pinrail_registration_t* reg;
-  if (rcache_.ops->find_locked(rcache_.module, thread, span.base, span.length(),
-                               static_cast<uint32_t>(access_and_flags), &reg) != PINRAIL_SUCCESS) {
+  if (rcache_.ops.find_locked(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(access_and_flags),
+                              &reg) != PINRAIL_SUCCESS) {
     return gpu_ != nullptr ? gpu_->find(thread, addr, length, access_and_flags, handle_out)
                            : Status(PINRAIL_ERR_NOT_FOUND);
   }
@@ -145,7 +145,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
     pending_.leave(&own);
     if (*reg_out != nullptr) Status(deregister_entry(this, thread, {*reg_out, generation_of(*reg_out)})).ignore();
   });
-  if (entered == Entered::needs_memory) status = rcache_.ops->prepare(rcache_.module, 1);
+  if (entered == Entered::needs_memory) status = rcache_.ops.prepare(rcache_.module, &own.announcement, 1);
   if (status.ok()) status = register_indexed(thread, request, &own, reg_out);
   if (!status.ok()) pending_.leave(&own);
   drain_if_many(thread);  // the insert may have displaced some
@@ -175,7 +175,7 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
 // Memory that can become stale without an event is never in the index, not even while it is held.
 Status Pool::register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
                                 pinrail_registration_t** reg_out) {
-  rcache_.ops->cancel(rcache_.module);
+  rcache_.ops.withdraw(rcache_.module, &own->announcement);
   own->rights = request.rights();
   const Status status = register_uncached(thread, request, own, reg_out);
   if (!status.ok()) return status;
@@ -193,7 +193,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
     if (!raced) return status;
     races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
     if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    const Status prepared = rcache_.ops->prepare(rcache_.module, 0);
+    const Status prepared = rcache_.ops.prepare(rcache_.module, &own->announcement, 0);
     if (!prepared.ok()) return prepared;
   }
 }
@@ -205,11 +205,11 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
   const bool kept = is_kept(request.flags());
   if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
-  OnUnwind unwound([&] { rcache_.ops->cancel(rcache_.module); });
+  OnUnwind unwound([&] { rcache_.ops.withdraw(rcache_.module, &own->announcement); });
   const Status status = register_on_device(thread, request, own, counting, &reg);
   unwound.disarm();
   if (!status.ok()) {
-    rcache_.ops->cancel(rcache_.module);
+    rcache_.ops.withdraw(rcache_.module, &own->announcement);
     return status;
   }
   const Published published = publish(thread, own, reg);
@@ -225,20 +225,28 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
 
 // Puts the registration into the index, with its maker's reference, unless an event overtook it (grdma/G6). Unless it
 // raced, the call leaves the list of pending ones.
-Published Pool::publish(const pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
+Published Pool::publish(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
   const uint64_t counting = state::load(reg) & state::kPerThread;
   Guard guard(pending_.mutex);
   assert_held(unindexed_.mutex, LockRank::pending);
   if (own->raced) {
     own->raced = false;  // for the next try
-    rcache_.ops->cancel(rcache_.module);
+    rcache_.ops.withdraw(rcache_.module, &own->announcement);
     state::set(reg, counting | state::kDead);
     return Published::raced;
   }
   touch(reg, cache_->epoch());
   if (counting != 0) references::count_surely(thread, reg, 1);
   state::set(reg, counting | state::kIndexed, counting != 0 ? 0 : 1);
-  const bool is_in = rcache_.ops->insert(rcache_.module, thread, reg, displaced_hook, this) == PINRAIL_SUCCESS;
+  const pinrail_status_t published =
+      rcache_.ops.publish(rcache_.module, thread, &own->announcement, reg, displaced_hook, this);
+  if (published == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
+    // The index saw an event itself. It did not insert the registration, so this call has its only reference.
+    if (counting != 0) references::count_surely(thread, reg, -1);
+    state::set(reg, counting | state::kDead, counting != 0 ? 0 : -1);
+    return Published::raced;
+  }
+  const bool is_in = published == PINRAIL_SUCCESS;
   if (!is_in) {
     if (counting == 0) unindexed_.link_uncached_locked_hook(reg);
     state::set(reg, counting | state::kDead);

@@ -95,7 +95,7 @@ void Registered::count_referenced_in(List* list, mpool::Referenced* referenced) 
     Guard guard(mutex);
     if (begins) list->places[List::counting] = list->first;
     const size_t count = list->next_batch(List::counting, batch, kQuietBatch);
-    host_->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
     for (size_t i = 0; i < count; ++i) referenced->look_at(batch[i], references[i]);
     more = list->places[List::counting] != nullptr;
   }
@@ -112,7 +112,7 @@ bool Registered::is_anything_held_locked(const pinrail_registration_t* own) cons
       if ((state::load(reg) & (state::kIndexed | state::kDead)) == 0) return true;  // it is pending
       batch[count++] = reg;
     }
-    host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
     if (std::any_of(references, references + count, [](int64_t held) { return held > 0; })) return true;
   }
   return false;

@@ -102,7 +102,7 @@ bool Registered::visit_idle_locked(IsEnough&& is_enough) const {
       if (!is_pending && !EvictionList::is_ready_locked(reg)) batch[count++] = reg;
     }
     if (count == 0) break;  // the list is at its end
-    host_->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
     if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return false;
     for (size_t i = 0; i < count; ++i) {
       if (references[i] <= 0 && is_enough(batch[i])) return true;

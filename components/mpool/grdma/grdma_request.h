@@ -5,7 +5,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_REQUEST_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_REQUEST_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include "base/core/span.h"
 

@@ -5,7 +5,7 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_SETTINGS_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_SETTINGS_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
 #include <string>

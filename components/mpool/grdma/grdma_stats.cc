@@ -40,11 +40,11 @@ void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
 // All statistics. Walks the cache's registrations under its lock.
 void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
   pinrail_mpool_stats_t figures = happened();
-  figures.indexed = rcache_.ops->count(rcache_.module);
+  figures.indexed = rcache_.ops.count(rcache_.module);
   figures.dead_bytes = gc_list_.bytes();
   if (gpu_ != nullptr) {
     const Pool& ranges = *gpu_->ranges();
-    figures.indexed += ranges.rcache_.ops->count(ranges.rcache_.module);
+    figures.indexed += ranges.rcache_.ops.count(ranges.rcache_.module);
     figures.dead_bytes += ranges.gc_list_.bytes();
   }
   const Usage usage = cache_->usage();
@@ -59,7 +59,7 @@ void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
 const char* Pool::check() const {
   const char* const in_gpu = gpu_ != nullptr ? gpu_->ranges()->check() : nullptr;
   if (in_gpu != nullptr) return in_gpu;
-  if (rcache_.ops->check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
+  if (rcache_.ops.check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
   Guard guard(cache_->mutex);
   assert_cache_locked();
   return eviction_list_.in_order_locked() ? registered_.check_locked(this) : "the LRU list is out of order";

@@ -24,7 +24,7 @@
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_H
 
-#include <pinrail/component.h>
+#include <pinrail/component_rcache.h>
 
 #include <atomic>
 
@@ -176,7 +176,7 @@ class Index {
 // An index and the host table with which its component logs.
 struct Module {
   Module(const pinrail_host_t* where, bool exact)
-      : host(where), index(exact, where->chunks, where->epoch, HookLocks::of(where)) {}
+      : host(where), index(exact, shortcut::of(where)->chunks, shortcut::of(where)->epoch, HookLocks::of(where)) {}
   const pinrail_host_t* host;
   Index index;
 };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Callers hold no index lock; operations that need it take it themselves. invalidate() runs in hook or API context, the
-// others in API context; open() and close() run at start-up. Only find, find_elsewhere, begin, find_locked and find_all
-// hand out references; remove, hide and unhide need none.
-// Descriptor and operation table of rcache/vma. Each operation calls the Index function of the same name.
+// others in API context; open() and close() run at start-up. Only find, find_elsewhere, find_or_announce, find_locked
+// and find_all hand out references; remove, hide and unhide need none. Descriptor and operation table of rcache/vma.
+// Each operation calls the Index function of the same name.
 #include <new>
 #include <string>
 
+#include "base/registration/shortcut.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -19,6 +20,7 @@ struct Context {
 Index& index_of(void* module) { return static_cast<Module*>(module)->index; }
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
+  if (shortcut::of(host) == nullptr) return PINRAIL_ERR_VERSION;
   auto* context = new (std::nothrow) Context{host};
   if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   *context_out = context;
@@ -28,6 +30,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 void close(void* context) { delete static_cast<Context*>(context); }
 
 pinrail_status_t create(void* component, uint32_t flags, void** module_out) {
+  if ((flags & ~uint32_t{PINRAIL_RCACHE_EXACT}) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const auto* context = static_cast<Context*>(component);
   auto* module = new (std::nothrow) Module(context->host, (flags & PINRAIL_RCACHE_EXACT) != 0);
   if (module == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -37,18 +40,21 @@ pinrail_status_t create(void* component, uint32_t flags, void** module_out) {
 
 void destroy(void* module) { delete static_cast<Module*>(module); }
 
-pinrail_status_t begin(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
-                       pinrail_registration_t** reg_out, uint32_t* rights_out) {
-  return index_of(module).begin(thread, Query::of(base, length, access), reg_out, rights_out).code();
+pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                                  pinrail_registration_t** reg_out) {
+  const Query query = Query::of(announcement->base, announcement->length, announcement->access);
+  return index_of(module).begin(thread, query, reg_out, &announcement->more_rights).code();
 }
 
-pinrail_status_t prepare(void* module, int announced) { return index_of(module).prepare(announced != 0).code(); }
+pinrail_status_t prepare(void* module, pinrail_announcement_t*, int announced) {
+  return index_of(module).prepare(announced != 0).code();
+}
 
-void cancel(void* module) { index_of(module).cancel(); }
+void withdraw(void* module, pinrail_announcement_t*) { index_of(module).cancel(); }
 
-pinrail_status_t insert(void* module, const pinrail_thread_t* thread, pinrail_registration_t* reg,
-                        pinrail_visit_hook_t displaced, void* arg) {
-  return index_of(module).insert(thread, reg, displaced, arg).code();
+pinrail_status_t publish(void* module, pinrail_thread_t* thread, pinrail_announcement_t*, pinrail_registration_t* reg,
+                         pinrail_visit_hook_t displaced_hook, void* arg) {
+  return index_of(module).insert(thread, reg, displaced_hook, arg).code();
 }
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
@@ -62,11 +68,6 @@ pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t b
   return index_of(module).find_locked(thread, Query::of(base, length, access), reg_out).code();
 }
 
-size_t find_all(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                pinrail_registration_t** regs_out, size_t room) {
-  return index_of(module).find_all(thread, Span::of(base, length), regs_out, room);
-}
-
 void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void* arg) {
   index_of(module).invalidate_hook(Span::of(base, length), visit_hook, arg);
 }
@@ -75,12 +76,9 @@ const pinrail_start_table_t* start_table_of(void* module) { return index_of(modu
 
 size_t count(void* module) { return index_of(module).count(); }
 
-size_t covered_bytes(void* module) {
-  try {
-    return index_of(module).covered_bytes();
-  } catch (const std::bad_alloc&) {
-    return 0;
-  }
+size_t find_all(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                pinrail_registration_t** regs_out, size_t room) {
+  return index_of(module).find_all(thread, Span::of(base, length), regs_out, room);
 }
 
 pinrail_status_t check(void* module) {
@@ -91,25 +89,30 @@ pinrail_status_t check(void* module) {
   return PINRAIL_ERR_ERROR;
 }
 
+constexpr pinrail_rcache_shortcut_t kShortcut = {sizeof(pinrail_rcache_shortcut_t), find_elsewhere_entry,
+                                                 start_table_of};
+
+const void* extension(const char* name, uint32_t version) {
+  return shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;
+}
+
 constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        create,
                                        destroy,
-                                       begin,
+                                       find_entry,
+                                       find_locked,
+                                       find_or_announce,
                                        prepare,
-                                       cancel,
-                                       insert,
+                                       withdraw,
+                                       publish,
                                        remove,
+                                       invalidate,
+                                       count,
                                        hide,
                                        unhide,
-                                       find_entry,
-                                       find_elsewhere_entry,
-                                       find_locked,
                                        find_all,
-                                       invalidate,
-                                       start_table_of,
-                                       count,
-                                       covered_bytes,
-                                       check};
+                                       check,
+                                       extension};
 
 }  // namespace
 }  // namespace pinrail::vma

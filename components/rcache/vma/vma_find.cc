@@ -122,7 +122,7 @@ class Search {
 
   // Records the path for an insert. Valid only for a walk that followed the span's base alone.
   void note(const Step& last, pinrail_absent_t* absent) const {
-    if (depth_ >= PINRAIL_STEPS) return;
+    if (depth_ >= kPinrailSteps) return;
     for (unsigned i = 0; i < depth_; ++i) {
       absent->way[i] = {way_[i].step.node, way_[i].step.version, static_cast<uint32_t>(way_[i].slot)};
     }

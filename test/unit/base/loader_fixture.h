@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <link.h>
+#include <pinrail/component_mpool.h>
 #include <string.h>
 
 #include <algorithm>

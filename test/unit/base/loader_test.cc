@@ -101,14 +101,16 @@ struct Wrong {
 std::vector<Wrong> wrong_images() {
   const std::string ours = std::to_string(sizeof(pinrail_component_t));
   const std::string table = std::to_string(sizeof(pinrail_mpool_ops_t));
+  const std::string our_abi = std::to_string(PINRAIL_MPOOL_ABI);
   return {
       {"another ABI", Image().abi(PINRAIL_MPOOL_ABI + 1), PINRAIL_ERR_VERSION,
-       "was built against another Pinrail: mpool ABI 2 (this library: 1)"},
+       "was built against another Pinrail: mpool ABI " + std::to_string(PINRAIL_MPOOL_ABI + 1) +
+           " (this library: " + our_abi + ")"},
       {"another size", Image().size(64), PINRAIL_ERR_VERSION,
        "was built against another Pinrail: descriptor size 64 (this library: " + ours + ")"},
       {"both", Image().abi(7).size(64), PINRAIL_ERR_VERSION,
-       "was built against another Pinrail: mpool ABI 7 (this library: 1), descriptor size 64 (this library: " + ours +
-           ")"},
+       "was built against another Pinrail: mpool ABI 7 (this library: " + our_abi +
+           "), descriptor size 64 (this library: " + ours + ")"},
       {"a size larger than the symbol", Image().size(1000), PINRAIL_ERR_VERSION,
        "exports a symbol pinrail_component of " + ours + " bytes (this library: " + ours + ")"},
       {"a smaller table", Image().table_size(16), PINRAIL_ERR_VERSION,

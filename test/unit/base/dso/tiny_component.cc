@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A component that does nothing, for tests of the loader: they copy its file, and change the copies' bytes.
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
 #include <cstddef>
 #include <new>

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Hook context: no allocation, no lock.
+#include "base/registration/registration.h"
+#include "base/registration/services.h"
+
+namespace pinrail::services {
+
+int mark_dead_hook(pinrail_registration_t* reg) {
+  uint64_t before;
+  if (!kill(reg, &before)) return 0;
+  return (before & state::kPerThread) != 0 || state::references(before) == 0 ? 1 : 0;
+}
+
+}  // namespace pinrail::services

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The host table: the services that components get.
+#include "base/registration/references.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/services.h"
+#include "base/registration/shortcut.h"
+#include "base/registration/thread.h"
+#include "base/report/report.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/gate.h"
+#include "framework/front/front.h"
+#include "framework/monitor/monitor.h"
+#include "framework/mpool/gc_thread.h"
+#include "framework/rcache/rcache.h"
+#include "framework/registrar/registrar.h"
+
+namespace pinrail::front {
+namespace {
+
+constexpr char kHelp[] =
+#include "framework/front/front_help.txt"
+    ;
+
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting_t counting,
+                       pinrail_registration_t** reg_out) {
+  return arena::allocate(tail_size, counting, reg_out).code();
+}
+
+// Reports that membarrier fails, once. Without memory the message is dropped.
+void say_lost_barrier() {
+  (void)guarded([] {
+    report::help("base", kHelp, "barrier lost", nullptr, 0);
+    return success();
+  });
+}
+void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
+                      int64_t* out) {
+  if (!references::sum(regs, count, mode, out)) say_lost_barrier();
+}
+int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
+  return references::settle_dead(handle, what);
+}
+int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 : 0; }
+void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
+void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
+
+pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
+  return guarded([&] { return rcache::create(*front_loader(), name, flags, rcache_out); });
+}
+
+pinrail_status_t subscribe(const pinrail_host_t*, uint32_t kinds, monitor::Hook hook, void* arg,
+                           void** subscription_out) {
+  return monitor::subscribe(kinds, hook, arg, subscription_out).code();
+}
+void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
+int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
+int monitor_covers(const pinrail_host_t*, uintptr_t base, size_t length) {
+  bool covered = false;
+  (void)guarded([&] {
+    covered = monitor::covers(base, length);
+    return success();
+  });
+  return covered ? 1 : 0;
+}
+void monitor_blind(const pinrail_host_t* host, const char* why) {
+  (void)guarded([host, why] {
+    monitor::blind(host, why);
+    return success();
+  });
+}
+void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
+  monitor::report_of_hook(host, base, length);
+}
+void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
+void release_hook(const pinrail_host_t*) { gate::release_hook(); }
+
+// Host service registrar_register. E6: each miss may also check that the monitors still see all events.
+pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
+                              const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  monitor::check_on_miss();
+  return registrar::register_mem(registrar, thread, request, reg);
+}
+
+pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, uint32_t every_ms, void** member_out) {
+  return guarded([&] { return gc::join(drain, arg, every_ms, member_out); });
+}
+void gc_leave(const pinrail_host_t*, void* member) { gc::leave(member); }
+void gc_wake_hook(const pinrail_host_t*, pinrail_gc_when_t when) { gc::wake_hook(when); }
+
+pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail_bound_registrar_t** registrar_out,
+                                const pinrail_registrar_t** table_out) {
+  return guarded([&] {
+    pinrail_registrar_choice_t choice{};
+    choice.name = name;
+    std::unique_ptr<pinrail_bound_registrar> bound;
+    const Status status = registrar::bind(*front_loader(), choice, 0, &bound);
+    if (!status.ok()) return status;
+    *table_out = &bound->table;
+    *registrar_out = bound.release();
+    return status;
+  });
+}
+void close_registrar(const pinrail_host_t*, pinrail_bound_registrar_t* registrar) { delete registrar; }
+
+int in_registrar(const pinrail_thread_t* thread) { return thread->in_registrar != 0 ? 1 : 0; }
+
+constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
+                                                            alloc,
+                                                            free,
+                                                            area_of,
+                                                            services::state_of,
+                                                            services::generation_of,
+                                                            services::take,
+                                                            services::drop,
+                                                            services::mark_indexed,
+                                                            services::mark_uncached,
+                                                            services::mark_dead_hook,
+                                                            services::retire_idle,
+                                                            services::orphan,
+                                                            count_references,
+                                                            settle_dead,
+                                                            counts_per_thread};
+
+constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
+                                            register_mem,
+                                            registrar::deregister_mem,
+                                            registrar::abandon_mem,
+                                            registrar::restart,
+                                            in_registrar,
+                                            open_registrar,
+                                            close_registrar,
+                                            make_rcache,
+                                            gc_join,
+                                            gc_leave,
+                                            gc_wake_hook};
+
+void forget_notes(const pinrail_start_table_t* start_table) { references::forget_notes(*start_table); }
+
+pinrail_host_shortcut_t host_shortcut{};
+
+const void* extension(const pinrail_host_t*, const char* name, uint32_t version) {
+  return shortcut::is_asked_for(name, version) ? &host_shortcut : nullptr;
+}
+
+}  // namespace
+
+pinrail_host_t make_services() {
+  host_shortcut = {sizeof(host_shortcut), thread::epoch_word(), thread::gpu_bucket_word(), arena::chunks(),
+                   forget_notes};
+  pinrail_host_t host{};
+  host.size = sizeof(host);
+  host.abi = PINRAIL_HOST_ABI;
+  host.registrations = &kRegistrations;
+  host.pools = &kPools;
+  host.extension = extension;
+  host.monitor_subscribe = subscribe;
+  host.monitor_unsubscribe = unsubscribe;
+  host.monitor_works = monitor_works;
+  host.monitor_covers = monitor_covers;
+  host.monitor_report_hook = report_hook;
+  host.monitor_blind = monitor_blind;
+  host.monitor_hold_hook = hold_hook;
+  host.monitor_release_hook = release_hook;
+  host.depth_hook = deferred::depth_hook;
+  host.deliver_deferred_hook = deferred::deliver_hook;
+  return host;
+}
+
+}  // namespace pinrail::front
