@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
 #include "base/report/report.h"
 #include "base/sync/deferred_hook.h"
@@ -62,10 +63,11 @@ pinrail_status_t do_nothing(void*, pinrail_registration_t*, pinrail_reason_t) { 
 
 void call_registrar() {
   static pinrail_bound_registrar bound;
-  static pinrail_registration_t reg{};
+  pinrail_registration_t* reg = nullptr;
   bound.table.deregister_mem = do_nothing;
   bound.table.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  registrar::deregister_mem(&bound, thread::current(), &reg, PINRAIL_REASON_RELEASED);
+  ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok());
+  registrar::deregister_mem(&bound, thread::current(), reg, PINRAIL_REASON_RELEASED);
 }
 
 void take(LockRank rank) {
