@@ -66,7 +66,9 @@ void call_registrar() {
   static pinrail_registration_t* reg = nullptr;
   bound.table.deregister_mem = do_nothing;
   bound.table.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  if (reg == nullptr) ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok());
+  if (reg == nullptr) {
+    ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok());
+  }
   registrar::deregister_mem(&bound, thread::current(), reg, PINRAIL_REASON_RELEASED);
 }
 
