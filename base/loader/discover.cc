@@ -132,7 +132,8 @@ bool Loader::Impl::add(const Chosen& chosen, const std::string& name, const std:
   found->listed.name = name;
   found->listed.path = path;
   // The priority of a file is unknown yet; Loader::Impl::load() evaluates `selected` again.
-  found->listed.selected = chosen.selection.allows(name, descriptor != nullptr ? descriptor->priority : 0);
+  if (descriptor != nullptr) found->listed.priority = descriptor->priority;  // known before it is loaded: built in
+  found->listed.selected = chosen.selection.allows(name, found->listed.priority);
   found->descriptor = descriptor;
   components.push_back(std::move(found));
   return true;
