@@ -25,7 +25,7 @@ libpinrail_internal_la_SOURCES += \
 	base/registration/services.h base/registration/services.cc base/registration/services_hook.cc \
 	base/registration/shortcut.h \
 	base/registration/references.h \
-	base/registration/thread.h base/registration/thread.cc
+	base/registration/recent_request.h base/registration/thread.h base/registration/thread.cc
 
 # What a hit reads without a lock.
 libpinrail_internal_la_SOURCES += \
