@@ -245,7 +245,7 @@ __attribute__((always_inline)) inline Taken try_take_block(Asker asker, const pi
   return try_take<By::slot, kChoice>(asker, table, block, lives, handle_out);
 }
 
-// Completes a try_take(): rolls back a count in vain; writes handle_out only on success.
+// Completes a try_take(): rolls back a speculative count; writes handle_out only on success.
 inline bool settle(const pinrail_thread_t* thread, Taken taken, pinrail_handle_t handle, pinrail_handle_t* handle_out) {
   if (taken == Taken::in_vain) references::roll_back(thread, handle.reg);
   if (taken == Taken::yes) *handle_out = handle;

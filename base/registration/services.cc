@@ -38,7 +38,7 @@ bool claim_to_sum(pinrail_registration_t* reg) {
   return false;
 }
 
-// Makes a registration dead whose claim nobody ended since it was summed.
+// Makes a claimed registration dead, unless its claim was revoked since it was summed.
 bool retire_claimed(pinrail_registration_t* reg) {
   uint64_t word = state::load(reg);
   while ((word & (state::kIndexed | state::kEvictClaim)) == (state::kIndexed | state::kEvictClaim)) {

@@ -4,7 +4,7 @@
 // Owns     numbers.
 // Threads  one at a time (the lock of the cache). Not in hook context.
 //
-// budget/N1  bytes and count never exceed the limits: whoever adds has asked for room under the same lock.
+// budget/N1  bytes and count never exceed the limits: a caller that adds has asked for room under the same lock.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 #define PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 

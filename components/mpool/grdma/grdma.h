@@ -8,7 +8,7 @@
 // Hook     what ends in _hook, alone.
 //
 // grdma/G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that
-//     stay when nobody holds them are counted per thread (references.h), the others in their state words.
+//     stay when unreferenced are counted per thread (references.h), the others in their state words.
 // grdma/G4  One thread alone sees that a registration is dead and unreferenced, and gives it back. Counted in the state
 //     word, that is the thread of the last drop. Counted per thread, it is the evictor that claimed it; or the drain
 //     that took it off the gc list or the displaced list and summed it to 0; or, if that sum found it held, the last

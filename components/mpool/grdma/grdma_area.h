@@ -23,7 +23,7 @@ struct Area {
   uint32_t lru_place;  // guarded by the cache lock
   uint8_t reason;      // pinrail_reason_t; relaxed atomic
   bool is_ready;       // it stands among the ready ones of EvictionList; guarded by the cache lock
-  bool is_uncached;    // it is an UncachedArea, and linked; only whoever gives it back reads it
+  bool is_uncached;    // it is an UncachedArea, and linked; read only when it is deregistered
 };
 
 // Of a registration that is counted in its state word and may be held outside the index.

@@ -55,7 +55,7 @@ class GcList {
   // For a restart, where the lists of Registered have them all.
   void forget_locked() REQUIRES(mutex);
 
-  // relaxed: hints. Whoever needs the registrations takes them with an acquire.
+  // relaxed: hints. The caller that needs the registrations loads them with acquire.
   bool has_pushed() const { return pushed_.load(std::memory_order_relaxed) != nullptr; }
   bool has_rest() const { return rest_.load(std::memory_order_relaxed) != nullptr; }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }

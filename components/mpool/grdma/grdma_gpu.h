@@ -2,7 +2,7 @@
 // grdma_gpu.h - GPUDirect: the registrations of GPU memory of one pool.
 //
 // Owns     a pool of its own, which shares the cache's budget and order of eviction, and has whole allocations in an
-//          index that nobody else reads; the registrar that knows GPU memory.
+//          index that nothing else reads; the registrar that knows GPU memory.
 // Threads  as Pool.
 //
 // grdma_gpu/P1  The driver is asked whether a range is GPU memory each time that the index of host memory does not

@@ -8,7 +8,7 @@ namespace pinrail::grdma {
 // Marks it as dead, so that no find returns it. True if the caller must put it onto a list; false if it was dead
 // already, or if its last drop gives it back.
 bool Pool::kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
-  // Before the state word, so that whoever gives it back sees it. relaxed: ordered by that word.
+  // Before the state word, so that the thread that deregisters it sees it. relaxed: ordered by that word.
   if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
   uint64_t before;
   if (!kill(reg, &before)) return false;

@@ -57,8 +57,8 @@ class Registered {
   // For a reader that holds the pending lock.
   const List& limbo_hook() const { return limbo_; }
 
-  // Counts those that are referenced. The lock is given back between batches. Nobody else may be in a call on the pool;
-  // the gc thread may move some into limbo meanwhile, and one that it moves is counted twice at worst.
+  // Counts those that are referenced. The lock is given back between batches. No other call on the pool may be under
+  // way; the gc thread may move some into limbo meanwhile, and one that it moves is counted twice at worst.
   void count_referenced(mpool::Referenced* referenced) EXCLUDES(mutex);
   // Whether any but `own` is pending or referenced. What cannot be summed counts as referenced.
   bool is_anything_held_locked(const pinrail_registration_t* own) const REQUIRES(mutex);

@@ -32,7 +32,7 @@ class Unindexed {
 
   void link_uncached(pinrail_registration_t* reg) EXCLUDES(mutex);
   void link_uncached_locked_hook(pinrail_registration_t* reg) REQUIRES(mutex);
-  // It may be linked or not. Only for whoever gives the registration back.
+  // It may be linked or not. Called only by the thread that deregisters the registration.
   void unlink_uncached(pinrail_registration_t* reg) EXCLUDES(mutex);
 
   // True if the list was empty.

@@ -5,7 +5,7 @@
  * the registrations; the index holds pointers to those that are cached. Read component.h first.
  *
  * References. A registration has references, a state and a generation. A find takes a reference for its caller
- * (registrations->take). Nobody returns a registration to the device while it has references. The memory of
+ * (registrations->take). A registration is not deregistered while it has references. The memory of
  * registrations is never unmapped, so a stale pointer may be read; the generation tells that it is stale.
  */
 #ifndef PINRAIL_COMPONENT_RCACHE_H
@@ -140,15 +140,16 @@ typedef struct pinrail_rcache {
 
 /** How the references of a registration are counted. */
 typedef enum pinrail_counting {
-  PINRAIL_COUNTING_SHARED = 0, /**< in one word: whoever drops the last reference learns it */
-  PINRAIL_COUNTING_THREADS = 1 /**< per thread: threads that take and drop do not share a cache line, but nobody knows
+  PINRAIL_COUNTING_SHARED = 0, /**< in one word: the last drop is seen by the thread that makes it */
+  PINRAIL_COUNTING_THREADS =
+      1 /**< per thread: threads that take and drop do not share a cache line, but no thread knows
                                     the sum until count_references() */
 } pinrail_counting_t;
 
 /** State bits of a registration. One that has neither INDEXED nor DEAD is still being made. */
 enum {
   PINRAIL_STATE_INDEXED = 0x1u,    /**< cached: finds may take references */
-  PINRAIL_STATE_DEAD = 0x2u,       /**< nobody new may take a reference; it is returned to the device when idle */
+  PINRAIL_STATE_DEAD = 0x2u,       /**< no new reference may be taken; it is returned to the device when idle */
   PINRAIL_STATE_PER_THREAD = 0x4u, /**< PINRAIL_COUNTING_THREADS */
   PINRAIL_STATE_CLAIMED = 0x8u     /**< with INDEXED: its pool is finding out whether it is idle; a take ends that */
 };
@@ -188,7 +189,7 @@ typedef struct pinrail_registration_services {
    */
   pinrail_status_t (*alloc)(const pinrail_host_t *host, size_t tail_size, pinrail_counting_t counting,
                             pinrail_registration_t **reg_out);
-  /** Ends it: its handles are stale now. Nobody may have a reference. Not in hooks. */
+  /** Ends it: its handles are stale now. It must have no reference. Not in hooks. */
   void (*free)(const pinrail_host_t *host, pinrail_registration_t *reg);
   /** Returns memory for the pool's own use: 64 bytes if it is counted SHARED, 40 if per thread; zeroed by alloc(). Any
    *  context. */
@@ -219,7 +220,7 @@ typedef struct pinrail_registration_services {
    */
   int (*mark_dead_hook)(pinrail_registration_t *reg);
   /**
-   * Makes those of count INDEXED registrations that nobody references DEAD, moves these to the front of regs, and
+   * Makes those of count INDEXED registrations without references DEAD, moves these to the front of regs, and
    * returns their number. The caller removes them from the index then. They are of one index, at most 64, and no other
    * thread retires them meanwhile. One memory barrier for all; none if all are SHARED. Not in hooks.
    */
