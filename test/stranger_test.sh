@@ -24,8 +24,9 @@ fail() {
 # Installed below a folder; pkg-config and the loader are told.
 root=$work/root
 MAKEFLAGS='' ${MAKE:-make} -C "$build" install DESTDIR="$root" >"$work/out" 2>&1 || { fail "make install"; exit 1; }
-prefix='' exec_prefix='' libdir='' includedir=''
-eval "$(sed -n '/^[a-z_]*=/p' contrib/pinrail.pc)"
+libdir=$(pkg-config --variable=libdir contrib/pinrail.pc)
+includedir=$(pkg-config --variable=includedir contrib/pinrail.pc)
+exec_prefix=$(pkg-config --variable=exec_prefix contrib/pinrail.pc)
 [ -d "$root$libdir/pinrail" ] || { echo "SKIP: components are built in"; exit 77; }
 LD_LIBRARY_PATH=$root$libdir
 PKG_CONFIG_PATH=$root$libdir/pkgconfig
