@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# install_line_test.sh - the README's lines for installing and for building its program, as they stand there, in a root
-# folder of their own: this machine's below a writable layer in memory, so that nothing is installed here.
-# Runs in the build tree. Exit status 77: not by root, mounts are refused, or it was configured for another prefix.
+# install_line_test.sh - the README's lines for installing, for building its program and for building and using a
+# component, as they stand there, in a root folder of their own: this machine's below a writable layer in memory, so that
+# nothing is installed here. Runs in the build tree. Exit status 77: not by root, mounts are refused, or it was
+# configured for another prefix.
 set -u -o pipefail
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd)
 skip() {
@@ -16,12 +17,16 @@ grep -q '^prefix = /usr/local$' Makefile || skip "the README is about the defaul
 # lines BEGIN: the indented lines of the README that begin so.
 lines() { sed -n "s/^    \($1.*\)/\1/p" "$srcdir/README"; }
 install=$(lines 'make install') build=$(lines 'cc first\.c')
-[[ $(wc -l <<<"$install") == 1 && $(wc -l <<<"$build") == 1 && -n $install && -n $build ]] ||
-  { echo "FAIL: the README has not one line for installing and one for the program"; exit 1; }
+component=$(lines 'cc -shared') use=$(lines 'PINRAIL_MCA_mca_base_component_path=')
+for line in "$install" "$build" "$component" "$use"; do
+  [[ -n $line && $(wc -l <<<"$line") == 1 ]] ||
+    { echo "FAIL: the README has not one line each for installing, the program, the component and its use"; exit 1; }
+done
+grep -q "^#define HAVE_TOOLS" config.h || use='echo "(built without pinrail_perf)"'
 
 layer=$(mktemp -d) || exit 99
 trap 'rmdir "$layer"' EXIT
-export srcdir install build layer
+export srcdir install build component use layer
 # shellcheck disable=SC2016 # for the shell in there
 unshare --mount --propagation private --pid --fork --kill-child=KILL bash -c '
   set -eu -o pipefail
@@ -41,11 +46,17 @@ unshare --mount --propagation private --pid --fork --kill-child=KILL bash -c '
   chroot "$layer/root" $clean sh -c "cd \"$top\" && $install" >"$layer/log" 2>&1 || { tail -n 20 "$layer/log"; exit 1; }
   echo "\$ $build"
   chroot "$layer/root" $clean sh -c "cd /root && $build"
+  echo "\$ $component"
+  chroot "$layer/root" $clean sh -c "cd /root && $component"
+  echo "\$ $use"
+  chroot "$layer/root" $clean sh -c "cd /root && $use"
 ' | tee install_line.out
 status=$?
-((status != 77)) || skip "this machine lets nobody mount an overlay here"
+((status != 77)) || skip "this machine permits no overlay mount here"
 ((status == 0)) || { echo "FAIL: exit status $status"; exit 1; }
-tail -n 1 install_line.out | grep -q 'again: hit$' || { echo "FAIL: the program did not say that it hit"; exit 1; }
+grep -q 'again: hit$' install_line.out || { echo "FAIL: the program did not say that it hit"; exit 1; }
+grep -qE 'on registrar nothing,|without pinrail_perf' install_line.out ||
+  { echo "FAIL: pinrail_perf did not use the component"; exit 1; }
 [[ ! -e /usr/local/lib/libpinrail.so || /usr/local/lib/libpinrail.so -ot Makefile ]] ||
   { echo "FAIL: it was installed on this machine"; exit 1; }
 rm -f install_line.out

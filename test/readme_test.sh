@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# readme_test.sh - the README keeps its word: its C program and its C component are built and run, and so is each of
-# its commands that starts with "$ pinrail_" (or with a parameter before that).
+# readme_test.sh - what the README shows works: its C program is built and run as it stands there, and so are the component
+# file that it names and each of its commands that starts with "$ pinrail_" (or with a parameter before that).
 # Runs in the build tree. With PINRAIL_LIBDIR and PINRAIL_BINDIR set it runs against an installation, by pkg-config.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
@@ -65,10 +65,22 @@ if check "the program compiles" ${CC:-cc} $flags $cflags "$work/first.c" -o "$wo
     says "again: miss" env PINRAIL_MCA_mpool_grdma_leave_pinned=0 "$work/first"
 fi
 
-listing registrar_nothing.c >"$work/registrar_nothing.c"
+# The component is the very file that the README names, once for its readers and once, as installed, in its command.
+component=$(grep -oE '(^| )contrib/examples/[a-z_]*\.c' "$readme" | tr -d ' ')
+installed=$(sed -nE 's|^    cc -shared .* (/[^ ]*/examples/[a-z_]*\.c) -o .*|\1|p' "$readme")
+if [ -z "$component" ] || [ "$(basename "$component")" != "$(basename "$installed")" ]; then
+  echo "FAIL: the README names not one component: '$component' '$installed'"
+  failures=$((failures + 1))
+fi
+if [ -n "${PINRAIL_LIBDIR:-}" ]; then
+  file=$PINRAIL_EXAMPLESDIR/$(basename "$component")
+  check "the installed component is the file of the sources" cmp "$file" "$srcdir/$component"
+else
+  file=$srcdir/$component
+fi
 mkdir "$work/mine"
 # shellcheck disable=SC2086
-if check "the component compiles" ${CC:-cc} $flags $cflags -shared -fPIC "$work/registrar_nothing.c" \
+if check "the component compiles" ${CC:-cc} $flags $cflags -shared -fPIC "$file" \
   -o "$work/mine/registrar_nothing.so"; then
   PATH=$tools:$PATH
   export PATH
