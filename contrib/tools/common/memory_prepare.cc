@@ -10,9 +10,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "contrib/tools/common/memory_calls.h"
 
@@ -107,16 +110,39 @@ bool load_library(EventMemory* memory) {
   return true;
 }
 
-// glibc adapts its mmap threshold when blocks are freed; setting it once makes it constant.
+namespace {
+
+struct HeldBlock {
+  HeldBlock* next;
+};
+
+bool is_below_break(const void* block) {
+  return reinterpret_cast<uintptr_t>(block) < reinterpret_cast<uintptr_t>(sbrk(0));
+}
+
+}  // namespace
+
+// glibc adapts its mmap threshold when blocks are freed; setting it once makes it constant. A large block comes from
+// the heap all the same if the heap has room for it, for instance where stdio's buffers were. So such blocks are held
+// until the heap has no room, and are freed afterwards.
 bool take_block(EventMemory* memory) {
 #if defined(__GLIBC__)
   // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's takes its lock
   static const bool fixed = mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLargeBlock / 2)) != 0;
   (void)fixed;
 #endif
-  memory->owner = std::calloc(1, memory->length);
-  memory->base = static_cast<unsigned char*>(memory->owner);
-  return memory->base != nullptr;
+  constexpr int kMostHeld = 1000;
+  HeldBlock* held = nullptr;
+  void* block = std::calloc(1, memory->length);
+  for (int i = 0; i < kMostHeld && block != nullptr; ++i) {
+    if (memory->kind != MemoryKind::large_block || !is_below_break(block)) break;
+    held = new (block) HeldBlock{held};
+    block = std::calloc(1, memory->length);
+  }
+  while (held != nullptr) std::free(std::exchange(held, held->next));
+  memory->owner = block;
+  memory->base = static_cast<unsigned char*>(block);
+  return block != nullptr;
 }
 
 EventMemory::~EventMemory() {
