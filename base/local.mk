@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The ground: status, ranges, guards. It knows nothing of caching.
+# Status, ranges, guards; nothing about caching.
 libpinrail_internal_la_SOURCES += \
 	base/core/status.h base/core/status.cc base/core/span.h base/core/guarded.h base/core/errno_text.h \
 	base/core/kernel_numbers.h base/core/thread_record.h \
@@ -7,14 +7,14 @@ libpinrail_internal_la_SOURCES += \
 	base/core/sanitizer.h base/core/select_if_equal.h base/core/stat_counter.h base/core/page_counts.h \
 	base/cuda/cuda_driver.h
 
-# Locks and their ranks, the hook wall, the fork gate.
+# Locks and their ranks, the hook wall, the gate, forked children.
 libpinrail_internal_la_SOURCES += \
 	base/sync/futex_lock.h base/sync/assert_held.h base/sync/lock.h base/sync/lock_rank.h base/sync/thread_safety.h \
 	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
 	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
 	base/sync/fork_reinit.h base/sync/closed_in_child.h
 
-# When was it used last: epochs, timestamps, the eviction list.
+# The time of the last use: epochs, timestamps, the LRU list.
 libpinrail_internal_la_SOURCES += \
 	base/lru/epoch.h base/lru/timestamps.h base/lru/lru_list.h base/lru/lru_queue.h
 
@@ -57,7 +57,7 @@ libpinrail_internal_la_SOURCES += \
 	base/loader/selection.cc base/loader/check_elf.cc base/loader/default_path.cc
 EXTRA_DIST += base/report/base_help.txt
 
-# Patching of code: for the components that do, who take it in, for they have no symbols of the library.
+# Patching of code. Components that patch link it, because they use no symbols of the library.
 noinst_LTLIBRARIES += base/libpatch.la
 base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
@@ -72,7 +72,7 @@ else
 component_patch_libs = base/libpatch.la
 endif
 
-# Validity of memory that other processes have open: for the components of GPU memory, who take it in.
+# Validity of memory that other processes have open; the components of GPU memory link it.
 noinst_LTLIBRARIES += base/libslots.la
 base_libslots_la_CXXFLAGS = $(room_cxxflags)
 base_libslots_la_SOURCES = \
@@ -82,7 +82,7 @@ if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif
 
-# Descriptors that go to other processes: for the registrar of GPU memory, who takes it in, with base/libslots.la.
+# Descriptors that go to other processes; the registrar of GPU memory links it, with base/libslots.la.
 noinst_LTLIBRARIES += base/libdescriptors.la
 base_libdescriptors_la_CXXFLAGS = $(room_cxxflags)
 base_libdescriptors_la_SOURCES = \
@@ -94,6 +94,6 @@ else
 component_descriptor_libs = base/libdescriptors.la base/libslots.la
 endif
 
-# The machine's shape.
+# Processors and memory of the machine.
 libpinrail_internal_la_SOURCES += base/core/machine.h base/core/machine.cc
 libpinrail_internal_la_LIBADD += $(HWLOC_LIBS)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Each component is a DSO in $(pkglibdir), or with --enable-static-components a part of libpinrail. What it uses of
-# base/ is header-only, so that a DSO needs none of the library's symbols.
+# Each component is a DSO in $(pkglibdir), or with --enable-static-components a part of libpinrail. It uses
+# header-only parts of base/, so that a DSO needs none of the library's symbols.
 component_libraries =
 
-# The cache of whole allocations: for the pools of GPU memory, who take it in.
+# The cache of whole allocations; the pools of GPU memory link it.
 noinst_LTLIBRARIES += components/common/libgpu_pool.la
 components_common_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
 components_common_libgpu_pool_la_SOURCES = \
@@ -112,7 +112,7 @@ components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_regis
 components_registrar_verbs_la_CXXFLAGS = $(room_cxxflags)
 endif
 
-# The pools of GPU memory need no driver themselves: a registrar may be lent.
+# The pools of GPU memory need no driver themselves: an embedder may provide the registrar.
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
 components_mpool_gpusm_la_SOURCES = \
 	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
@@ -187,7 +187,7 @@ component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared \
 	-Wl,--version-script=$(top_srcdir)/components/component.map
 endif
 
-# For test/mutants/run: what a test of the library needs beside it.
+# For test/mutants/run: what a test of the library needs besides.
 .PHONY: print-components
 print-components:
 	@echo $(component_libraries)

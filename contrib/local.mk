@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 EXTRA_DIST += contrib/m4/pinrail.m4
 
-# What a process can do to its memory: for tools and tests.
+# Everything that a process can do to its memory, for tools and tests.
 memory_events_sources = \
 	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
 	contrib/tools/common/kernel_numbers.h contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
@@ -17,7 +17,7 @@ command_line_sources = \
 if HAVE_TOOLS
 bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_info
 dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
-# Completion: bash looks for a file of the command's name.
+# Completion: bash searches a file with the command's name.
 bashcompletiondir = $(datadir)/bash-completion/completions
 nodist_bashcompletion_DATA = contrib/completion/pinrail_info contrib/completion/pinrail_perf
 $(nodist_bashcompletion_DATA): contrib/completion/pinrail.bash
@@ -57,7 +57,7 @@ contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrai
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 EXTRA_DIST += contrib/tools/.clang-tidy
 
-# The road from nothing to a tested build.
+# From a fresh machine to a tested build.
 EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
 	contrib/run-tests.d/parts.sh contrib/run-tests.d/one-test contrib/run-tests.d/count.awk .ci/run \
 	contrib/rdma-vm contrib/rdma-vm.d/get-kernel contrib/rdma-vm.d/guest-command contrib/rdma-vm.d/guest-init \

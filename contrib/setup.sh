@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# setup.sh - what contrib/quickstart and contrib/run-tests share: how they speak, and how they install packages.
+# setup.sh - what contrib/quickstart and contrib/run-tests share: messages, and installation of packages.
 # Sourced. The caller sets program (its name), top (the source folder) and follows (what a failure means).
 
 # complain TITLE WHAT_HAPPENED WHAT_TO_DO
@@ -37,8 +37,8 @@ apt() {
   as_root apt-get -o DPkg::Lock::Timeout=300 "$@" </dev/null >>"$log" 2>&1
 }
 
-# choose_packages PACKAGE|OTHER_NAME...: of those that are missing, the first name that this Debian has a package of.
-# What it has under no name goes to standard error.
+# choose_packages PACKAGE|OTHER_NAME...: for each that is missing, prints the first name that this Debian has a package
+# of. What it has under no name goes to standard error.
 choose_packages() {
   local names name known
   for names in "$@"; do
@@ -51,7 +51,7 @@ choose_packages() {
   done
 }
 
-# install_packages LOG PACKAGE|OTHER_NAME...: those that are missing, and says which.
+# install_packages LOG PACKAGE|OTHER_NAME...: installs those that are missing, and prints which.
 install_packages() {
   local log=$1 unknown missing
   shift
@@ -72,7 +72,7 @@ install_packages() {
     fail "not root" "packages are missing, you are not root, and there is no sudo." \
       "as root: apt-get install --no-install-recommends ${missing[*]}"
   fi
-  # Lists that are there may do; else they are fetched.
+  # apt's lists are fetched only if the present ones do not suffice.
   if ! apt "$log" install --yes --no-install-recommends "${missing[@]}"; then
     if ! { apt "$log" update && apt "$log" install --yes --no-install-recommends "${missing[@]}"; }; then
       tail -n 5 "$log" >&2

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# bench_test.sh - the benchmarks run and report: every row is there and its figures are above zero. Says nothing of
-# speed. Runs in the build tree. Exit status 77: Google Benchmark or python3 is missing, or a sanitizer is on.
+# bench_test.sh - the benchmarks run and report: every row is there and its figures are above zero. It does not
+# judge speed. Runs in the build tree. Exit status 77: Google Benchmark or python3 is missing, or a sanitizer is on.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
 run=$srcdir/test/bench/run
@@ -57,7 +57,7 @@ check("pinrail" in present, "Pinrail itself was not measured")
 
 
 def may_be_null(row, library):
-    """Samples of several threads, on a busy machine; what a peer has not; what failed in a peer, which is told."""
+    """A figure may be missing: samples of several threads on a busy machine, what a peer lacks, what failed in a peer."""
     if row["threads"] > 1 or library in broken:
         return True
     largest = max(row["regions"] for row in report["rows"])
@@ -105,7 +105,7 @@ for key in ("cpu", "cores", "kernel"):
 for library in present:
     check(report["versions"].get(library), f"no version of {library}")
 check("hot" in table, "the table lacks rows")
-# Where other programs took the processors all samples of two threads are rejected, and there is nothing to show.
+# If other programs used the processors, all samples of two threads are rejected, and there is nothing to draw.
 scaled = [row for row in report["rows"] if row["threads"] > 1 and row.get("throughput_ratio") is not None]
 check(not scaled or "throughput / one thread" in table, "the table lacks the rows of two threads")
 for picture in ("cost.svg", "threads.svg"):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# count_test.sh - contrib/run-tests counts what happened: a crash, a leak at the end and silence are failures.
+# count_test.sh - contrib/run-tests counts results: a crash, a leak at the end and a missing summary are failures.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
 work=$(mktemp -d) || exit 99
@@ -99,5 +99,5 @@ END
 want "failed t: no output"
 expect "silence" FAIL </dev/null
 
-[ "$failures" -eq 0 ] && echo "as wanted"
+[ "$failures" -eq 0 ] && echo "all passed"
 exit "$failures"

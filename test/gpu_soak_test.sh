@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# soak over the driver double, shorter than by hand: the four modes, the kinds of memory, and frees that the monitor
-# sees by itself.
+# gpu_soak_test.sh - short runs of test/gpu/soak over the driver double: the four modes, the kinds of memory, and frees
+# that the monitor sees by itself.
 set -eu
 soak=test/gpu/soak
 check() {
@@ -29,7 +29,7 @@ for wrong in "--mode 5" "--rounds x" "--rounds" "--kind x" "--free x" "--unit 10
   [ $code = 2 ] || { echo "gpu_soak_test: $wrong exits with $code" >&2; exit 1; }
 done
 
-# What a report of a real driver is made of.
+# The parts of a report about a real driver.
 expect() {
   case $2 in
     *"$3"*) ;;

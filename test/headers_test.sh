@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Every public header compiles alone, as C99 and as C++17, with warnings as errors; its enum values fit old compilers.
+# headers_test.sh - every public header compiles alone, as C99 and as C++17, with warnings as errors; its enum values fit
+# old compilers. The library and the components export only what they should.
 set -eu
 srcdir=${srcdir:-$(dirname "$0")/..}
 include=$srcdir/framework/include
@@ -27,7 +28,7 @@ for component in components/.libs/*.so; do
   [ "$names" = pinrail_component ] || { echo "headers_test: $component exports: $names" >&2; exit 1; }
 done
 
-# No object with static storage duration has a destructor (R10): then nobody asks for code to be run at exit.
+# No object with static storage duration has a destructor (R10), so no code is registered to run at exit.
 for object in "$library" components/.libs/*.so; do
   [ -e "$object" ] || continue
   ! nm -D --undefined-only "$object" | grep -qE ' (__cxa_atexit|atexit|on_exit)(@|$)' ||

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Who may include whom: each room looks down only, components never at each other, and the hook wall stands.
+# includes_test.sh - a folder includes only lower folders, a component includes no other component, and hook files contain
+# no call that hooks must not make. The order:
 #   include < base/{core,cuda} < base/sync < base/lru < base/registration < base/hit < base/{report,patch,slots}
 #           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
 #           < components/common < components | framework/front < contrib/tools (public headers only)
@@ -12,7 +13,7 @@ complain() {
   failed=1
 }
 
-# The height of a room; what it includes must not be higher.
+# The height of a folder; what it includes must be lower.
 height() {
   case $1 in
     framework/include/*) echo 0 ;;
@@ -73,7 +74,7 @@ for file in $files; do
 done
 [ "$count" -gt 100 ] || complain "only $count includes were seen: the check is blind"
 
-# Tools are what users could write: public headers, and what the tools share.
+# Tools use public headers, and what the tools share.
 # shellcheck disable=SC2044 # no name of ours has a blank
 for file in $(find contrib/tools -name '*.cc' -o -name '*.h'); do
   for included in $(sed -n 's/^#include "\(.*\)"/\1/p' "$file"); do
@@ -84,7 +85,7 @@ for file in $(find contrib/tools -name '*.cc' -o -name '*.h'); do
   done
 done
 
-# The hook wall: files of hook code neither allocate, free nor log.
+# Files of hook code neither allocate, free nor log (E3).
 # shellcheck disable=SC2044 # no name of ours has a blank
 for file in $(find base framework components -name '*_hook.cc' -o -name '*_hook.h'); do
   if sed 's|//.*||' "$file" | grep -nE '\b(new|delete|malloc|calloc|realloc|free|fprintf|printf|std::string|std::vector|report::|->log|->help|registrar_(de)?register)\b' >&2; then

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# A short run of each combination of test/interpose/run: other allocators, other runtimes' hooks.
+# interpose_test.sh - a short run of each combination of test/interpose/run: other allocators, other libraries' hooks.
 set -eu
 srcdir=${srcdir:-$(dirname "$0")/..}
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "skipped: a sanitizer has an allocator of its own"; exit 77; }

@@ -39,7 +39,7 @@ TESTS += test/unit/tools/perf_test
 endif
 endif
 TESTS += test/tools_perf_test.sh test/traces_test.sh
-# Components of strangers, built against an installation.
+# Components that are built against an installation.
 TESTS += test/stranger_test.sh
 EXTRA_DIST += test/stranger_test.sh test/stranger/hook_lock.h test/stranger/rcache_array.c \
 	test/stranger/mpool_count.c test/stranger/stranger.c
@@ -102,7 +102,7 @@ attack: all test/attack/attack
 	test/attack/attack --seconds $(or $(SECONDS_OF_EACH),300) --seed $(or $(SEED),1000) --minimise
 	test/attack/attack --seconds $(or $(SECONDS_OF_EACH),300) --seed $(or $(SEED),1000) --threads 6 --steps 20000
 
-# The shape of the house, and its border.
+# The layers, the installed headers and the rules.
 TESTS += test/includes_test.sh test/headers_test.sh test/rules_test.sh
 .PHONY: mutants-random
 mutants-random: Makefile

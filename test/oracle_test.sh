@@ -12,7 +12,7 @@ work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# fails WHAT: and what was printed.
+# fails WHAT: reports it, with the output.
 fails() {
   echo "FAIL: $1"
   tail -n 60 "$work/out"
@@ -35,7 +35,7 @@ try 0 $oracle --seconds 5
 last | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 differences$' || fails "the last line: $(last)"
 grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fails "munmap is not counted, or was answered from the cache"
 
-# The proof that it can fail: without reports, and with one event that nobody tells of.
+# It can fail: without a monitor, and if one kind of event is hidden.
 try 1 $oracle --seconds 2 --monitor none
 last | grep -Eq ', [1-9][0-9]* differences$' || fails "without a monitor no difference was found"
 grep -q 'DIFFERENCE: buffer .* the device' "$work/out" || fails "a difference is not explained"

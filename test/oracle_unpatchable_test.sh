@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# A C library with one function that nobody can patch: what that function does to memory is one event that is not seen,
-# so the memory to which it can happen is not kept, all other memory is, it is said which, and the oracle finds no
-# difference. Runs in the build tree. Exit status 77: not here.
+# oracle_unpatchable_test.sh - with a C library in which one function cannot be patched, the events of that function are
+# not seen. So memory to which they can happen is not kept, all other memory is, a message names the former, and the oracle
+# finds no difference. Runs in the build tree. Exit status 77: it cannot be tried here.
 set -u -o pipefail
 grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
 srcdir=${srcdir:-$(dirname "$0")/..}
@@ -25,7 +25,7 @@ fails() {
   failed=1
 }
 
-# under FUNCTION COMMAND...: with a C library whose FUNCTION nobody can patch.
+# under FUNCTION COMMAND...: runs it with a C library whose FUNCTION cannot be patched.
 under() {
   LD_LIBRARY_PATH=$work/$1 timeout 120 "${@:2}" >"$work/out" 2>"$work/err"
 }
@@ -78,7 +78,7 @@ if grep -Eq '^anonymous +kept' "$work/out"; then
   says munmap after
   finds_nothing munmap "$oracle" --seconds 5
   grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fails "what userfaultfd watches was not kept"
-  grep -Eq '^shmdt +[1-9][0-9]* +0 ' "$work/out" || fails "what nobody watches was kept"
+  grep -Eq '^shmdt +[1-9][0-9]* +0 ' "$work/out" || fails "memory was kept whose events are not seen"
 else
   echo "not tried: userfaultfd does not work here, so nothing is kept where munmap is not seen"
 fi

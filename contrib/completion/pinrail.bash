@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# pinrail.bash - completion of pinrail_info and pinrail_perf in bash. The tools themselves say which options, components
-# and parameters there are.
+# pinrail.bash - completion of pinrail_info and pinrail_perf in bash. The tools themselves list options, components
+# and parameters.
 
-# _pinrail_listed FRAMEWORK: names of its components; "all": of every framework.
+# _pinrail_listed FRAMEWORK: prints the names of its components; "all": of every framework.
 _pinrail_listed() {
   "$1" --parsable 2>/dev/null | sed -n "s/^mca:$2:\([^:]*\):status:.*/\1/p" | sort -u
 }
 
-# _pinrail_words TOOL PREVIOUS BEFORE: what may follow these two words.
+# _pinrail_words TOOL PREVIOUS BEFORE: prints what may follow these two words.
 _pinrail_words() {
   local info=${1%pinrail_*}pinrail_info
   case $2 in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# libfabric's cache on Pinrail's monitor.
+# libfabric's cache with Pinrail's monitor.
 EXTRA_DIST += contrib/libfabric/README contrib/libfabric/run-guest
 
 if HAVE_FABRIC

@@ -2,7 +2,7 @@
 # pinrail.m4 - options and third parties of Pinrail's configure.
 
 # Before AC_PROG_CXX. Unless the user sets CXXFLAGS, the library is optimised (by PINRAIL_OPTIMIZE, which may be set), and
-# the tests that only ask for behaviour are not: that halves the time to compile them. Makefile.am says which they are.
+# tests of behaviour are not, which halves the time to compile them. Makefile.am lists them.
 AC_DEFUN([PINRAIL_OPTIMIZATION], [
   AS_IF([test "x${CXXFLAGS+set}" != xset], [
     CXXFLAGS=-g
@@ -36,7 +36,7 @@ AC_DEFUN([PINRAIL_COMPILER_FLAGS], [
 AC_DEFUN([PINRAIL_OPTION_DEBUG], [
   AC_ARG_ENABLE([debug], [AS_HELP_STRING([--enable-debug], [lock ranks, hook wall and invariants are checked])],
     [], [enable_debug=no])
-  # On the command line, not in config.h: headers of base/core look at it, and every file must see the same.
+  # On the command line, not in config.h: headers of base/core read it, and every file must see the same value.
   AS_IF([test "x$enable_debug" = xyes], [PINRAIL_DEBUG_CPPFLAGS="-DPINRAIL_DEBUG=1"])
   AC_SUBST([PINRAIL_DEBUG_CPPFLAGS])
   pinrail_debug=$enable_debug
@@ -46,7 +46,7 @@ AC_DEFUN([PINRAIL_OPTION_STATIC_COMPONENTS], [
   AC_ARG_ENABLE([static-components],
     [AS_HELP_STRING([--enable-static-components], [link the components into libpinrail instead of building DSOs])],
     [], [enable_static_components=default])
-  # Components of their own are shared objects.
+  # A component that is not linked in is a shared object.
   AS_IF([test "x$enable_shared$enable_static_components" = xnono],
     [AC_MSG_ERROR([with --disable-shared components can only be built in: leave --disable-static-components out])])
   AS_IF([test "x$enable_static_components" = xdefault],
@@ -101,7 +101,7 @@ AC_DEFUN([PINRAIL_WITH_HWLOC], [
 AC_DEFUN([PINRAIL_WITH_LZMA], [
   PINRAIL_THIRD_PARTY([lzma], [lzma], [lzma.h], [lzma], [lzma_stream_decoder], [compressed traces by liblzma], [liblzma])])
 
-# Of header files alone. Without both of them the tools, and the tests that are written with them, are left out.
+# They consist of header files. Without both of them the tools, and the tests that need them, are left out.
 AC_DEFUN([PINRAIL_WITH_TOOLS], [
   PINRAIL_THIRD_PARTY([json], [json], [nlohmann/json.hpp], [], [], [the tools' JSON by nlohmann's library], [nlohmann_json])
   PINRAIL_THIRD_PARTY([cli11], [cli11], [CLI/CLI.hpp], [], [], [the tools' command lines by CLI11], [CLI11])
@@ -123,8 +123,8 @@ AC_DEFUN([PINRAIL_WITH_GTEST], [
   AC_SUBST([GTEST_LIBS])
 ])
 
-# The driver library is opened at run time, and base/cuda/cuda_driver.h declares what is used of it. cuda.h is read by
-# one test alone, which compares the two.
+# The driver library is opened at run time, and base/cuda/cuda_driver.h declares what is used of it. Only one test reads
+# cuda.h, and compares the two.
 AC_DEFUN([PINRAIL_WITH_CUDA], [
   AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda=DIR],
     [CUDA toolkit in DIR: a test compares the declarations of the driver with its cuda.h])], [], [with_cuda=check])
@@ -140,7 +140,7 @@ AC_DEFUN([PINRAIL_WITH_CUDA], [
   AC_SUBST([CUDA_TOOLKIT_CPPFLAGS])
 ])
 
-# The benchmarks and the two peers that they measure beside Pinrail. Only test/bench uses them.
+# The benchmark library, and UCX, which test/bench measures beside Pinrail. Only test/bench uses them.
 AC_DEFUN([PINRAIL_WITH_BENCHMARK], [
   PINRAIL_THIRD_PARTY([benchmark], [benchmark], [benchmark/benchmark.h], [], [], [benchmarks by Google Benchmark])
   AC_SUBST([BENCHMARK_LIBS], ["-lbenchmark -lpthread"])
@@ -148,7 +148,7 @@ AC_DEFUN([PINRAIL_WITH_BENCHMARK], [
 AC_DEFUN([PINRAIL_WITH_UCX], [
   PINRAIL_THIRD_PARTY([ucx], [ucx], [ucs/memory/rcache.h], [ucs], [ucs_rcache_create], [UCX, to be measured])])
 
-# Its cache of registrations can hear of memory events from Pinrail: contrib/libfabric.
+# libfabric's registration cache can receive memory events from Pinrail: contrib/libfabric.
 AC_DEFUN([PINRAIL_WITH_LIBFABRIC], [
   PINRAIL_THIRD_PARTY([fabric], [libfabric], [rdma/fi_ext.h], [fabric], [fi_getinfo], [Pinrail's monitor for libfabric])])
 
@@ -164,7 +164,7 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
     OPENMPI_CPPFLAGS="-isystem $pinrail_openmpi_dir -isystem $pinrail_openmpi_dir/openmpi"
     pinrail_saved_CPPFLAGS=$CPPFLAGS
     CPPFLAGS="$CPPFLAGS $OPENMPI_CPPFLAGS"
-    # Compiled, and not only looked for: the headers of Debian 13 (Open MPI 5.0.7) include one that is not installed.
+    # It is compiled, because the headers of Debian 13 (Open MPI 5.0.7) include one that is not installed.
     AC_CHECK_HEADER([opal/mca/rcache/base/base.h],
       [AC_CHECK_LIB([open-pal], [opal_init], [pinrail_have_openmpi=yes; OPENMPI_LIBS=-lopen-pal])],
       [], [[#include <opal_config.h>]])
@@ -179,7 +179,7 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   # A component is loaded into programs that are built without a sanitizer.
   pinrail_openmpi_component=$pinrail_have_openmpi
   AS_IF([test "x$pinrail_sanitize" != xno], [pinrail_openmpi_component=no])
-  # It is a shared object, and the library would have to be one.
+  # Open MPI's component is a shared object, and the library has to be one, too.
   AS_IF([test "x$pinrail_openmpi_component$enable_shared" = xyesno], [
     pinrail_openmpi_component=no
     pinrail_openmpi_why="; contrib/openmpi is left out, for --disable-shared was asked for"])
@@ -200,7 +200,7 @@ AC_DEFUN([PINRAIL_COMPONENTS], [
     PINRAIL_STATIC_LIST="$pinrail_components"
   ])
   AC_SUBST([PINRAIL_STATIC_LIST])
-  # What a program needs besides that is linked with libpinrail.a.
+  # What a program needs besides libpinrail.a.
   PINRAIL_PRIVATE_LIBS="$HWLOC_LIBS"
   AS_IF([test "x$enable_static_components" = xyes], [PINRAIL_PRIVATE_LIBS="$PINRAIL_PRIVATE_LIBS $URING_LIBS"])
   PINRAIL_PRIVATE_LIBS="$PINRAIL_PRIVATE_LIBS $LIBS -lstdc++ -lpthread -ldl"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # its users read suite, extra_suite and extra
-# systems.sh - the systems of contrib/on-system, one a line: name, Debian suite, suite of extra packages, extra packages.
+# systems.sh - the systems of contrib/on-system, one per line: name, Debian suite, suite of extra packages, extra packages.
 # Sourced by on-system and make-root.
 
 list_systems() {
@@ -15,7 +15,7 @@ musl                 trixie    trixie        musl-tools musl-dev
 END
 }
 
-# read_system NAME - sets suite, extra_suite and extra, or is false.
+# read_system NAME - sets suite, extra_suite and extra, or fails.
 read_system() {
   local name
   while read -r name suite extra_suite extra; do

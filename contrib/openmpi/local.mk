@@ -6,7 +6,7 @@ EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/r
 	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
 	contrib/openmpi/lib/get-openib contrib/openmpi/lib/guest-jobs
 
-# Open MPI looks at every file of the folder whose name begins with mca_: objects must not.
+# Open MPI reads every file of the folder whose name begins with mca_, so names of objects must not.
 contrib_openmpi_mca_rcache_grdma_la_SHORTNAME = grdma
 contrib_openmpi_mca_rcache_pinrail_la_SHORTNAME = whose
 
@@ -32,8 +32,8 @@ contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLA
 contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_pinrail_la_LIBADD = $(OPENMPI_LIBS)
 EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
-# libtool links it anew against what is installed. The name is hidden from automake, which would take this for a rule of
-# our own, leave out its own and hang the commands of it onto the rule before: make clean would install.
+# libtool links it again against the installed library. The name is hidden from automake, which would take this for a
+# rule of ours, omit its own, and append its commands to the rule before, so that make clean would install.
 openmpi_installed = install-openmpiLTLIBRARIES
 $(openmpi_installed): install-libLTLIBRARIES
 else

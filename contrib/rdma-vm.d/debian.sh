@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # build is the caller's
 # debian.sh - packages of any of Debian's suites, without that suite being added to the machine. Sourced by get-kernel
-# and by contrib/openmpi. Lists and downloads go into $build, what apt says into $build/apt.log.
+# and by contrib/openmpi. Lists and downloads go into $build, apt's output into $build/apt.log.
 
-# The mirrors that this machine's own apt uses for Debian, one per line.
+# Prints the mirrors that this machine's own apt uses for Debian, one per line.
 mirrors() {
   local codename
   # shellcheck source=/dev/null
@@ -13,7 +13,7 @@ mirrors() {
     sed -n -E "s!^'(.*)/dists/($codename|oldstable|stable|testing|unstable|sid)/InRelease'.*!\\1!p" | awk '!seen[$0]++'
 }
 
-# private_apt TOOL ARGUMENTS... - apt with lists, cache and sources of its own.
+# private_apt TOOL ARGUMENTS... - runs apt with lists, cache and sources of its own.
 private_apt() {
   local tool=$1
   shift
@@ -24,13 +24,14 @@ private_apt() {
 }
 
 # from_mirrors TYPE SUITE ARCHITECTURE COMMAND... - TYPE is deb or deb-src. Reads the suite's list of packages, signed by
-# Debian, then runs COMMAND, from one mirror after the other until both succeed. False, and apt's last words: from none.
+# Debian, then runs COMMAND, from one mirror after the other until both succeed. If none did, it prints apt's last lines
+# and fails.
 from_mirrors() {
   local type=$1 suite=$2 architecture=$3 mirror keyring=/usr/share/keyrings/debian-archive-keyring
   shift 3
   [[ -e $keyring.gpg ]] && keyring=$keyring.gpg || keyring=$keyring.pgp
   mkdir -p "$build"/apt/{state/lists/partial,cache/archives/partial}
-  # The machine's own hooks after an update are about the machine's lists, not about these.
+  # The machine's own hooks after an update concern the machine's lists, not these.
   printf '#clear APT::Update::%s;\n' Post-Invoke Post-Invoke-Success >"$build/apt/conf"
   while read -r mirror; do
     echo "$type [arch=$architecture signed-by=$keyring] $mirror $suite main" >"$build/apt/sources.list"
@@ -40,5 +41,5 @@ from_mirrors() {
   return 1
 }
 
-# download_source PACKAGE[=VERSION] - the files of a source package, into $build.
+# download_source PACKAGE[=VERSION] - fetches the files of a source package into $build.
 download_source() { (cd "$build" && private_apt apt-get source --download-only "$1"); }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# messages.sh - how rdma-vm speaks: on stderr, in three lines; and where it keeps things. Sourced by rdma-vm, get-kernel
-# and, as other speakers, by contrib/on-system and contrib/openmpi.
+# messages.sh - messages of three lines on stderr, and the cache folder. Sourced by rdma-vm, get-kernel, contrib/on-system
+# and contrib/openmpi, each with its own name in speaker.
 speaker=${speaker:-rdma-vm}
 # shellcheck disable=SC2034 # its users read it
 cache_root=${PINRAIL_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pinrail}
@@ -20,7 +20,7 @@ fail() {
 
 tell() { printf '%s: %s\n' "$speaker" "$*" >&2; }
 
-# bounded SECONDS COMMAND... - becomes it. --pdeathsig: even a SIGKILL of the script leaves nothing running.
+# bounded SECONDS COMMAND... - executes it. --pdeathsig: even a SIGKILL of the script leaves nothing running.
 bounded() {
   exec setpriv --pdeathsig KILL timeout --foreground -s KILL "$1" setpriv --pdeathsig KILL "${@:2}"
 }

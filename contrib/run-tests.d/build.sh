@@ -3,10 +3,10 @@
 # shellcheck disable=SC2154 # work, jobs, results and folder are the caller's
 # build.sh - how a variant of Pinrail is built and checked. Sourced by run-tests.
 
-# record PART: results on standard input, one a line, go into the list.
+# record PART: appends the results on standard input, one per line, to the list.
 record() { sed "s|^\([a-z]*\) |\1 $1/|" >>"$results"; }
 
-# show LOG: what it says of errors, which a build with several jobs goes on after, and its end.
+# show LOG: its lines about errors, which need not be the last ones of a build with several jobs, and its end.
 show() {
   { grep -nE '^(FAIL|ERROR)|\*\*\*|error:|cannot ' -- "$1" || true; } | head -n 15 | cut -c -300 | sed 's/^/  > /'
   tail -n 25 -- "$1" | sed 's/^/  | /'
@@ -20,7 +20,7 @@ broken() {
   return 1
 }
 
-# build PART [CONFIGURE_ARGUMENT]...: configures and makes in $work/PART. What is made already is not made again.
+# build PART [CONFIGURE_ARGUMENT]...: configures and makes in $work/PART, as far as that is not done yet.
 build() {
   local part=$1 folder=$work/$1 log=$work/$1/build.log
   shift
@@ -35,11 +35,11 @@ build() {
 
 # words_of FOLDER VARIABLE: what this variable of its Makefile holds.
 words_of() {
-  # Only what stands behind the mark: make also tells of a Makefile that it renews.
+  # Only the lines with the mark: make also prints that it remakes a Makefile.
   printf 'include Makefile\nprint-words: ; @echo words: $(%s)\n' "$2" | make -s -C "$1" -f - print-words | sed -n 's/^words: //p'
 }
 
-# tests_of FOLDER PATTERN...: those of its TESTS that match one of the patterns; those of tests_first come first.
+# tests_of FOLDER PATTERN...: prints those of its TESTS that match one of the patterns; those of tests_first come first.
 tests_of() {
   local folder=$1 test pattern known
   shift
@@ -53,7 +53,7 @@ tests_of() {
   done | awk '!seen[$0]++'
 }
 
-# collect PART TEST...: the results of what make check ran; a test without a result failed.
+# collect PART TEST...: records the results of make check; a test without a result failed.
 collect() {
   local part=$1 folder=$work/$1 test status
   shift
@@ -69,7 +69,7 @@ collect() {
   done | record "$part"
 }
 
-# run_tests FOLDER PROGRAMS TEST...: those that pin memory one after the other, and the rest at the same time.
+# run_tests FOLDER PROGRAMS TEST...: runs those that pin memory one after the other, and the rest at the same time.
 run_tests() {
   local folder=$1 programs=$2 test pinning=() others=() pin alone
   shift 2

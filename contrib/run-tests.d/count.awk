@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# count.awk - what became of one test program: reads its log, prints a line for each result.
+# count.awk - reads the log of one test program and prints a line for each result.
 #   passed <name>      failed <name>: <why>      skipped <name>: <why>
 # -v name=  the program's name    -v status=  PASS, SKIP, or anything else for failed
-# A log of GoogleTest counts by its cases, any other as one. What crashed, hung, or ended without telling failed.
+# A log of GoogleTest counts by its cases, any other as one. A program that crashed, hung, or ended without a result failed.
 
 function result(word, of, why) {
   count[word]++
@@ -32,7 +32,7 @@ function program(   seen) {
     result("failed", name, "every case passed, but the program ended with an error (" (outside == "" ? last : outside) ")")
 }
 
-# What a death test's child says is not this program's.
+# The output of a death test's child is not this program's.
 /^\[  DEATH   \]/ { next }
 { sub(/\r$/, "") }
 /\[==========\] Running/ { gtest = 1 }

@@ -3,7 +3,7 @@
 # shellcheck disable=SC2154 # work, top, jobs and chosen are the caller's
 # parts.sh - what run-tests runs, part by part. Sourced.
 
-# build_tests PART: all programs of the tests, and what scripts among them run besides.
+# build_tests PART: builds all programs of the tests, and what scripts among them run besides.
 build_tests() {
   local log=$work/$1/build-tests.log
   make -C "$work/$1" -j"$jobs" check TESTS= >"$log" 2>&1 </dev/null || broken "$1" "$log" "its tests could not be built"
@@ -96,8 +96,8 @@ part_tidy() {
   run_one tidy clang-tidy tidy
 }
 
-# in_guest SESSION [RDMA_VM_OPTION]...: the tests on standard input, a line each, "NAME COMMAND", one after the other in
-# one guest, in the build folder of the part gcc. Booting a guest for each would take longer than the tests.
+# in_guest SESSION [RDMA_VM_OPTION]...: runs the tests on standard input, a line each, "NAME COMMAND", one after the other
+# in one guest, in the build folder of the part gcc. Booting a guest for each would take longer than the tests.
 in_guest() {
   local session=$work/guest/$1 name command names=()
   shift
@@ -112,15 +112,15 @@ in_guest() {
   for name in "${names[@]}"; do run_one guest "$name" came_back "$session" "$name"; done
 }
 
-# came_back SESSION NAME: a test of the guest's, as if it had run here.
+# came_back SESSION NAME: prints the log of a test in the guest, and has its status.
 came_back() {
   cat -- "$1/$2.log" 2>/dev/null
   [[ -s $1/$2.status ]] || { tail -n 20 -- "$1/session" && echo "it did not end in the guest" && return 1; }
   return "$(<"$1/$2.status")"
 }
 
-# guest_tests: those of the guest without a limit on pinned memory. What needs --no-reports or a mutant must find
-# differences when events are not reported: else the same test without them proves nothing.
+# guest_tests: the tests of the guest without a limit on pinned memory. Those with --no-reports or a mutant must find
+# differences when events are not reported; otherwise the same test without them would prove nothing.
 guest_tests() {
   local seconds=10
   [[ -z ${PINRAIL_TEST_LONG:-} ]] || seconds=30
@@ -180,7 +180,7 @@ part_openmpi() {
   openmpi_cases guest 1200 "$top/contrib/openmpi/run-guest" --build "$work/gcc" --only rxd
 }
 
-# openmpi_cases NAME SECONDS COMMAND...: a script that prints a result a line, and figures between them.
+# openmpi_cases NAME SECONDS COMMAND...: runs a script that prints a result per line, and figures between them.
 openmpi_cases() {
   local log=$work/openmpi/$1.log seconds=$2 status=0
   shift 2
@@ -199,7 +199,7 @@ dist_files() {
   [[ -z $missing ]] || { echo "not in the tarball: $missing" && return 1; }
 }
 
-# Without GoogleTest and the peers, for the part gcc has run those tests; what the tarball lacks of them dist_files sees.
+# Without GoogleTest and the peers, because the part gcc has run those tests; dist_files finds what the tarball lacks.
 part_dist() {
   build gcc --enable-werror --enable-debug || return
   rm -f -- "$work"/gcc/pinrail-*.tar.xz
@@ -208,7 +208,7 @@ part_dist() {
   run_one dist files dist_files
 }
 
-# What the part systems runs on each system, after its build there; and on this one, where it has a table.
+# What the part systems runs on each system after its build there, and on this one if there is a table for it.
 part_system() {
   build system --enable-werror --enable-debug || return
   mapfile -t tests < <(tests_of "$work/system" 'test/conform/*' 'test/readme_test.sh')
@@ -223,7 +223,7 @@ part_system() {
   (cd -- "$work/system" && run_one system oracle timeout 120 test/oracle/oracle --seconds 30)
 }
 
-# on_system SYSTEM: its results, as run-tests there counted them.
+# on_system SYSTEM: records its results, as run-tests there counted them.
 on_system() {
   local log=$work/systems/$1.log status=0
   "$top/contrib/on-system" "$1" --timeout 2400 -- \

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # here and build are the caller's
-# jobs.sh - jobs of MPI programs: with Pinrail's grdma, with Open MPI's own, and what both say of themselves. Sourced.
+# jobs.sh - runs MPI programs with Pinrail's grdma and with Open MPI's own, and reads their statistics. Sourced.
 
 job_seconds=1800 # the programs themselves end if they hang (test/openmpi/common.h); this is for mpirun
 own=() # options without which a job by Open MPI's own grdma would lack something
-# Ranks outnumber processors here, and others use them too: a rank that is bound to one would wait for that one. Root is
-# who runs tests in many a container.
+# There are more ranks than processors, and other programs use these too: a rank that is bound to one would wait for that
+# one. In many containers the tests are run by root.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 common=(--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
 
@@ -40,7 +40,7 @@ select_ours() {
 
 # job LOG RANKS [MPIRUN_OPTION]... -- PROGRAM [ARGUMENT]...: its exit status, and the time in LOG.took. Without
 # address randomisation, so that two runs of one program allocate at the same addresses. In the foreground, so that
-# who ends the tests ends the job.
+# ending the tests ends the job.
 job() {
   local log=$1 ranks=$2 options=()
   shift 2
@@ -54,19 +54,19 @@ job() {
   return "$status"
 }
 
-# total LOG FIELD: of the figures that print_stats gives (hits 1, misses 2, evictions 5), the sum of all ranks.
+# total LOG FIELD: the sum over all ranks of one number that print_stats prints (hits 1, misses 2, evictions 5).
 total() {
   sed -n 's/.*grdma: stats (hit.*): //p' "$1" | awk -F / -v field="$2" '{ sum += $field } END { print sum + 0 }'
 }
 # lines LOG TEXT
 lines() { grep -c -e "$2" "$1" || true; }
 
-# right LOG RANKS: every rank's cache spoke, and the program found its data right.
+# right LOG RANKS: succeeds if every rank's cache printed its statistics and the program found its data right.
 right() {
   (($(lines "$1" '^ok ') == 1 && $(lines "$1" 'grdma: stats (hit') >= $2))
 }
 
-# serves NAME RANKS OPTION... -- PROGRAM...: a job that is served by ours, log in $work/NAME; false: reported.
+# serves NAME RANKS OPTION... -- PROGRAM...: runs a job with our grdma, log in $work/NAME; reports a failure, and fails.
 serves() {
   local name=$1 ranks=$2
   shift 2
@@ -81,7 +81,7 @@ served() {
   serves "$@" && pass "$1"
 }
 
-# evicting: served, and registrations are evicted meanwhile.
+# evicting: as serves, and registrations must have been evicted.
 evicting() {
   local name=$1
   wanted "$name" || return 0
@@ -94,7 +94,8 @@ evicting() {
   fi
 }
 
-# both NAME RANKS OPTION... -- PROGRAM...: the same job by both, logs in $work/NAME and $work/NAME.own; false: reported.
+# both NAME RANKS OPTION... -- PROGRAM...: runs the job with both, logs in $work/NAME and $work/NAME.own; reports a
+# failure, and fails.
 both() {
   local name=$1 ranks=$2 which
   shift 2
@@ -108,13 +109,13 @@ both() {
   (($(lines "$work/$name.own" 'grdma: Pinrail') == 0)) || { fail_case "$name" "both were Pinrail" "$work/$name.own" && return 1; }
 }
 
-# compare NAME: hits, misses and time of both. The time is that of a whole job, on a machine that others may use.
+# compare NAME: prints hits, misses and time of both. The time is that of a whole job, on a machine that others may use.
 compare() {
   echo "         $1: hits $(total "$work/$1" 1), misses $(total "$work/$1" 2), $(<"$work/$1.took");" \
     "Open MPI's own: hits $(total "$work/$1.own" 1), misses $(total "$work/$1.own" 2), $(<"$work/$1.own.took")"
 }
 
-# beside_own NAME RANKS OPTION... -- PROGRAM...: at least the hits of Open MPI's own, over all ranks.
+# beside_own NAME RANKS OPTION... -- PROGRAM...: there must be at least the hits of Open MPI's own, over all ranks.
 beside_own() {
   local name=$1
   wanted "$name" || return 0
@@ -127,8 +128,8 @@ beside_own() {
   fi
 }
 
-# any_hits_beside_own NAME RANKS OPTION... -- PROGRAM...: for threads. At which addresses they allocate, and who asks
-# first for what all use, is another matter in each run, so the two caches see different requests.
+# any_hits_beside_own NAME RANKS OPTION... -- PROGRAM...: for threads. Their addresses, and the order of their requests,
+# differ from run to run, so the two caches see different requests.
 any_hits_beside_own() {
   local name=$1
   wanted "$name" || return 0
@@ -141,10 +142,10 @@ any_hits_beside_own() {
   fi
 }
 
-# microseconds LOG: of one look-up.
+# microseconds LOG: prints the time of one look-up.
 microseconds() { sed -n 's/^many: .*, \([0-9.]*\) us again$/\1/p' "$1"; }
 
-# many_beside_own NAME BUFFERS OPTION...: the times are printed; what must hold is that all of them were hits.
+# many_beside_own NAME BUFFERS OPTION...: prints the times; all requests must have been hits.
 many_beside_own() {
   local name=$1 buffers=$2 operations=2000
   shift 2

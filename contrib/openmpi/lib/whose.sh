@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # the caller's
-# whose.sh - what Pinrail says when it does not serve, what ompi_info shows, and that settings do what they say. Sourced.
+# whose.sh - Pinrail's messages when it does not serve, the output of ompi_info, and the effect of settings. Sourced.
 
-# ran NAME STATUS LOG: false, and reported, if the job failed.
+# ran NAME STATUS LOG: if the job failed, reports it and fails.
 ran() { (($2 == 0)) || { fail_case "$1" "the job ended with an error ($2)" "$3" && return 1; }; }
 
 # expect NAME LOG TEXT...: passes if the log has each of the texts.
@@ -16,10 +16,10 @@ expect() {
   pass "$name"
 }
 
-# invalidated LOG: registrations that events killed, over all ranks.
+# invalidated LOG: prints the number of registrations that events ended, over all ranks.
 invalidated() { sed -n 's/.*grdma: Pinrail.*: \([0-9]*\) invalidated.*/\1/p' "$1" | awk '{ sum += $1 } END { print sum + 0 }'; }
 
-# Memory events must arrive, by whatever way: 2 buffers a rank and round are unmapped.
+# Memory events must arrive: 2 buffers per rank and round are unmapped.
 hooks() {
   local monitor name events=30
   for monitor in openmpi patcher; do
@@ -73,7 +73,7 @@ shown() {
     rcache_grdma_count_limit rcache_grdma_settings rcache_grdma_print_stats
 }
 
-# A folder with what stands first in the path, and Open MPI's own behind it or before it.
+# A folder with the component that stands first in the path, and Open MPI's own after or before it.
 own_folder() { ompi_info --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'; }
 
 whose() {
@@ -84,7 +84,7 @@ whose() {
   whose_args
 }
 
-# Only the component that looks is in the folder.
+# Only the component that checks is in the folder.
 whose_missing() {
   wanted whose_missing || return 0
   mkdir -p "$work/without"
@@ -103,7 +103,7 @@ whose_behind() {
   expect whose_behind "$work/behind" "served by the rcache grdma of $(own_folder)/mca_rcache_grdma.so" "name Pinrail's folder first"
 }
 
-# An Open MPI that says that it is another one.
+# An Open MPI that reports another version.
 whose_other_version() {
   wanted whose_other_version || return 0
   echo 'const char opal_version_string[] = "9.8.7";' >"$work/other.c"
