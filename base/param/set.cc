@@ -34,7 +34,7 @@ Refusal check_settable(const Parameter& parameter) {
     return {PINRAIL_ERR_PERM, "it is read only once Pinrail has started", now, "set it before the program starts"};
   }
   if (parameter.own.source == PINRAIL_SOURCE_OVERRIDE) {
-    return {PINRAIL_ERR_PERM, origin_of(parameter.own) + " holds it", now, "ask whoever looks after this machine"};
+    return {PINRAIL_ERR_PERM, origin_of(parameter.own) + " holds it", now, "ask the administrator of this machine"};
   }
   return {};
 }

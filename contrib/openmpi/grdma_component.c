@@ -21,7 +21,7 @@ static int open_component(void) {
   snprintf(what, sizeof(what), "Pinrail's rcache grdma was built for Open MPI " OPAL_VERSION "; this is Open MPI %s.",
            opal_version_string);
   tell(what,
-       "nobody's grdma serves this process: Pinrail's is not used, and Open MPI passes by its own behind it."
+       "no grdma serves this process: Pinrail's is not used, and Open MPI does not load its own after it."
        " Transports that need it (ofi, openib, uct) stay away.",
        "build Pinrail with this Open MPI's headers (configure --with-openmpi=DIR), or leave Pinrail's folder out of"
        " mca_base_component_path.");
@@ -45,7 +45,7 @@ static mca_rcache_base_module_t* init_module(mca_rcache_base_resources_t* resour
     const pinrail_status_t status = start_pinrail();
     if (status != PINRAIL_SUCCESS) {
       tell("Pinrail, whose rcache grdma this process was given, does not start.",
-           "nobody's grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
+           "no grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
            "read what Pinrail said above; pinrail_info shows its parameters and where they come from.");
       return NULL;
     }

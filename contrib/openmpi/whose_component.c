@@ -36,7 +36,7 @@ static int open_component(void) {
   char what[1024];
   if (served == NULL) {
     tell("Pinrail's folder is in mca_base_component_path, but no component grdma could be loaded.",
-         "nobody's grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
+         "no grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
          "see that mca_rcache_grdma.so is there and can be read, and that \"rcache\" does not exclude it.");
   } else if (!is_in_folder_of(theirs, ours)) {
     snprintf(what, sizeof(what), "this process is served by the rcache grdma of %s, and not by Pinrail's beside %s.",
@@ -46,7 +46,7 @@ static int open_component(void) {
          " mca_rcache_grdma.so is in it.");
   }
   opal_output_verbose(1, opal_rcache_base_framework.framework_output, "grdma is that of %s",
-                      served != NULL ? theirs : "nobody");
+                      served != NULL ? theirs : "no file");
   return OPAL_SUCCESS;
 }
 

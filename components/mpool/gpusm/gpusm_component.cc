@@ -14,7 +14,7 @@ constexpr pinrail_enum_value_t kFree[] = {{0, "notify"}, {1, "defer"}, {0, nullp
 
 constexpr pinrail_param_t kParams[] = {
     mpool::leave_pinned_param("yes",
-                              "Whether a block stays known when nobody has its allocation registered. no: a block is "
+                              "Whether a block stays known while its allocation is not registered. no: a block is "
                               "good only while it is registered, and pinrail_mpool_export() is not supported."),
     mpool::size_limit_param("Most bytes of GPU memory whose blocks are known to the pools of one cache. 0: no limit. "
                             "Too low: blocks that peers still use die, and are made anew.",

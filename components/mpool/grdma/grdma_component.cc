@@ -23,15 +23,15 @@ constexpr pinrail_param_t kParams[] = {
         "registrations again, or fail while everything is in use."),
     mpool::count_limit_param("Most registrations kept by the pools of one cache, in use or not. 0: no limit."),
     mpool::param("gc_limit", "64M",
-                 "Bytes of dead registrations that may wait for a call that has time; above that the next call gives "
-                 "them back first.",
+                 "Bytes of dead registrations that may wait for a later call; above that the next call deregisters "
+                 "them first.",
                  PINRAIL_TYPE_SIZE, 6),
     mpool::param(
         "gc_thread", "auto",
-        "Whether a thread gives back dead registrations although nobody calls: when gc_limit is exceeded, and 100 ms "
+        "Whether a thread deregisters dead memory even if no call does: when gc_limit is exceeded, and 100 ms "
         "after the first. auto: for pools that keep memory registered. always: for all. never: only calls do, and a "
-        "program that makes none keeps dead memory pinned. A registrar that may be called by its owner alone (CALLER) "
-        "never has it: there the bound holds only across pinrail_mpool_progress.",
+        "program that makes none keeps dead memory pinned. A pool whose registrar only its owner may call (CALLER) "
+        "never has it: there the bound holds only after pinrail_mpool_progress.",
         PINRAIL_TYPE_ENUM, 6, nullptr, 0, 0, kGcThread),
     mpool::max_reg_size_param(
         "Largest piece in bytes that the chunk iterator cuts a buffer into, so that transfers pipeline and little is "

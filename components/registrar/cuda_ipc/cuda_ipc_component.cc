@@ -31,8 +31,9 @@ constexpr pinrail_param_t kParams[] = {
      "How the file descriptors of peers' memory (cuMemCreate, stream-ordered pools) are fetched. socket: the peer is "
      "asked. pidfd: they are taken without its help, which the kernel may bar. auto: pidfd, else socket.",
      PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 7, kWays, 0, 0, nullptr},
-    {sizeof(pinrail_param_t), "fd_timeout", "1000", "Milliseconds that a peer has to answer who asks for a descriptor.",
-     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 3600000, nullptr},
+    {sizeof(pinrail_param_t), "fd_timeout", "1000",
+     "Milliseconds within which a peer must answer a request for a descriptor.", PINRAIL_TYPE_UNSIGNED,
+     PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 3600000, nullptr},
     {sizeof(pinrail_param_t), "events", "false",
      "Whether blocks of local allocations carry an event, which pinrail_mpool_record() records and for which peers "
      "wait by pinrail_mpool_wait(). Costs an event of the driver for each allocation that is registered at a time.",

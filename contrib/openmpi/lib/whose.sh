@@ -63,7 +63,7 @@ bad_setting() {
   wanted bad_setting || return 0
   job "$work/bad" 2 "${ours[@]}" "${one_sided[@]}" --mca rcache_grdma_size_limit lots -- rma 1 &&
     { fail_case bad_setting "the job ran all the same" "$work/bad" && return; }
-  expect bad_setting "$work/bad" "mpool_grdma_size_limit" "lots" "nobody's grdma serves this process"
+  expect bad_setting "$work/bad" "mpool_grdma_size_limit" "lots" "no grdma serves this process"
 }
 
 shown() {
@@ -109,7 +109,7 @@ whose_other_version() {
   echo 'const char opal_version_string[] = "9.8.7";' >"$work/other.c"
   "${CC:-cc}" -shared -fPIC -o "$work/other.so" "$work/other.c" || { skip whose_other_version "no C compiler" && return; }
   job "$work/other" 2 "${ours[@]}" "${one_sided[@]}" -x "LD_PRELOAD=$work/other.so" -- rma 1 || true
-  expect whose_other_version "$work/other" "this is Open MPI 9.8.7" "nobody's grdma serves this process"
+  expect whose_other_version "$work/other" "this is Open MPI 9.8.7" "no grdma serves this process"
 }
 
 whose_args() {

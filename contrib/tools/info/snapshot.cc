@@ -51,7 +51,7 @@ Snapshot take_snapshot() {
   Snapshot snapshot;
   for (size_t i = 0; pinrail_build_at(i) != nullptr; ++i) snapshot.facts.push_back(*pinrail_build_at(i));
   snapshot.machine.size = sizeof(snapshot.machine);
-  if (pinrail_machine_read(&snapshot.machine) != PINRAIL_SUCCESS) snapshot.machine.source = "nobody";
+  if (pinrail_machine_read(&snapshot.machine) != PINRAIL_SUCCESS) snapshot.machine.source = "nothing";
   for (size_t i = 0; pinrail_stat_at(i) != nullptr; ++i) snapshot.stats.push_back(pinrail_stat_at(i));
   pinrail_component_info_t component{};
   component.size = sizeof(component);

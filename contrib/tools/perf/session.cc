@@ -62,7 +62,7 @@ Result Session::close() {
   for (pinrail_mpool_t** pool : {&uncached_, &cached_}) {
     const pinrail_status_t status = *pool == nullptr ? PINRAIL_SUCCESS : pinrail_mpool_destroy(*pool, 0);
     if (status != PINRAIL_SUCCESS)
-      return Result::bad(text("destroying a pool that nobody uses: %s", pinrail_status_name(status)));
+      return Result::bad(text("destroying a pool without references: %s", pinrail_status_name(status)));
     *pool = nullptr;
   }
   return Result::good();

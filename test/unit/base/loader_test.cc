@@ -147,7 +147,7 @@ TEST_F(LoaderTest, a_wrong_component_that_was_asked_for_is_an_error) {
     ASSERT_TRUE(discover().ok());
     EXPECT_EQ(said_, "") << "one message, and that comes with the error";
     EXPECT_TRUE(open().is(wrong.status));
-    EXPECT_TRUE(said("asked for by the program") && said(path + " " + wrong.reason)) << said_;
+    EXPECT_TRUE(said("requested by the program") && said(path + " " + wrong.reason)) << said_;
   }
 }
 

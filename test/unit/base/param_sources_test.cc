@@ -71,7 +71,7 @@ TEST_F(ParamSources, a_malformed_value_is_said_also_where_a_stronger_source_hide
   EXPECT_EQ(value("mpool_test_n"), "7");
   EXPECT_EQ(test::times(said, "\"many\" for parameter mpool_test_n, from " + folder_.path("user.conf") + " line 1"), 1U)
       << said;
-  EXPECT_TRUE(test::has(said, "while the environment decides")) << said;
+  EXPECT_TRUE(test::has(said, "because the environment overrides it")) << said;
 }
 
 TEST_P(EachPairOfSources, the_stronger_one_decides) {
