@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # includes_test.sh - a folder includes only lower folders, a component includes no other component, and hook files contain
-# no call that hooks must not make. The order:
+# no call that hooks must not make. The name of a function tells whether it requires a lock. The order:
 #   include < base/{core,cuda} < base/sync < base/lru < base/registration < base/hit < base/{report,patch,slots}
 #           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
 #           < components/common < components | framework/front < contrib/tools (public headers only)
@@ -92,4 +92,48 @@ for file in $(find base framework components -name '*_hook.cc' -o -name '*_hook.
     complain "$file does in a hook what no hook may do"
   fi
 done
+
+# A function has the suffix _locked (or _locked_hook) if and only if it is declared REQUIRES(lock). Exempt are Condition,
+# which has the standard library's names, and the two macros' own header.
+# shellcheck disable=SC2046 # no name of ours has a blank
+awk '
+  function statement(text,   head) {
+    while (match(text, /[A-Za-z_0-9]+_locked(_hook)?[^A-Za-z_0-9]/)) {
+      head = substr(text, RSTART, RLENGTH - 1)
+      used[head] = FILENAME
+      text = substr(text, RSTART + RLENGTH - 1)
+    }
+  }
+  function declaration(text,   name) {
+    if (text !~ /[^A-Z_]REQUIRES *\(/) return
+    name = text
+    gsub(/__attribute__ *\(\([^)]*\)*/, "", name)
+    match(name, /[A-Za-z_0-9]+ *\(/)
+    name = substr(name, RSTART, RLENGTH - 1)
+    required[name] = 1
+    count++
+    if (name !~ /_locked(_hook)?$/) print FILENAME ": " name "() requires a lock, and its name does not end in _locked"
+  }
+  FNR == 1 { all = "" }
+  /^ *#/ { next }
+  {
+    sub(/\/\/.*/, "")
+    gsub(/"([^"\\]|\\.)*"/, "\"\"")
+    all = all " " $0
+    while (match(all, /[;{}]/)) {
+      part = substr(all, 1, RSTART)
+      all = substr(all, RSTART + 1)
+      statement(part)
+      declaration(part)
+    }
+  }
+  END {
+    for (name in used) {
+      if (!(name in required)) print used[name] ": the name of " name "() ends in _locked, and it requires no lock"
+    }
+    if (count < 60) print "only " count + 0 " functions that require a lock were seen: the check is blind"
+  }
+' $(echo "$files" | grep -vE '\.c$|base/sync/(lock|thread_safety|assert_held)\.h$|framework/include/') >"${TMPDIR:-/tmp}/includes_test.$$"
+while read -r line; do complain "$line"; done <"${TMPDIR:-/tmp}/includes_test.$$"
+rm -f "${TMPDIR:-/tmp}/includes_test.$$"
 exit $failed

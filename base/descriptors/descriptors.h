@@ -63,10 +63,10 @@ class Server {
   void disown();
 
  private:
-  Status start(const slots::Process& self) REQUIRES(mutex_);
-  Status open_socket(const slots::Process& self) REQUIRES(mutex_);
-  Status start_thread() REQUIRES(mutex_);
-  void close_all() REQUIRES(mutex_);
+  Status start_locked(const slots::Process& self) REQUIRES(mutex_);
+  Status open_socket_locked(const slots::Process& self) REQUIRES(mutex_);
+  Status start_thread_locked() REQUIRES(mutex_);
+  void close_all_locked() REQUIRES(mutex_);
   static void* run(void* server);
 
   Mutex mutex_{LockRank::tickets};

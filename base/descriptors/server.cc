@@ -72,7 +72,7 @@ Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_ou
   Descriptor owned(descriptor);
   uint64_t number = 0;
   Guard guard(mutex_);
-  const Status started = running_ ? success() : start(self);
+  const Status started = running_ ? success() : start_locked(self);
   if (!started.ok()) return started;
   Table* table = directory_->table;
   uint32_t place = lowest_;
@@ -98,19 +98,19 @@ void Server::remove(const Ticket& ticket) {
 }
 
 // The lock is held. Makes the table, the socket and the thread; after an error nothing of them is left.
-Status Server::start(const slots::Process& self) {
+Status Server::start_locked(const slots::Process& self) {
   uint64_t random = 0;
   directory_.reset(new (std::nothrow) Directory);
   Status status = directory_ != nullptr && random_number(&random) ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
   if (status.ok()) status = directory_->create(self, random);
-  if (status.ok()) status = open_socket(self);
-  if (status.ok()) status = start_thread();
-  if (!status.ok()) close_all();
+  if (status.ok()) status = open_socket_locked(self);
+  if (status.ok()) status = start_thread_locked();
+  if (!status.ok()) close_all_locked();
   return status;
 }
 
-// The lock is held. OUT_OF_RESOURCE after any error; close_all() then closes what was opened.
-Status Server::open_socket(const slots::Process& self) {
+// The lock is held. OUT_OF_RESOURCE after any error; close_all_locked() then closes what was opened.
+Status Server::open_socket_locked(const slots::Process& self) {
   sockaddr_un address;
   const socklen_t length = name_socket(self, directory_->table->header.server, &address);
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -122,7 +122,7 @@ Status Server::open_socket(const slots::Process& self) {
 }
 
 // The thread blocks all signals, so that the program's handlers run on the program's own threads.
-Status Server::start_thread() {
+Status Server::start_thread_locked() {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -146,7 +146,7 @@ void* Server::run(void* server_pointer) {
 }
 
 // The lock is held. Closes all descriptors in the table, the table and the socket.
-void Server::close_all() {
+void Server::close_all_locked() {
   if (directory_ != nullptr && directory_->table != nullptr) {
     for (Entry& entry : directory_->table->entries) {
       if (entry.number.exchange(0) != 0) close(static_cast<int>(entry.descriptor.load()));
@@ -176,7 +176,7 @@ Server::~Server() {
     pthread_join(thread, nullptr);
   }
   Guard guard(mutex_);
-  close_all();
+  close_all_locked();
 }
 
 // In a forked child another thread of the parent may have held the lock, so it is not taken.

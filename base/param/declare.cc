@@ -88,17 +88,17 @@ bool goes_before(const std::unique_ptr<Parameter>& a, const std::unique_ptr<Para
 }  // namespace
 
 // Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
-Parameter* Registry::Impl::followed_by(const Parameter& parameter) const {
+Parameter* Registry::Impl::followed_by_locked(const Parameter& parameter) const {
   const bool of_component =
       !parameter.framework.empty() && !parameter.component.empty() && parameter.component != "base";
   if (!of_component || !is_number(parameter)) return nullptr;
   const std::string_view name = parameter.declaration.name;
-  if (name == "verbose") return lookup(full_name(parameter.framework, "base", "verbose"));
-  return name == "leave_pinned" ? lookup("leave_pinned") : nullptr;
+  if (name == "verbose") return lookup_locked(full_name(parameter.framework, "base", "verbose"));
+  return name == "leave_pinned" ? lookup_locked("leave_pinned") : nullptr;
 }
 
 // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
-void Registry::Impl::settle(Parameter* parameter) {
+void Registry::Impl::update_effective_value_locked(Parameter* parameter) {
   parameter->value = parameter->own;
   const Parameter* const followed = parameter->followed;
   if (followed != nullptr && std::min(followed->firmness, Firmness::chosen) > parameter->firmness) {
@@ -119,14 +119,14 @@ void Registry::Impl::settle(Parameter* parameter) {
 }
 
 // Updates the parameters that follow this one.
-void Registry::Impl::settle_followers(const Parameter* followed) {
+void Registry::Impl::update_followers_locked(const Parameter* followed) {
   for (const auto& parameter : parameters) {
-    if (parameter->followed == followed) settle(parameter.get());
+    if (parameter->followed == followed) update_effective_value_locked(parameter.get());
   }
 }
 
 // Gives the parameter its own value: the default, or the one of the strongest source that sets it.
-Status Registry::Impl::take_value(Parameter* parameter) {
+Status Registry::Impl::take_value_locked(Parameter* parameter) {
   const pinrail_param_t& declaration = parameter->declaration;
   std::string why;
   if (!read_value(declaration, declaration.fallback, &strings, &parameter->own, &why).ok()) {
@@ -156,8 +156,8 @@ Status Registry::Impl::take_value(Parameter* parameter) {
 
 // Checks and copies a declaration and gives it its value. ERROR: the declaration is wrong. BAD_PARAM: a setting of it
 // is wrong. Both are reported.
-Status Registry::Impl::prepare(const Family& family, const pinrail_param_t& declaration,
-                               std::unique_ptr<Parameter>* parameter_out) {
+Status Registry::Impl::prepare_locked(const Family& family, const pinrail_param_t& declaration,
+                                      std::unique_ptr<Parameter>* parameter_out) {
   auto parameter = copy_declaration(family, declaration, &strings);
   const char* fault = fault_of(declaration);
   // Only a framework's selection list is a parameter without a name of its own.
@@ -170,21 +170,21 @@ Status Registry::Impl::prepare(const Family& family, const pinrail_param_t& decl
     report_fault(family, parameter->declaration.name, fault);
     return PINRAIL_ERR_ERROR;
   }
-  const Status status = take_value(parameter.get());
+  const Status status = take_value_locked(parameter.get());
   if (!status.ok()) return status;
   *parameter_out = std::move(parameter);
   return success();
 }
 
 // Adds checked declarations to the registry.
-void Registry::Impl::commit(std::vector<std::unique_ptr<Parameter>> declared) {
+void Registry::Impl::commit_locked(std::vector<std::unique_ptr<Parameter>> declared) {
   for (std::unique_ptr<Parameter>& owner : declared) {
     Parameter* const parameter = owner.get();
     names.emplace(parameter->name, parameter);
     for (const std::string& synonym : parameter->synonyms) synonyms.emplace(synonym, parameter);
     parameters.insert(std::upper_bound(parameters.begin(), parameters.end(), owner, goes_before), std::move(owner));
-    parameter->followed = followed_by(*parameter);
-    settle(parameter);
+    parameter->followed = followed_by_locked(*parameter);
+    update_effective_value_locked(parameter);
   }
 }
 
@@ -203,7 +203,7 @@ Status Registry::declare(std::string_view framework, std::string_view component,
   std::vector<std::unique_ptr<Parameter>> declared;
   for (size_t i = 0; i < count; ++i) {
     std::unique_ptr<Parameter> parameter;
-    Status status = impl_->prepare(family, params[i], &parameter);
+    Status status = impl_->prepare_locked(family, params[i], &parameter);
     if (status.ok() && has_name(declared, parameter->name)) {
       report_fault(family, params[i].name, "it is declared twice");
       status = PINRAIL_ERR_ERROR;
@@ -211,7 +211,7 @@ Status Registry::declare(std::string_view framework, std::string_view component,
     if (status.ok()) declared.push_back(std::move(parameter));
     if (!status.ok()) result = status;
   }
-  if (result.ok()) impl_->commit(std::move(declared));
+  if (result.ok()) impl_->commit_locked(std::move(declared));
   return result;
 }
 

@@ -30,20 +30,20 @@ void warn(const Given& given, const std::string& advice) {
 
 }  // namespace
 
-std::vector<std::string_view> Registry::Impl::all_names() const {
+std::vector<std::string_view> Registry::Impl::all_names_locked() const {
   std::vector<std::string_view> all;
   for (const auto& entry : names) all.emplace_back(entry.first);
   for (const auto& entry : synonyms) all.emplace_back(entry.first);
   return all;
 }
 
-std::set<std::string> Registry::Impl::components() const {
+std::set<std::string> Registry::Impl::components_locked() const {
   std::set<std::string> all;
   for (const auto& parameter : parameters) all.insert(full_name(parameter->framework, parameter->component, ""));
   return all;
 }
 
-std::set<std::string> Registry::Impl::frameworks() const {
+std::set<std::string> Registry::Impl::frameworks_locked() const {
   std::set<std::string> all = {"mca"};
   for (const auto& parameter : parameters) {
     if (!parameter->framework.empty()) all.insert(parameter->framework);
@@ -57,9 +57,9 @@ void Registry::expect(std::string_view component) { impl_->expected.emplace(comp
 // Start-up context. Takes the registry's lock. Warns of each setting that names no parameter.
 void Registry::finish(const std::vector<std::string>& shipped) {
   Guard guard(impl_->mutex);
-  const std::vector<std::string_view> names = impl_->all_names();
-  const std::set<std::string> loaded = impl_->components();
-  const std::set<std::string> frameworks = impl_->frameworks();
+  const std::vector<std::string_view> names = impl_->all_names_locked();
+  const std::set<std::string> loaded = impl_->components_locked();
+  const std::set<std::string> frameworks = impl_->frameworks_locked();
   std::set<std::string> absent = impl_->expected;
   absent.insert(shipped.begin(), shipped.end());
   for (const std::string& component : loaded) absent.erase(component);
@@ -68,7 +68,7 @@ void Registry::finish(const std::vector<std::string>& shipped) {
     if (belongs_to_any(given->name, absent)) continue;
     const std::string_view near = suggest(given->name, names);
     if (!near.empty()) {
-      warn(*given, "did you mean " + impl_->lookup(near)->name + "?");
+      warn(*given, "did you mean " + impl_->lookup_locked(near)->name + "?");
     } else if (starts_with(given->name, kEnvironmentPrefix)) {
       warn(*given, "leave " + std::string(kEnvironmentPrefix) + " away: it belongs to names of environment variables");
     } else if (belongs_to_any(given->name, frameworks)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The registry's functions, except declare(), set() and finish(). Each takes the registry's lock; Impl::lookup() is
-// called with it held. Start-up or API context.
+// The registry's functions, except declare(), set() and finish(). Each takes the registry's lock; Impl::lookup_locked()
+// is called with it held. Start-up or API context.
 #include <algorithm>
 #include <cstring>
 
@@ -63,7 +63,7 @@ Registry::Registry() : impl_(std::make_unique<Impl>()) {}
 Registry::~Registry() = default;
 
 // The registry's lock is held. Returns the parameter of this name or synonym, or NULL.
-Parameter* Registry::Impl::lookup(std::string_view name) const {
+Parameter* Registry::Impl::lookup_locked(std::string_view name) const {
   const auto found = names.find(name);
   if (found != names.end()) return found->second;
   const auto old = synonyms.find(name);
@@ -72,7 +72,7 @@ Parameter* Registry::Impl::lookup(std::string_view name) const {
 
 Status Registry::find(std::string_view name, pinrail_param_info_t* info_out) const {
   Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup(name);
+  const Parameter* parameter = impl_->lookup_locked(name);
   if (parameter == nullptr) return PINRAIL_ERR_NOT_FOUND;
   *info_out = info_of(*parameter);
   return success();
@@ -92,13 +92,13 @@ size_t Registry::count() const {
 
 pinrail_param_value_t Registry::value(std::string_view name) const {
   Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup(name);
+  const Parameter* parameter = impl_->lookup_locked(name);
   return parameter != nullptr ? parameter->value.typed : pinrail_param_value_t{};
 }
 
 const std::atomic<int64_t>* Registry::watch(std::string_view name) const {
   Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup(name);
+  const Parameter* parameter = impl_->lookup_locked(name);
   return parameter != nullptr ? &parameter->number : nullptr;
 }
 
@@ -110,7 +110,7 @@ std::string Registry::describe(std::string_view name) const {
 
 std::string Registry::origin(std::string_view name) const {
   Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup(name);
+  const Parameter* parameter = impl_->lookup_locked(name);
   if (parameter == nullptr) return "nowhere";
   const std::string where = origin_of(parameter->value);
   const bool follows = parameter->followed != nullptr && parameter->value.source != parameter->own.source;

@@ -32,24 +32,24 @@ struct Registry::Impl {
   Names synonyms GUARDED_BY(mutex);
 
   // Returns the parameter of this name or synonym, or NULL.
-  Parameter* lookup(std::string_view name) const REQUIRES(mutex);
+  Parameter* lookup_locked(std::string_view name) const REQUIRES(mutex);
 
-  // The three steps of a declaration: prepare() checks and copies it, take_value() gives it its value, commit() adds
-  // it.
-  Status prepare(const Family& family, const pinrail_param_t& declaration, std::unique_ptr<Parameter>* parameter_out)
-      REQUIRES(mutex);
-  Status take_value(Parameter* parameter) REQUIRES(mutex);
-  void commit(std::vector<std::unique_ptr<Parameter>> declared) REQUIRES(mutex);
+  // The three steps of a declaration: prepare_locked() checks and copies it, take_value_locked() gives it its value,
+  // commit_locked() adds it.
+  Status prepare_locked(const Family& family, const pinrail_param_t& declaration,
+                        std::unique_ptr<Parameter>* parameter_out) REQUIRES(mutex);
+  Status take_value_locked(Parameter* parameter) REQUIRES(mutex);
+  void commit_locked(std::vector<std::unique_ptr<Parameter>> declared) REQUIRES(mutex);
 
   // Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
-  Parameter* followed_by(const Parameter& parameter) const REQUIRES(mutex);
+  Parameter* followed_by_locked(const Parameter& parameter) const REQUIRES(mutex);
   // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
-  void settle(Parameter* parameter) REQUIRES(mutex);
-  void settle_followers(const Parameter* followed) REQUIRES(mutex);
+  void update_effective_value_locked(Parameter* parameter) REQUIRES(mutex);
+  void update_followers_locked(const Parameter* followed) REQUIRES(mutex);
 
-  std::vector<std::string_view> all_names() const REQUIRES(mutex);
-  std::set<std::string> components() const REQUIRES(mutex);
-  std::set<std::string> frameworks() const REQUIRES(mutex);
+  std::vector<std::string_view> all_names_locked() const REQUIRES(mutex);
+  std::set<std::string> components_locked() const REQUIRES(mutex);
+  std::set<std::string> frameworks_locked() const REQUIRES(mutex);
 };
 
 // Returns for example "the default", "the environment" or "/etc/x.conf line 3".

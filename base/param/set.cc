@@ -54,8 +54,8 @@ Status Registry::set(std::string_view name, std::string_view value) {
   Refusal refusal;
   {
     Guard guard(impl_->mutex);
-    Parameter* const parameter = impl_->lookup(name);
-    refusal = parameter == nullptr ? not_found(name, impl_->all_names()) : check_settable(*parameter);
+    Parameter* const parameter = impl_->lookup_locked(name);
+    refusal = parameter == nullptr ? not_found(name, impl_->all_names_locked()) : check_settable(*parameter);
     Value set_value;
     std::string why;
     if (refusal.status.ok() && !read_value(parameter->declaration, value, &impl_->strings, &set_value, &why).ok()) {
@@ -66,8 +66,8 @@ Status Registry::set(std::string_view name, std::string_view value) {
       set_value.source = PINRAIL_SOURCE_API;
       parameter->own = set_value;
       parameter->firmness = Firmness::own;
-      impl_->settle(parameter);
-      impl_->settle_followers(parameter);
+      impl_->update_effective_value_locked(parameter);
+      impl_->update_followers_locked(parameter);
     }
   }
   if (!refusal.status.ok()) say(name, value, refusal);

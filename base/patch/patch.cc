@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Start-up or API context. Only activate() takes the lock of patches; store_protected() is called with it held.
+// Start-up or API context. Only activate() takes the lock of patches; store_protected_locked() is called with it held.
 #include "base/patch/patch.h"
 
 #include "base/patch/system_call.h"
@@ -119,7 +119,7 @@ bool protect(uintptr_t address, int protection) {
 }
 
 // Makes the page writable for one store. BUSY: the bytes have changed. PERM: the system does not permit it.
-Status store_protected(const Block& block) REQUIRES(mutex) {
+Status store_protected_locked(const Block& block) REQUIRES(mutex) {
   Wanted wanted{block.at, 0};
   if (!for_each_mapping_hook(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
   // The page stays executable, because other threads run in it.
@@ -158,7 +158,7 @@ Status prepare(uintptr_t function, const Signature& signature, const Disassemble
 Status activate(Patch* patch) {
   Guard guard(mutex);
   const Block block = make_block(*patch);
-  const Status status = store_protected(block);
+  const Status status = store_protected_locked(block);
   if (!status.ok()) return status;
   synchronise();
   std::memcpy(patch->seen.bytes + patch->entry.offset, block.after + (patch->function + patch->entry.offset - block.at),

@@ -84,7 +84,7 @@ size_t chunk_bytes(const Needs& needs) {
   return (bytes + kChunk - 1) / kChunk * kChunk;
 }
 
-bool next_chunk(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
+bool next_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
   const size_t bytes = chunk_bytes(needs);
   if (size_class.chunk != nullptr) size_class.chunk += bytes;
   if (static_cast<size_t>(size_class.slab_end - size_class.chunk) < bytes) {
@@ -116,7 +116,7 @@ pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
     return reg;
   }
   const bool is_full = size_class.chunk == nullptr || size_class.used == chunk_count(needs);
-  if (is_full && !next_chunk(size_class, needs)) return nullptr;
+  if (is_full && !next_chunk_locked(size_class, needs)) return nullptr;
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
   return reinterpret_cast<pinrail_registration_t*>(first_object(head) + size_class.used++ * needs.object);
 }

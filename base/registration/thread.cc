@@ -85,7 +85,7 @@ int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, co
 
 // Moves a slot's count into the own count (references/C3). If the registration is marked as summed, the kept part falls
 // by this count (references/C5).
-void fold(uint64_t* ref_slot) REQUIRES(mutex) {
+void fold_locked(uint64_t* ref_slot) REQUIRES(mutex) {
   const uint64_t word = *ref_slot;
   const int64_t count = references::count_of(word);
   if (count == 0) return;
@@ -96,29 +96,29 @@ void fold(uint64_t* ref_slot) REQUIRES(mutex) {
   if (references::is_summed(state::load(reg))) references::kept_part(reg) -= count;
 }
 
-void link_alive(Record* record) REQUIRES(mutex) {
+void link_alive_locked(Record* record) REQUIRES(mutex) {
   record->previous_alive = nullptr;
   record->next_alive = alive;
   if (alive != nullptr) alive->previous_alive = record;
   alive = record;
 }
 
-void unlink_alive(Record* record) REQUIRES(mutex) {
+void unlink_alive_locked(Record* record) REQUIRES(mutex) {
   if (record->next_alive != nullptr) record->next_alive->previous_alive = record->previous_alive;
   (record->previous_alive != nullptr ? record->previous_alive->next_alive : alive) = record->next_alive;
 }
 
-Record*& free_records_like(const Record* record) REQUIRES(mutex) {
+Record*& free_list_of_locked(const Record* record) REQUIRES(mutex) {
   return free_records[record->thread.index < kThreadsWithOwnCounters ? 0 : 1];
 }
 
 // Folds the slots of an ending thread and returns its memory for the caller to free; nullptr if it has none.
-uint64_t* take_ref_slots(Record* record) REQUIRES(mutex) {
+uint64_t* detach_ref_slots_locked(Record* record) REQUIRES(mutex) {
   pinrail_thread_t* thread = &record->thread;
   if (!has_ref_slots(thread)) return nullptr;
-  for (size_t i = 0; i < references::kWords; i += references::words_of_ref_slot(i)) fold(&thread->ref_slots[i]);
+  for (size_t i = 0; i < references::kWords; i += references::words_of_ref_slot(i)) fold_locked(&thread->ref_slots[i]);
   static_assert(offsetof(Own, ref_slots) == 0, "the reference slots are where the whole begins");
-  unlink_alive(record);
+  unlink_alive_locked(record);
   uint64_t* const ref_slots = thread->ref_slots;
   thread->ref_slots = no_ref_slots.ref_slots;
   thread->recent = no_recent;
@@ -128,7 +128,7 @@ uint64_t* take_ref_slots(Record* record) REQUIRES(mutex) {
 void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   Guard guard(mutex);
   for (uint64_t* ref_slot : {references::near_ref_slot(thread, reg), references::far_ref_slot(thread, reg)}) {
-    if (references::names(*ref_slot, reg)) fold(ref_slot);
+    if (references::names(*ref_slot, reg)) fold_locked(ref_slot);
   }
 }
 
@@ -141,9 +141,9 @@ void on_thread_exit(void* record_pointer) {
   void* own;
   {
     Guard guard(mutex);
-    own = take_ref_slots(record);
-    record->next_free = free_records_like(record);
-    free_records_like(record) = record;
+    own = detach_ref_slots_locked(record);
+    record->next_free = free_list_of_locked(record);
+    free_list_of_locked(record) = record;
   }
   std::free(own);
 }
@@ -211,7 +211,7 @@ pinrail_thread_t* current_slow() {
       record->thread.recent = own->recent;
       Guard guard(mutex);
       record->thread.ref_slots = own->ref_slots;
-      link_alive(record);
+      link_alive_locked(record);
     }
   }
   current_thread = &record->thread;
@@ -239,7 +239,7 @@ namespace {
 
 // Returns what the thread's two slots count of the registration. acquire: pairs with the release store in
 // references::store_slot().
-int64_t count_of(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
+int64_t count_of_locked(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
   const uint64_t* const ref_slots = record->thread.ref_slots;
   int64_t count = 0;
   for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {
@@ -249,9 +249,10 @@ int64_t count_of(const Record* record, const pinrail_registration_t* reg) REQUIR
   return count;
 }
 
-int64_t count_in_ref_slots(const pinrail_registration_t* reg) REQUIRES(mutex) {
+int64_t sum_ref_slots_locked(const pinrail_registration_t* reg) REQUIRES(mutex) {
   int64_t count = 0;
-  for (const Record* record = alive; record != nullptr; record = record->next_alive) count += count_of(record, reg);
+  for (const Record* record = alive; record != nullptr; record = record->next_alive)
+    count += count_of_locked(record, reg);
   return count;
 }
 
@@ -292,7 +293,7 @@ bool sum(pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode, 
   Guard guard(mutex);
   for (size_t i = 0; i < count; ++i) references_out[i] = part_outside_ref_slots(regs[i]);
   for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
-    for (size_t i = 0; i < count; ++i) references_out[i] += thread::count_of(record, regs[i]);
+    for (size_t i = 0; i < count; ++i) references_out[i] += thread::count_of_locked(record, regs[i]);
   }
   return true;
 }
@@ -311,7 +312,7 @@ int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
     if (own_count(reg) + in_ref_slots <= 0) return -1;
     add_own(reg, -1);
   } else {
-    in_ref_slots = thread::count_in_ref_slots(reg);
+    in_ref_slots = thread::sum_ref_slots_locked(reg);
   }
   const int64_t left = own_count(reg) + in_ref_slots;
   const uint64_t mark = left > 0 ? state::kSummed : state::kSummed | state::kReleaseClaim;

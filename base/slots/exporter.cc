@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exporter's functions in API context. reserve_more() is called with the exporter's lock held; take(), give_back(),
-// create() and the destructor take it.
+// The exporter's functions in API context. reserve_more_locked() is called with the exporter's lock held; take(),
+// give_back(), create() and the destructor take it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -40,7 +40,7 @@ bool Exporter::reserve(uint32_t first, uint32_t count) const {
 }
 
 // The exporter's lock is held. Allocates the next slots' memory. False: there is no shared memory left.
-bool Exporter::reserve_more() {
+bool Exporter::reserve_more_locked() {
   const uint32_t more = std::min(kReserved, count_ - reserved_);
   if (!reserve(reserved_, more)) return false;
   reserved_ += more;
@@ -114,7 +114,7 @@ Status Exporter::take(uint32_t* slot_out, uint64_t* word_out) {
     bool below = true;  // true while all slots passed so far are taken
     for (uint32_t slot = lowest_; slot < count_; ++slot) {
       if (taken_[slot] != 0) continue;
-      if (slot == reserved_ && !reserve_more()) {
+      if (slot == reserved_ && !reserve_more_locked()) {
         if (round == 0) break;
         return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
       }

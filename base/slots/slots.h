@@ -84,7 +84,7 @@ class Exporter {
  private:
   bool make_file();
   bool reserve(uint32_t first, uint32_t count) const;
-  bool reserve_more() REQUIRES(mutex_);
+  bool reserve_more_locked() REQUIRES(mutex_);
 
   Header* header_ = nullptr;
   Word* words_ = nullptr;

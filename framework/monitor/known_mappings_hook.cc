@@ -17,19 +17,20 @@ void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, s
 
 }  // namespace
 
-// Between begin_change() and end_change() the version is odd and entries change: readers without the lock retry with
-// it. The caller holds mutex_. seq_cst: a hook changes the version, and then looks for registrations that are under
-// way; a thread that has announced such a registration then loads the version: one of the two sees the other.
-void KnownMappings::begin_change() {
+// Between begin_change_locked_hook() and end_change_locked_hook() the version is odd and entries change: readers
+// without the lock retry with it. The caller holds mutex_. seq_cst: a hook changes the version, and then looks for
+// registrations that are under way; a thread that has announced such a registration then loads the version: one of the
+// two sees the other.
+void KnownMappings::begin_change_locked_hook() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
 // release: pairs with read_unlocked(). relaxed: only the holder of the lock writes the version.
-void KnownMappings::end_change() {
+void KnownMappings::end_change_locked_hook() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 // Returns the index of the first entry that ends above the address.
-size_t KnownMappings::first_behind(uintptr_t at) const {
+size_t KnownMappings::first_behind_hook(uintptr_t at) const {
   size_t low = 0, high = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
@@ -44,7 +45,7 @@ size_t KnownMappings::first_behind(uintptr_t at) const {
 
 // Looks up the verdict at the address. The caller holds mutex_, or checks the version before and after.
 bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
-  const size_t place = first_behind(at);
+  const size_t place = first_behind_hook(at);
   if (place >= std::min(count_.load(std::memory_order_acquire), kRoom)) return false;  // acquire: as load()
   const uintptr_t base = load(entries_[place].base);
   const uintptr_t end = load(entries_[place].end);
@@ -55,7 +56,8 @@ bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
 
 // Looks up without the lock. False: the entries were changing, and the outputs mean nothing.
 bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
-  const uint64_t before = version_.load(std::memory_order_seq_cst);  // pairs with begin_change(), and end_change()
+  const uint64_t before =
+      version_.load(std::memory_order_seq_cst);  // pairs with begin_change_locked_hook(), and end_change_locked_hook()
   *found_out = find_at(at, verdict_out);
   return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
 }
@@ -69,9 +71,9 @@ bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
 }
 
 // Whether the table may have a verdict that overlaps the span; true also if this cannot be told without the lock.
-bool KnownMappings::touches(const Span& span) const {
-  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change()
-  const size_t place = first_behind(span.base);
+bool KnownMappings::may_overlap_hook(const Span& span) const {
+  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change_locked_hook()
+  const size_t place = first_behind_hook(span.base);
   const bool apart = place >= std::min(count_.load(std::memory_order_acquire), kRoom) ||  // acquire: as load()
                      load(entries_[place].base) >= span.end;
   const bool sure = (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: as above
@@ -88,17 +90,17 @@ uint64_t KnownMappings::begin_look() {
 // Stores a verdict unless an event touched its span since begin_look() (known_mappings_hook/K2). Takes mutex_.
 bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
-  if (was_touched(ticket, verdict.span)) return false;
-  begin_change();
-  erase(verdict.span);
-  insert(verdict);
-  end_change();
+  if (was_touched_locked(ticket, verdict.span)) return false;
+  begin_change_locked_hook();
+  erase_locked_hook(verdict.span);
+  insert_locked(verdict);
+  end_change_locked_hook();
   return true;
 }
 
 // Whether an event since the ticket touched the span, or more events came than are remembered. The caller holds
 // mutex_.
-bool KnownMappings::was_touched(uint64_t ticket, const Span& span) const {
+bool KnownMappings::was_touched_locked(uint64_t ticket, const Span& span) const {
   if (events_ - ticket > kEvents) return true;
   for (uint64_t event = ticket; event != events_; ++event) {
     if (noted_[event % kEvents].overlaps(span)) return true;
@@ -106,49 +108,52 @@ bool KnownMappings::was_touched(uint64_t ticket, const Span& span) const {
   return false;
 }
 
-void KnownMappings::note_event(const Span& span) { noted_[events_++ % kEvents] = span; }
+void KnownMappings::note_event_locked_hook(const Span& span) { noted_[events_++ % kEvents] = span; }
 
-// put() writes an entry, move() copies one; between begin_change() and end_change(), under mutex_.
-void KnownMappings::put(size_t at, uintptr_t base, uintptr_t end) {
+// write_entry_locked_hook() writes an entry, move_entry_locked_hook() copies one; between begin_change_locked_hook()
+// and end_change_locked_hook(), under mutex_.
+void KnownMappings::write_entry_locked_hook(size_t at, uintptr_t base, uintptr_t end) {
   store(&entries_[at].base, base);
   store(&entries_[at].end, end);
 }
 
-void KnownMappings::move(size_t to, size_t from) { put(to, load(entries_[from].base), load(entries_[from].end)); }
+void KnownMappings::move_entry_locked_hook(size_t to, size_t from) {
+  write_entry_locked_hook(to, load(entries_[from].base), load(entries_[from].end));
+}
 
 // Removes the entries that overlap the span. The caller holds mutex_.
-void KnownMappings::erase(const Span& span) {
+void KnownMappings::erase_locked_hook(const Span& span) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
-  const size_t first = first_behind(span.base);
+  const size_t first = first_behind_hook(span.base);
   size_t behind = first;
   while (behind < count && load(entries_[behind].base) < span.end) ++behind;
   if (behind == first) return;
-  for (size_t from = behind; from < count; ++from) move(first + (from - behind), from);
+  for (size_t from = behind; from < count; ++from) move_entry_locked_hook(first + (from - behind), from);
   count_.store(count - (behind - first), std::memory_order_release);  // release: as store()
 }
 
 // No entry overlaps the verdict. The caller holds mutex_.
-void KnownMappings::insert(const Verdict& verdict) {
+void KnownMappings::insert_locked(const Verdict& verdict) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
   const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0);
-  size_t place = first_behind(verdict.span.base);
+  size_t place = first_behind_hook(verdict.span.base);
   if (count == kRoom) {
-    put(std::min(place, kRoom - 1), verdict.span.base, end);
+    write_entry_locked_hook(std::min(place, kRoom - 1), verdict.span.base, end);
     return;
   }
-  for (size_t from = count; from > place; --from) move(from, from - 1);
-  put(place, verdict.span.base, end);
+  for (size_t from = count; from > place; --from) move_entry_locked_hook(from, from - 1);
+  write_entry_locked_hook(place, verdict.span.base, end);
   count_.store(count + 1, std::memory_order_release);  // release: as store()
 }
 
 // An event that touches no verdict takes no lock while no look is under way.
 void KnownMappings::forget_hook(const Span& span) {
-  if (looking_.load() == 0 && !touches(span)) return;
+  if (looking_.load() == 0 && !may_overlap_hook(span)) return;
   const Guard guard(mutex_);
-  note_event(span);
-  begin_change();
-  erase(span);
-  end_change();
+  note_event_locked_hook(span);
+  begin_change_locked_hook();
+  erase_locked_hook(span);
+  end_change_locked_hook();
 }
 
 }  // namespace pinrail::monitor

@@ -55,17 +55,17 @@ class KnownMappings {
   };
 
   bool find_at(uintptr_t at, Verdict* verdict_out) const;
-  size_t first_behind(uintptr_t at) const;
+  size_t first_behind_hook(uintptr_t at) const;
   bool read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
-  bool touches(const Span& span) const;
-  bool was_touched(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
-  void begin_change() REQUIRES(mutex_);
-  void end_change() REQUIRES(mutex_);
-  void note_event(const Span& span) REQUIRES(mutex_);
-  void erase(const Span& span) REQUIRES(mutex_);
-  void insert(const Verdict& verdict) REQUIRES(mutex_);
-  void put(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
-  void move(size_t to, size_t from) REQUIRES(mutex_);
+  bool may_overlap_hook(const Span& span) const;
+  bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
+  void begin_change_locked_hook() REQUIRES(mutex_);
+  void end_change_locked_hook() REQUIRES(mutex_);
+  void note_event_locked_hook(const Span& span) REQUIRES(mutex_);
+  void erase_locked_hook(const Span& span) REQUIRES(mutex_);
+  void insert_locked(const Verdict& verdict) REQUIRES(mutex_);
+  void write_entry_locked_hook(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
+  void move_entry_locked_hook(size_t to, size_t from) REQUIRES(mutex_);
 
   mutable HookMutex mutex_{LockRank::mappings, deferred::kLocks};
   std::atomic<uint32_t> looking_{0};

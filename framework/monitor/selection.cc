@@ -161,7 +161,7 @@ Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troub
 }
 
 // Publishes new findings; readers take no lock.
-void publish(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) REQUIRES(mutex) {
+void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) REQUIRES(mutex) {
   Findings* const found = describe_all(kept, any_sees, troubles, std::move(idle));
   found->before = findings.load();
   findings.store(found);
@@ -169,10 +169,10 @@ void publish(const Kept& kept, bool any_sees, const std::string& troubles, Idle 
 }
 
 // Publishes new findings after the set of seen events changed.
-void settle(const std::string& troubles) REQUIRES(mutex) {
+void refresh_findings_locked(const std::string& troubles) REQUIRES(mutex) {
   start_coverage();
   const Findings* const last = findings.load();
-  publish(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
+  publish_findings_locked(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
 }
 
 // Reads the monitors' parameters. BAD_PARAM, and reported: monitor_never names an unknown event.
@@ -313,7 +313,7 @@ void distrust(const std::string& path) {
   std::string why;
   {
     Guard guard(mutex);
-    settle("the allocator of " + path + " may give memory back past the C library");
+    refresh_findings_locked("the allocator of " + path + " may give memory back past the C library");
     why = findings.load()->why;
   }
   if (why.empty()) why = "nothing: another monitor sees that";
@@ -372,7 +372,7 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   components = &loader;
   start_coverage();
   Guard guard(mutex);
-  publish(kept, saw, troubles, std::move(idle));
+  publish_findings_locked(kept, saw, troubles, std::move(idle));
   return success();
 }
 
@@ -435,7 +435,7 @@ bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out
   *kinds_out = blinded->kinds;
   blinded->events.store(ask_events(*blinded));
   blinded->sees.store(blinded->events.load() != 0);
-  if (blinded->is_for_host()) settle(why);
+  if (blinded->is_for_host()) refresh_findings_locked(why);
   return true;
 }
 

@@ -131,7 +131,7 @@ void* run(void*) {
 }
 
 // Starts the thread if it does not run; it blocks all signals. False: no thread could be started.
-bool start() REQUIRES(mutex) {
+bool start_locked() REQUIRES(mutex) {
   if (running) return true;
   sigset_t all, before;
   sigfillset(&all);
@@ -154,7 +154,7 @@ Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out) {
   auto member = std::make_unique<Member>(Member{drain, arg, every_ms, 0});
   Guard guard(mutex);
   members->reserve(members->size() + 1);
-  if (!start()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (!start_locked()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   members->push_back(member.get());
   *member_out = member.release();
   if (every_ms != 0) wake_hook(PINRAIL_GC_NOW);  // the thread may be asleep for longer than that

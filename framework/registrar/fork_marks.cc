@@ -54,7 +54,7 @@ bool advise(Span span, int advice) {
 }
 
 // Whether no page of the span has a count.
-bool is_unheld(Span span) REQUIRES(mutex) {
+bool is_unheld_locked(Span span) REQUIRES(mutex) {
   size_t free = 0;
   counts->for_each_unheld(span, [&](Span piece) { free += piece.length(); });
   return free == span.length();
@@ -63,8 +63,9 @@ bool is_unheld(Span span) REQUIRES(mutex) {
 // Unmarks the pages of the span that have no count. A large page stays marked while a part of it has one.
 void unmark_unheld_locked(Span span) REQUIRES(mutex) {
   counts->for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the mutex
-    with_whole_pages(
-        piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS { return !is_unheld(whole) || advise(whole, MADV_DOFORK); });
+    with_whole_pages(piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS {
+      return !is_unheld_locked(whole) || advise(whole, MADV_DOFORK);
+    });
   });
 }
 

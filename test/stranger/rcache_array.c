@@ -96,8 +96,8 @@ static uint32_t rights_around(const index_t* index, const pinrail_announcement_t
   return rights;
 }
 
-static pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                    uint32_t access, pinrail_registration_t** reg_out) {
+static pinrail_status_t find_under_lock(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                        uint32_t access, pinrail_registration_t** reg_out) {
   index_t* index = module;
   hook_lock_take(&index->lock);
   pinrail_registration_t* reg = find_with_lock(index, thread, base, length, access);
@@ -335,7 +335,7 @@ static const pinrail_param_t params[] = {
 static const pinrail_rcache_ops_t ops = {.size = sizeof(ops),
                                          .create = create,
                                          .destroy = destroy,
-                                         .find_locked = find_locked,
+                                         .find_under_lock = find_under_lock,
                                          .find_or_announce = find_or_announce,
                                          .prepare = prepare,
                                          .withdraw = withdraw,

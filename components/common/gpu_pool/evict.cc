@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/core/on_unwind.h"
+#include "base/sync/assert_held.h"
 #include "components/common/gpu_pool/match.h"
 
 namespace pinrail::gpu_pool {
@@ -53,8 +54,8 @@ void Pool::unindex_locked(pinrail_registration_t* reg) {
 }
 
 // Claims an indexed registration for closing if it is idle. False: it is referenced or not indexed.
-bool Pool::claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (!claim_idle(thread, reg)) return false;
+bool Pool::claim_for_closing_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (!claim_if_idle_locked(thread, reg)) return false;
   unindex_locked(reg);
   ++cache_->closing;
   return true;
@@ -78,12 +79,13 @@ pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread
   const uint64_t now = timestamps::advance(thread);
   for (size_t looks = 2 * list.size(); looks != 0 && !list.empty(); --looks) {
     pinrail_registration_t* reg = list.top().reg;
-    const Pool& owner = *area_of(reg).peer->pool;
-    const uint64_t used = owner.last_use_locked(reg);
-    const bool out_of_reach = &owner != this && owner.limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
+    Pool* const owner = area_of(reg).peer->pool;
+    assert_held(owner->cache_->mutex, LockRank::cache);  // all pools of a cache share it
+    const uint64_t used = owner->last_use_locked(reg);
+    const bool out_of_reach = owner != this && owner->limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
     if (used > list.top().epoch) {
       list.catch_up(used);
-    } else if (!out_of_reach && area_of(reg).peer->pool->claim_idle_locked(thread, reg)) {
+    } else if (!out_of_reach && owner->claim_for_closing_locked(thread, reg)) {
       return reg;
     } else {
       list.catch_up(now);
@@ -145,9 +147,9 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
       for (pinrail_registration_t *reg = each->regs, *next; reg != nullptr && !victims.full(); reg = next) {
         next = area_of(reg).next;
         if (!remote_span(reg).overlaps(span)) continue;
-        if (claim_idle_locked(thread, reg)) {
+        if (claim_for_closing_locked(thread, reg)) {
           victims.add(reg);
-        } else if (references_of(thread, reg) > 0) {
+        } else if (references_of_locked(thread, reg) > 0) {
           *held_out = true;
         }
       }
@@ -183,7 +185,7 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
       aged = next_oldest_of_locked(peer, aged);
       oldest = aged.second;
       if (oldest == nullptr) return false;
-    } while (!claim_idle_locked(thread, oldest));
+    } while (!claim_for_closing_locked(thread, oldest));
   }
   evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   close_one(thread, oldest, PINRAIL_REASON_EVICTED);
@@ -269,7 +271,7 @@ bool Pool::close_left_over(pinrail_thread_t* thread) {
         if (!area_of(reg).is_left_over) continue;
         area_of(reg).is_left_over = false;
         --left_over_;
-        add_victim(reg, &victims);
+        add_victim_locked(reg, &victims);
       }
     }
   }
@@ -301,10 +303,10 @@ size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
           dead[count++] = reg;
         } else {
           ++shared;
-          if (state::references(word) == 0) add_victim(reg, &victims);
+          if (state::references(word) == 0) add_victim_locked(reg, &victims);
         }
       }
-      claim_dead(thread, dead, count, &victims);
+      claim_dead_locked(thread, dead, count, &victims);
       more = count + shared == Victims::kRoom;
     }
     close(thread, victims, PINRAIL_REASON_INVALIDATED);

@@ -4,8 +4,8 @@
 //
 // Owns     its registrations and its peers. The process's gc thread calls progress() to close what died.
 // Threads  all functions may run together, but create() and destroy() exclude every other call on the same pool. All
-//          run in API context. A function whose name ends in _locked, or that is declared REQUIRES(cache_->mutex),
-//          runs under the cache lock; before all others the caller holds no lock of the pool.
+//          run in API context. A function whose name ends in _locked runs under the cache lock; before all others the
+//          caller holds no lock of the pool.
 // Hook     none. The components' hooks change validity slots, or note a range and shut the table that hits read.
 //
 // gpu_pool/X1  Two registrations answer the same request only if they have the same peer, base, length and id. A hit
@@ -212,8 +212,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void settle(Pending* own);
-  pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const;
-  bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out);
+  pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const
+      REQUIRES(cache_->mutex);
+  bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out)
+      REQUIRES(cache_->mutex);
   bool is_kept(uint32_t flags) const {
     return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
            host_->registrations->counts_per_thread(host_) != 0;
@@ -223,14 +225,15 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void say_limit(const pinrail_registration_t* reg);
 
   // references.cc. A sum is exact if no thread can take a new reference: the registration is claimed or dead.
-  int64_t references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
+  int64_t references_of_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) const
+      REQUIRES(cache_->mutex);
   pinrail_status_t drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
   bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
-  bool claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, Victims* victims)
-      REQUIRES(cache_->mutex);
-  void claim_again(const pinrail_thread_t* thread, Victims* victims) REQUIRES(cache_->mutex);
-  void add_victim(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
+  bool claim_if_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void claim_dead_locked(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
+                         Victims* victims) REQUIRES(cache_->mutex);
+  void claim_again_locked(const pinrail_thread_t* thread, Victims* victims) REQUIRES(cache_->mutex);
+  void add_victim_locked(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
   // Remove the registration's entry from the table that hits read before it is summed, and insert it again after.
   uint64_t entry_key(const pinrail_registration_t* reg) const;
   void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
@@ -246,13 +249,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool evict_oldest(pinrail_thread_t* thread);
   bool make_room(pinrail_thread_t* thread);
   // May claim a registration of another pool of the cache: all of them share cache_->mutex.
-  pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) NO_THREAD_SAFETY_ANALYSIS;
-  bool claim_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) REQUIRES(cache_->mutex);
+  bool claim_for_closing_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // last use, registration
   Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
   bool die_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
   // May be called for another pool of the cache, under the shared cache_->mutex.
-  uint64_t last_use_locked(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
+  uint64_t last_use_locked(const pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   Status nothing_idle(const pinrail_registration_t* own);
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);

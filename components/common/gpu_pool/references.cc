@@ -3,9 +3,8 @@
 // Registrations that die together are summed together. Victims of eviction are summed one by one, because the driver
 // call that follows costs a hundred times as much.
 //
-// API context. references_of(), claim_idle(), claim_dead(), claim_again(), add_victim() and functions whose names end
-// in _locked run under the cache lock; before all others the caller holds no lock. The calling thread may hold
-// references.
+// API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
+// lock. The calling thread may hold references.
 #include "components/common/gpu_pool/match.h"
 
 namespace pinrail::gpu_pool {
@@ -18,7 +17,7 @@ uint64_t rollbacks(const pinrail_thread_t* thread) { return __atomic_load_n(thre
 }  // namespace
 
 // The registration's reference count, or references::kUnknown. Exact if no thread can take a new reference.
-int64_t Pool::references_of(const pinrail_thread_t* thread, pinrail_registration_t* reg) const {
+int64_t Pool::references_of_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) const {
   int64_t references = 0;
   for (int i = 0; i < kTries; ++i) {
     const uint64_t before = rollbacks(thread);
@@ -69,7 +68,7 @@ bool Pool::confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle)
     const bool indexed = (word & state::kIndexed) != 0;
     if (indexed && !state::exchange(reg, &word, word | state::kEvictClaim)) continue;
     if (indexed) hide_locked(reg);
-    const int64_t references = references_of(thread, reg);
+    const int64_t references = references_of_locked(thread, reg);
     if (indexed) show_locked(reg);
     // If a hit revoked the claim meanwhile, the sum is worthless: try again.
     if (!indexed || references::revoke_claim(reg)) return references > 0;
@@ -78,13 +77,13 @@ bool Pool::confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle)
 
 // Kills and claims an indexed registration if it is unreferenced: the caller closes it. False: it is referenced, or
 // not indexed.
-bool Pool::claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+bool Pool::claim_if_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   uint64_t word = state::load(reg);
   if ((word & state::kIndexed) == 0) return false;
   if ((word & state::kPerThread) == 0) return state::references(word) == 0 && claim(reg, word);
   if (!state::exchange(reg, &word, word | state::kEvictClaim)) return false;
   hide_locked(reg);
-  const int64_t references = references_of(thread, reg);
+  const int64_t references = references_of_locked(thread, reg);
   if (references <= 0 && references::discard_excess_drops_if_claimed(reg, references)) {
     word = state::load(reg);
     while ((word & state::kEvictClaim) != 0) {
@@ -98,15 +97,15 @@ bool Pool::claim_idle(const pinrail_thread_t* thread, pinrail_registration_t* re
 }
 
 // Adds a dead, unreferenced and claimed registration to those that the caller closes.
-void Pool::add_victim(pinrail_registration_t* reg, Victims* victims) {
+void Pool::add_victim_locked(pinrail_registration_t* reg, Victims* victims) {
   ++cache_->closing;
   victims->add(reg);
 }
 
 // Sums dead registrations, those just killed or not yet summed. An unreferenced one is claimed and becomes a victim, a
 // referenced one is marked as summed. `victims` has room for all of them.
-void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
-                      Victims* victims) {
+void Pool::claim_dead_locked(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
+                             Victims* victims) {
   if (count == 0) return;
   int64_t references[Victims::kRoom];
   const uint64_t before = rollbacks(thread);
@@ -121,11 +120,11 @@ void Pool::claim_dead(const pinrail_thread_t* thread, pinrail_registration_t* co
       note_held();
       if (host_->registrations->settle_dead(host_, handle_of(regs[i]), PINRAIL_DEAD_HELD) != 1) continue;
       --held_dead_;
-      add_victim(regs[i], victims);
+      add_victim_locked(regs[i], victims);
     } else {
       references::discard_excess_drops(regs[i], references[i]);
       state::set(regs[i], (state::load(regs[i]) & state::kFlags) | state::kReleaseClaim);
-      add_victim(regs[i], victims);
+      add_victim_locked(regs[i], victims);
     }
   }
 }
@@ -141,10 +140,10 @@ void Pool::finish(pinrail_thread_t* thread, pinrail_handle_t handle) {
     if (!is_open || (word & state::kDead) == 0) return;
     if ((word & state::kSummed) == 0) {
       if (held_dead_ != 0) --held_dead_;
-      claim_dead(thread, &handle.reg, 1, &victims);
+      claim_dead_locked(thread, &handle.reg, 1, &victims);
     } else if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
       if (held_dead_ != 0) --held_dead_;
-      add_victim(handle.reg, &victims);
+      add_victim_locked(handle.reg, &victims);
     }
   }
   close(thread, victims, PINRAIL_REASON_RELEASED);
@@ -160,7 +159,7 @@ pinrail_status_t Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t ha
     if (dropped < 0) return PINRAIL_ERR_BAD_PARAM;
     if (dropped == 1) {
       if (held_dead_ != 0) --held_dead_;
-      add_victim(handle.reg, &victims);
+      add_victim_locked(handle.reg, &victims);
     }
   }
   close(thread, victims, PINRAIL_REASON_RELEASED);
@@ -176,7 +175,7 @@ void Pool::sum_again(pinrail_thread_t* thread) {
     {
       Guard guard(cache_->mutex);
       if (held_dead_ == 0 || summed_undone_ == rollbacks(thread)) return;
-      claim_again(thread, &victims);
+      claim_again_locked(thread, &victims);
       more = victims.full();
     }
     close(thread, victims, PINRAIL_REASON_RELEASED);
@@ -184,7 +183,7 @@ void Pool::sum_again(pinrail_thread_t* thread) {
 }
 
 // Sums again all dead registrations that are counted per thread and not claimed; at most one batch.
-void Pool::claim_again(const pinrail_thread_t* thread, Victims* victims) {
+void Pool::claim_again_locked(const pinrail_thread_t* thread, Victims* victims) {
   pinrail_registration_t* unsummed[Victims::kRoom];
   size_t count = 0;
   const uint64_t before = rollbacks(thread);
@@ -202,13 +201,13 @@ void Pool::claim_again(const pinrail_thread_t* thread, Victims* victims) {
       } else if ((word & state::kSummed) == 0) {
         unsummed[count++] = reg;
       } else if (host_->registrations->settle_dead(host_, handle_of(reg), PINRAIL_DEAD_DROPPED) == 1) {
-        add_victim(reg, victims);
+        add_victim_locked(reg, victims);
       } else {
         note_held(before);
       }
     }
   }
-  claim_dead(thread, unsummed, count, victims);
+  claim_dead_locked(thread, unsummed, count, victims);
 }
 
 }  // namespace pinrail::gpu_pool

@@ -109,7 +109,7 @@ Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pendin
     Pending* other = pending_;
     while (other != nullptr && !same_memory(other->key, key)) other = other->next;
     if (other == nullptr || thread->in_registrar != 0) {
-      if (mismatch != nullptr && claim_idle_locked(thread, mismatch)) victims->add(mismatch);
+      if (mismatch != nullptr && claim_for_closing_locked(thread, mismatch)) victims->add(mismatch);
       own->key = key;
       own->next = pending_;
       pending_ = own;
@@ -279,9 +279,9 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     uint64_t word = 0;
     if (mismatch != nullptr && die_locked(mismatch, &word)) {
       if ((word & state::kPerThread) != 0) {
-        claim_dead(thread, &mismatch, 1, &victims);
+        claim_dead_locked(thread, &mismatch, 1, &victims);
       } else if (state::references(word) == 0) {
-        add_victim(mismatch, &victims);
+        add_victim_locked(mismatch, &victims);
       }
     }
     touch(reg, timestamps::advance(thread));

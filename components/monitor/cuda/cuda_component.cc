@@ -92,7 +92,7 @@ Status say_refused(const Context& context, const Site& site, Status status) {
 
 // The component's lock is held. Patches the code unless that was done before. Errors as patch::prepare() and
 // patch::activate(), and NOT_SUPPORTED if another library changed our patch; each prints a message.
-Status patch_site(const Context& context, Site* site) REQUIRES(mutex) {
+Status patch_site_locked(const Context& context, Site* site) REQUIRES(mutex) {
   if (site->stands && patch::stands(site->patch)) return success();
   if (site->stands) return say_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
   patch::Patch made;
@@ -107,7 +107,7 @@ Status patch_site(const Context& context, Site* site) REQUIRES(mutex) {
 }
 
 // Returns the site of that address, whatever function it was found for; a new one if there is none.
-Site* site_at(uintptr_t address, const Function& function) REQUIRES(mutex) {
+Site* find_or_add_site_locked(uintptr_t address, const Function& function) REQUIRES(mutex) {
   for (Site& site : sites) {
     if (site.address != 0 && site.address != address) continue;
     if (site.address == 0) {
@@ -140,12 +140,12 @@ Addresses addresses_of(const Context& context, const Function& function) {
   return found;
 }
 
-Status patch_function(const Context& context, const Function& function) REQUIRES(mutex) {
+Status patch_function_locked(const Context& context, const Function& function) REQUIRES(mutex) {
   const Addresses addresses = addresses_of(context, function);
   if (addresses.at[0] == 0 && !function.may_lack) return PINRAIL_ERR_NOT_SUPPORTED;
   for (const uintptr_t address : addresses.at) {
     if (address == 0) continue;
-    const Status status = patch_site(context, site_at(address, function));
+    const Status status = patch_site_locked(context, find_or_add_site_locked(address, function));
     if (!status.ok()) return status;
   }
   return success();
@@ -193,7 +193,7 @@ Status begin(Context* context) {
   {
     Guard guard(mutex);
     for (const Function& function : kFunctions) {
-      const Status status = patch_function(*context, function);
+      const Status status = patch_function_locked(*context, function);
       if (!status.ok()) return status;
     }
   }

@@ -33,7 +33,7 @@ long free_hook(void* site_pointer, const long* args) {
     tell_hook(base, frees == Frees::range ? static_cast<size_t>(args[1]) : 1);
   }
   using Original = long (*)(long, long, long, long, long, long);
-  // acquire: pairs with the release store in patch_site().
+  // acquire: pairs with the release store in patch_site_locked().
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
   const auto original = reinterpret_cast<Original>(site.original.load(std::memory_order_acquire));
   return original(args[0], args[1], args[2], args[3], args[4], args[5]);

@@ -75,7 +75,7 @@ struct Site {
 };
 
 // A copy of a function's first bytes, for checks that take no lock.
-struct Glance {
+struct CodeCopy {
   std::atomic<uintptr_t> at{0};  // 0: not patched
   std::atomic<size_t> count{0};
   std::atomic<uint64_t> words[patch::kMaxDecoded / sizeof(uint64_t)] = {};
@@ -90,7 +90,7 @@ struct Context {
   size_t huge_page = 0;                              // size of the default huge page in bytes
   std::atomic<uint32_t> left_out{0};                 // one bit per entry of kFunctionTable
   std::atomic<uint32_t> sees{0};                     // PINRAIL_EVENT_*
-  Glance glances[kFunctions];
+  CodeCopy code_copies[kFunctions];
   std::atomic<uint32_t> alarm{0};  // incremented to wake the checking thread at once; that thread sleeps on it
 
   // For the probe, which subscribes to events like a pool.
@@ -158,17 +158,17 @@ void** find_current_break();
 bool fire(Context* context, const Function& function, uintptr_t address);
 
 // patcher_install.cc, patcher_check.cc
-Status install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
+Status install_locked(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
     REQUIRES(context->mutex);
 // Prints a message of that topic with the function's name and the consequence.
 void say(const Context& context, const char* topic, const Function& function);
 // Copies the function's first bytes into its Glance.
-void note_glance(Context* context, size_t function, const patch::Snapshot& seen) REQUIRES(context->mutex);
+void copy_code_locked(Context* context, size_t function, const patch::Snapshot& seen) REQUIRES(context->mutex);
 // Returns whether all functions still begin as noted. It takes some 10 ns, so that each miss can call it. No lock.
-bool unchanged_at_a_glance(const Context& context);
+bool is_code_unchanged(const Context& context);
 // Keeps E6: a function that others have changed is tried, and patched again if events do not arrive. ERROR: this
 // monitor is blind now.
-Status check_sites(Context* context) REQUIRES(context->mutex);
+Status check_sites_locked(Context* context) REQUIRES(context->mutex);
 bool start_thread(Context* context);
 void stop_thread(Context* context);
 

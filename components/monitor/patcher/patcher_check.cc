@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Keeps E6: notices that others have patched over our patches, and repairs that. API context; a thread of its own
-// checks as well. The caller of check_sites() and of the functions below it holds Context::mutex.
+// checks as well. The caller of check_sites_locked() and of the functions below it holds Context::mutex.
 #include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -35,12 +35,12 @@ void let_settle(uintptr_t function) {
 
 // Context::mutex is held. Everything cached dies; patches the function again until events arrive. ERROR: not after
 // kMaxRepairs patches.
-Status repair(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+Status repair_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   everything_dead(context);
   while (site->repairs < kMaxRepairs) {
     ++site->repairs;
     // The built-in reader: a thread that holds the dynamic loader's lock may be waiting for this one (Hold).
-    if (!install(context, site, function, patch::Disassembler()).ok()) break;
+    if (!install_locked(context, site, function, patch::Disassembler()).ok()) break;
     if (!fire(context, function, site->address)) continue;
     everything_dead(context);  // again: memory cached since the first call may have gone away unseen
     const pinrail_help_arg_t args[] = {{"function", function.name}};
@@ -63,23 +63,23 @@ class Hold {
 };
 
 // Context::mutex is held. Keeps another library's patch if events still arrive through it, else repairs.
-Status settle_changed(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+Status handle_changed_site_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   const Hold hold(context->services);
   let_settle(site->address);
-  if (!fire(context, function, site->address)) return repair(context, site, function);
+  if (!fire(context, function, site->address)) return repair_locked(context, site, function);
   patch::accept(&site->patch);  // the other patch calls ours; patching over it would start an endless contest
   return success();
 }
 
 // Context::mutex is held. ERROR: events of the function do not arrive any more.
-Status check_site(Context* context, size_t index) REQUIRES(context->mutex) {
+Status check_site_locked(Context* context, size_t index) REQUIRES(context->mutex) {
   Site* const site = &context->sites[index];
   if (site->address == 0) return success();
   const patch::Snapshot now = patch::Snapshot::of(site->address);
   if (!now.agrees(site->patch.seen, site->patch.guarded_length())) {
-    return settle_changed(context, site, kFunctionTable[index]);
+    return handle_changed_site_locked(context, site, kFunctionTable[index]);
   }
-  note_glance(context, index, now);
+  copy_code_locked(context, index, now);
   return success();
 }
 
@@ -106,9 +106,9 @@ void* run(void* context_pointer) {
   prctl(PR_SET_NAME, "pinrail-monitor");
   while (!context->stopping.load()) {
     const uint32_t alarm = context->alarm.load();  // before the check, so that a later alarm leads to another check
-    if (!unchanged_at_a_glance(*context)) {
+    if (!is_code_unchanged(*context)) {
       Guard guard(context->mutex);
-      check_sites(context).ignore();  // errors were reported and handled inside
+      check_sites_locked(context).ignore();  // errors were reported and handled inside
     }
     if (!context->stopping.load()) sleep_on(context, alarm);
   }
@@ -118,39 +118,39 @@ void* run(void* context_pointer) {
 }  // namespace
 
 // relaxed: single numbers; a reader that sees an inconsistent mixture checks again with the lock.
-void note_glance(Context* context, size_t function, const patch::Snapshot& seen) {
-  Glance& glance = context->glances[function];
+void copy_code_locked(Context* context, size_t function, const patch::Snapshot& seen) {
+  CodeCopy& copy = context->code_copies[function];
   // At least 16 bytes: another library's patch may begin before ours.
   const size_t guarded = std::max(context->sites[function].patch.guarded_length(), size_t{16});
   const size_t count = (guarded + sizeof(uint64_t) - 1) / sizeof(uint64_t);
   for (size_t i = 0; i < count; ++i) {
     uint64_t word;
     std::memcpy(&word, seen.bytes + i * sizeof(word), sizeof(word));
-    glance.words[i].store(word, std::memory_order_relaxed);
+    copy.words[i].store(word, std::memory_order_relaxed);
   }
-  glance.count.store(count, std::memory_order_relaxed);
-  glance.at.store(context->sites[function].address, std::memory_order_relaxed);
+  copy.count.store(count, std::memory_order_relaxed);
+  copy.at.store(context->sites[function].address, std::memory_order_relaxed);
 }
 
-bool unchanged_at_a_glance(const Context& context) {
+bool is_code_unchanged(const Context& context) {
   uint64_t differs = 0;
-  for (const Glance& glance : context.glances) {
-    const uintptr_t at = glance.at.load(std::memory_order_relaxed);  // relaxed: as in note_glance()
+  for (const CodeCopy& copy : context.code_copies) {
+    const uintptr_t at = copy.at.load(std::memory_order_relaxed);  // relaxed: as in copy_code_locked()
     if (at == 0) continue;
     const auto* code = reinterpret_cast<const uint64_t*>(at);  // NOLINT(performance-no-int-to-ptr): an address of code
-    const size_t count = glance.count.load(std::memory_order_relaxed);  // relaxed: as in note_glance()
+    const size_t count = copy.count.load(std::memory_order_relaxed);  // relaxed: as in copy_code_locked()
     for (size_t i = 0; i < count; ++i) {
       const uint64_t now = __atomic_load_n(&code[i], __ATOMIC_RELAXED);  // relaxed: another library may be writing it
-      differs |= now ^ glance.words[i].load(std::memory_order_relaxed);
+      differs |= now ^ copy.words[i].load(std::memory_order_relaxed);
     }
   }
   return differs == 0;
 }
 
 // Context::mutex is held. ERROR: this monitor is blind; it has said so and dropped everything cached.
-Status check_sites(Context* context) {
+Status check_sites_locked(Context* context) {
   for (size_t i = 0; i < kFunctions && !context->blind; ++i) {
-    if (check_site(context, i).ok()) continue;
+    if (check_site_locked(context, i).ok()) continue;
     context->blind = true;
     say_blind(context, kFunctionTable[i]);
   }

@@ -163,8 +163,8 @@ Status say_missing(const Context& context, const Function& function) {
 
 // Patches the function. A patch of an earlier start() that is unchanged is kept; one that others have patched over is
 // kept if events still arrive through it.
-Status patch_site(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
-    REQUIRES(context->mutex) {
+Status patch_site_locked(Context* context, Site* site, const Function& function,
+                         const patch::Disassembler& disassembler) REQUIRES(context->mutex) {
   site->repairs = 0;
   if (site->address == 0) site->address = find_function(function);
   if (site->address == 0) return say_missing(*context, function);
@@ -173,7 +173,7 @@ Status patch_site(Context* context, Site* site, const Function& function, const 
     patch::accept(&site->patch);
     return success();
   }
-  return install(context, site, function, disassembler);
+  return install_locked(context, site, function, disassembler);
 }
 
 // Keeps E5: a patch counts only if an event arrives through it.
@@ -187,13 +187,13 @@ Status try_site(Context* context, const Site& site, const Function& function) {
 bool concerns_all(Status status) { return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE); }
 
 // Context::mutex is held. Patches and tries one function.
-Status patch_function(Context* context, size_t index, const patch::Disassembler& disassembler)
+Status patch_function_locked(Context* context, size_t index, const patch::Disassembler& disassembler)
     REQUIRES(context->mutex) {
   const Function& function = kFunctionTable[index];
   Site* const site = &context->sites[index];
-  Status status = patch_site(context, site, function, disassembler);
+  Status status = patch_site_locked(context, site, function, disassembler);
   if (status.ok()) status = try_site(context, *site, function);
-  if (status.ok() && site->address != 0) note_glance(context, index, site->patch.seen);
+  if (status.ok() && site->address != 0) copy_code_locked(context, index, site->patch.seen);
   return status;
 }
 
@@ -214,19 +214,19 @@ Status say_if_static(const Context& context) {
 }
 
 // If a function cannot be patched, only its events are not seen (E5).
-Status patch_all(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
+Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   context->left_out.store(0);
   uint32_t seen = PINRAIL_EVENTS_ALL;  // the events of left-out functions count as seen: leave_out exists to show what
                                        // is then missed
   const patch::Disassembler disassembler = patch::Disassembler::open();
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
-    const Status status = patch_function(context, i, disassembler);
+    const Status status = patch_function_locked(context, i, disassembler);
     if (concerns_all(status)) return status;
     if (status.ok()) continue;
     seen &= ~kFunctionTable[i].events;
     context->sites[i].address = 0;
-    context->glances[i].at.store(0);
+    context->code_copies[i].at.store(0);
   }
   context->sees.store(seen);
   return seen != 0 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
@@ -262,7 +262,7 @@ Status begin(Context* context) {
     Guard guard(context->mutex);
     context->blind = false;
     context->stopping.store(false);
-    status = patch_all(context, leave_out);
+    status = patch_all_locked(context, leave_out);
   }
   if (status.ok() && context->interval_ms != 0 && !start_thread(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
   return status;
@@ -277,9 +277,9 @@ pinrail_status_t start(void* context_pointer) {
 
 pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  if (unchanged_at_a_glance(*context)) return PINRAIL_SUCCESS;
+  if (is_code_unchanged(*context)) return PINRAIL_SUCCESS;
   Guard guard(context->mutex);
-  return check_sites(context).code();
+  return check_sites_locked(context).code();
 }
 
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Writes one more patch of ours over a function. API or start-up context; Context::mutex is held in install() and
-// try_install().
+// Writes one more patch of ours over a function. API or start-up context; Context::mutex is held in install_locked()
+// and try_install_locked().
 #include <unistd.h>
 
 #include <cstdio>
@@ -33,8 +33,8 @@ void say_why(const Context& context, const Function& function, uintptr_t address
 }
 
 // Context::mutex is held. BUSY: another library changed the function meanwhile; try again.
-Status try_install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
-    REQUIRES(context->mutex) {
+Status try_install_locked(Context* context, Site* site, const Function& function,
+                          const patch::Disassembler& disassembler) REQUIRES(context->mutex) {
   Layer* const layer = &site->layers[site->layer_count];
   patch::Patch patch;
   Status status = patch::prepare(site->address, function.signature, disassembler, enter_hook, layer, &patch);
@@ -57,12 +57,12 @@ void say(const Context& context, const char* topic, const Function& function) {
 }
 
 // Context::mutex is held. Patches the function, several times if another library patches it as well. Reports errors.
-Status install(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler) {
+Status install_locked(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler) {
   if (site->layer_count == kMaxLayers) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = PINRAIL_ERR_BUSY;
   for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
     if (tries != 0) usleep(1000);  // so that the other library can finish
-    status = try_install(context, site, function, disassembler);
+    status = try_install_locked(context, site, function, disassembler);
   }
   say_why(*context, function, site->address, status);
   return status;

@@ -120,9 +120,9 @@ long madvise_hook(void* layer, const long* args) {
 }
 
 static bool holds_patched_code_hook(const Context& context, const Span& span) {
-  for (const Glance& glance : context.glances) {
+  for (const CodeCopy& copy : context.code_copies) {
     // relaxed: the address of a function does not change.
-    const uintptr_t at = glance.at.load(std::memory_order_relaxed);
+    const uintptr_t at = copy.at.load(std::memory_order_relaxed);
     if (at >= span.base && at < span.end) return true;
   }
   return false;

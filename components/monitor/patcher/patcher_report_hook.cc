@@ -13,7 +13,7 @@
 
 namespace pinrail::patcher {
 
-// acquire: pairs with the release store in try_install().
+// acquire: pairs with the release store in try_install_locked().
 Context& context_of_hook(const Layer& layer) { return *layer.context.load(std::memory_order_acquire); }
 
 // The entry of every patch: calls the function's hook.

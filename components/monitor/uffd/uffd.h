@@ -89,7 +89,7 @@ uint64_t most_mappings_of_process();
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
 
 // uffd_probe.cc: causes each kind of event on pages of its own and expects its report at a subscription.
-Status try_events(Context* context) REQUIRES(context->mutex);
+Status try_events_locked(Context* context) REQUIRES(context->mutex);
 
 // uffd_reader_hook.cc: reads and reports events. Returns true when the bell rings, false when the descriptor is lost.
 bool read_events_hook(Context* context);

@@ -49,13 +49,13 @@ Status read_params(Context* context) {
   return status;
 }
 
-// Starts the reader and tests that events arrive. After an error the caller calls end().
-Status begin(Context* context) REQUIRES(context->mutex) {
+// Starts the reader and tests that events arrive. After an error the caller calls stop_locked().
+Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
   if (status.ok()) status = make_alive_word(context);
   if (status.ok()) status = open_watch(context);
   if (status.ok() && !start_reader(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (status.ok()) status = try_events(context);
+  if (status.ok()) status = try_events_locked(context);
   return status;
 }
 
@@ -66,7 +66,7 @@ void close_descriptor(int* descriptor) {
 
 // In a forked child there is no reader and nothing is watched, so only the descriptors are closed. Memory that is freed
 // here while the reader runs may be watched; the reader then reads that event as well.
-void end(Context* context) REQUIRES(context->mutex) {
+void stop_locked(Context* context) REQUIRES(context->mutex) {
   if (is_same_process(*context)) stop_reader(context);
   context->has_reader = false;
   closed_in_child::close_noted(context->note);
@@ -80,15 +80,15 @@ void end(Context* context) REQUIRES(context->mutex) {
 pinrail_status_t start(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   Guard guard(context->mutex);
-  const Status status = begin(context);
-  if (!status.ok()) end(context);
+  const Status status = start_locked(context);
+  if (!status.ok()) stop_locked(context);
   return status.code();
 }
 
 void stop(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   Guard guard(context->mutex);
-  end(context);
+  stop_locked(context);
 }
 
 // Misses call it, so it causes no event. The reader itself notices when it cannot read any more.

@@ -60,7 +60,7 @@ bool fire(Context* context, void (*act)(uintptr_t base)) {
 }  // namespace
 
 // NOT_AVAILABLE: an event of some kind does not arrive.
-Status try_events(Context* context) {
+Status try_events_locked(Context* context) {
   const pinrail_host_t* host = context->host;
   void* subscription;
   const Status subscribed = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &subscription);

@@ -250,7 +250,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   }
   bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
   // The objects' name for the cache lock. Debug builds look whether the thread holds it.
-  void assert_cache_locked() const ASSERT_CAPABILITY(eviction_list_.mutex) ASSERT_CAPABILITY(registered_.mutex)
+  void assert_cache_held() const ASSERT_CAPABILITY(eviction_list_.mutex) ASSERT_CAPABILITY(registered_.mutex)
       ASSERT_CAPABILITY(gc_list_.mutex) ASSERT_CAPABILITY(cache_->mutex) {
     assert_rank_held(LockRank::cache);
   }
@@ -295,7 +295,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 // idle comes first.
 template <typename IsEnough>
 bool Pool::visit_idle_locked(IsEnough&& is_enough) const {
-  assert_cache_locked();
+  assert_cache_held();
   return eviction_list_.visit_ready_locked(is_enough) || registered_.visit_idle_locked(is_enough);
 }
 

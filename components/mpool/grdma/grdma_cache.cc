@@ -34,7 +34,7 @@ bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
   const uint64_t wanted = budget_.missing_bytes(bytes), wanted_count = budget_.missing_count();
   uint64_t idle = 0, idle_count = 0;
   for (const Pool* pool : pools_) {
-    pool->assert_cache_locked();
+    pool->assert_cache_held();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
     const bool enough = pool->visit_idle_locked([&](const pinrail_registration_t* reg) {
       idle += reg->length;
@@ -50,7 +50,7 @@ bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
   const pinrail_registration_t* reg = admission->reg;
   Guard guard(mutex);
-  pool->assert_cache_locked();
+  pool->assert_cache_held();
   if (victim->reg != nullptr) dismiss_locked(victim->owner, victim->reg);
   *victim = {};
   if (!admission->counted) Pool::count_locked(&pool->misses_);
@@ -85,7 +85,7 @@ void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
 }
 
 void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
-  pool->assert_cache_locked();
+  pool->assert_cache_held();
   budget_.remove(reg->length);
   pool->unlist_locked(reg);
   if (waiters_ != 0) released.notify_all();
@@ -97,7 +97,7 @@ Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
   uint64_t oldest_epoch = 0;
   for (Pool* pool : pools_) {
     uint64_t epoch;
-    pool->assert_cache_locked();
+    pool->assert_cache_held();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
     if (!pool->eviction_list_.oldest_epoch_locked(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch))
       continue;
@@ -126,7 +126,7 @@ Victim Cache::claim_victim(const Pool* asker) {
 Victim Cache::claim_locked(const Pool* asker) {
   const uint64_t now = epoch();
   while (Pool* pool = oldest_pool_locked(asker, now)) {
-    pool->assert_cache_locked();
+    pool->assert_cache_held();
     pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
     pool->eviction_list_.claim_oldest_locked(now);
@@ -137,7 +137,7 @@ Victim Cache::claim_locked(const Pool* asker) {
 // The same of one pool alone, for what was not used after `now`.
 Victim Cache::claim_of(Pool* pool, uint64_t now) {
   Guard guard(mutex);
-  pool->assert_cache_locked();
+  pool->assert_cache_held();
   for (;;) {
     pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
@@ -164,7 +164,7 @@ bool Cache::wait_for_release(const Pool* asker) {
 bool Cache::anything_held(const pinrail_registration_t* own) {
   Guard guard(mutex);
   return std::any_of(pools_.begin(), pools_.end(), [own](const Pool* pool) {
-    pool->assert_cache_locked();
+    pool->assert_cache_held();
     return pool->registered_.is_anything_held_locked(own);
   });
 }
@@ -184,7 +184,7 @@ uint64_t Cache::pinned_bytes() const {
     Guard guard(mutex);
     if (budget_.usage().count > spans.capacity()) continue;
     for (const Pool* pool : pools_) {
-      pool->assert_cache_locked();
+      pool->assert_cache_held();
       pool->registered_.append_spans_locked(&spans);
     }
     break;
@@ -198,9 +198,9 @@ size_t Cache::visit_reachable_pools(const Pool* asker, Pool** pools_out, size_t 
   size_t count = 0;
   for (Pool* pool : pools_) {
     if (count == room) break;
-    pool->assert_cache_locked();
+    pool->assert_cache_held();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    pool->in_flight_.begin_visit_locked();
+    pool->in_flight_.begin_visit();
     pools_out[count++] = pool;
   }
   return count;

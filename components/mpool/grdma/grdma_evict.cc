@@ -40,27 +40,27 @@ Status Pool::evict(pinrail_thread_t* thread) {
 
 // May throw bad_alloc; list_locked() of one registration does not afterwards.
 void Pool::reserve_locked() {
-  assert_cache_locked();
+  assert_cache_held();
   eviction_list_.reserve_locked(registered_.count_locked() + 1);
 }
 
 // Links a pending registration into the pool's lists.
 void Pool::list_locked(pinrail_registration_t* reg) {
-  assert_cache_locked();
+  assert_cache_held();
   registered_.add_locked(reg);
   if ((state::load(reg) & state::kPerThread) != 0) eviction_list_.insert_locked(reg, cache_->epoch());
 }
 
 // Takes it off the pool's lists: the device does not know it any more, or will not soon.
 void Pool::unlist_locked(pinrail_registration_t* reg) {
-  assert_cache_locked();
+  assert_cache_held();
   eviction_list_.remove_locked(reg);
   registered_.remove_locked(reg);
 }
 
 // A ready registration, dead now and counted as being given back. NULL: none is ready.
 pinrail_registration_t* Pool::take_victim_locked() {
-  assert_cache_locked();
+  assert_cache_held();
   pinrail_registration_t* reg = eviction_list_.take_ready_locked();
   if (reg == nullptr) return nullptr;
   in_flight_.begin_release();

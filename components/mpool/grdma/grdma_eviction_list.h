@@ -50,12 +50,12 @@ class EvictionList {
   template <typename IsEnough>
   bool visit_ready_locked(IsEnough&& is_enough) const REQUIRES(mutex) {
     for (size_t i = ready_next_; i != ready_end_; ++i) {
-      if (is_ready_locked(ready_[i]) && is_enough(ready_[i])) return true;
+      if (is_ready(ready_[i]) && is_enough(ready_[i])) return true;
     }
     return false;
   }
   // False for one that was ready and has been used since: the hit has broken the claim.
-  static bool is_ready_locked(const pinrail_registration_t* reg) {
+  static bool is_ready(const pinrail_registration_t* reg) {
     return area_of(reg).is_ready && (state::load(reg) & state::kEvictClaim) != 0;
   }
 

@@ -52,7 +52,7 @@ void Pool::abandon_all(pinrail_thread_t* thread) {
   rcache_.ops.invalidate_hook(rcache_.module, 0, UINTPTR_MAX, abandoned_hook, this);
   {
     Guard guard(cache_->mutex);
-    assert_cache_locked();
+    assert_cache_held();
     // The lists of registered_ have all of them, and this thread alone frees them.
     registered_.forget_rollbacks_locked();
     gc_list_.forget_locked();

@@ -79,7 +79,7 @@ size_t Pool::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** r
 // drop may give it back. True if that drop has come meanwhile: then the caller gives it back.
 bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks) {
   Guard guard(cache_->mutex);
-  assert_cache_locked();
+  assert_cache_held();
   registered_.move_to_limbo_locked(reg, rollbacks);
   return host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
 }
@@ -108,7 +108,7 @@ size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_
   pinrail_registration_t* regs[kBatch];
   int64_t references[kBatch];
   Guard guard(cache_->mutex);
-  assert_cache_locked();
+  assert_cache_held();
   const size_t count = unindexed_.first_displaced(regs, most);
   if (count == 0) return 0;
   const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);  // as in sum_some()
@@ -139,7 +139,7 @@ size_t Pool::recheck_limbo(pinrail_thread_t* thread) {
     size_t idle = 0;
     {
       Guard guard(cache_->mutex);
-      assert_cache_locked();
+      assert_cache_held();
       if (begins && !registered_.begin_recheck_locked(thread)) return 0;
       const size_t count = registered_.next_to_recheck_locked(batch, kBatch, &more);
       for (size_t i = 0; i < count; ++i) {

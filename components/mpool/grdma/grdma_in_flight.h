@@ -23,7 +23,7 @@ class InFlight {
   void end_drain() { drains_.fetch_sub(1, std::memory_order_release); }
 
   // A call into another pool of the cache drains this one. relaxed: under the cache lock, as Pool::closing_ is set.
-  void begin_visit_locked() { visits_.fetch_add(1, std::memory_order_relaxed); }
+  void begin_visit() { visits_.fetch_add(1, std::memory_order_relaxed); }
   void end_visit() { visits_.fetch_sub(1, std::memory_order_release); }
 
   bool is_idle() const {

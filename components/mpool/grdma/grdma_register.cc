@@ -108,8 +108,8 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   drain_if_due(thread);
   if (hit(thread, span, access_and_flags, handle_out)) return success();
   pinrail_registration_t* reg;
-  if (rcache_.ops.find_locked(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(access_and_flags),
-                              &reg) != PINRAIL_SUCCESS) {
+  if (rcache_.ops.find_under_lock(rcache_.module, thread, span.base, span.length(),
+                                  static_cast<uint32_t>(access_and_flags), &reg) != PINRAIL_SUCCESS) {
     return gpu_ != nullptr ? gpu_->find(thread, addr, length, access_and_flags, handle_out)
                            : Status(PINRAIL_ERR_NOT_FOUND);
   }

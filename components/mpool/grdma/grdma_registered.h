@@ -99,7 +99,7 @@ bool Registered::visit_idle_locked(IsEnough&& is_enough) const {
     size_t count = 0;
     for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
       const bool is_pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
-      if (!is_pending && !EvictionList::is_ready_locked(reg)) batch[count++] = reg;
+      if (!is_pending && !EvictionList::is_ready(reg)) batch[count++] = reg;
     }
     if (count == 0) break;  // the list is at its end
     host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);

@@ -61,7 +61,7 @@ const char* Pool::check() const {
   if (in_gpu != nullptr) return in_gpu;
   if (rcache_.ops.check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
   Guard guard(cache_->mutex);
-  assert_cache_locked();
+  assert_cache_held();
   return eviction_list_.in_order_locked() ? registered_.check_locked(this) : "the LRU list is out of order";
 }
 

@@ -71,7 +71,7 @@ class Pool final : public gpu_pool::Pool {
 
   // rgpusm_peers.cc
   Status take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
-  Status open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
+  Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);
   void bury(pinrail_thread_t* thread, gpu_pool::Peer* peer);
   void vacate(gpu_pool::Peer* peer);

@@ -26,11 +26,11 @@ Status Pool::take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_o
       return success();
     }
   }
-  return open_peer(block, peer_out);
+  return open_peer_locked(block, peer_out);
 }
 
 // Opens the exporter's segment and adds the exporter; reuses the Peer of a dead one. The caller holds peers_mutex_.
-Status Pool::open_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
+Status Pool::open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   std::unique_ptr<slots::Importer> segment;
   if (block.segment != 0) {
     segment = std::make_unique<slots::Importer>();
@@ -80,7 +80,7 @@ void Pool::vacate(gpu_pool::Peer* peer) {
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
   known_.erase(exporter_of(*peer));
-  vacant_.push_back(peer);  // has room: open_peer() reserved it
+  vacant_.push_back(peer);  // has room: open_peer_locked() reserved it
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
   peer->become(0, 0, 0, nullptr);

@@ -8,8 +8,8 @@
 //          insert             -     X       X       X
 //          remove             -     X       X       X
 //          invalidate_hook    -     X       X       X
-//          prepare, find_locked, hide, unhide, find_all, count, covered_bytes and check: as insert. begin: as insert,
-//          unless the thread's last find was sure that the range is absent; then, and cancel: as find.
+//          prepare, find_under_lock, hide, unhide, find_all, count, covered_bytes and check: as insert. begin: as
+//          insert, unless the thread's last find was sure that the range is absent; then, and cancel: as find.
 // Locks    Functions that exclude each other take the index lock; callers hold no lock of rank index or above.
 // Context  API, except invalidate_hook(). No function allocates with the lock held.
 // Hook     invalidate_hook() only.
@@ -53,7 +53,7 @@ class Index {
       : start_table_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
 
   // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(), find_elsewhere(),
-  // begin(), find_locked() and find_all() take a reference to what they return.
+  // begin(), find_under_lock() and find_all() take a reference to what they return.
   Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
                uint32_t* rights_out);
   Status prepare(bool announced);
@@ -65,7 +65,7 @@ class Index {
   pinrail_registration_t* find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const;
   __attribute__((noinline)) pinrail_registration_t* find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
                                                                    size_t length, uint32_t access) const;
-  Status find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
+  Status find_under_lock(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
   // Removes each registration that overlaps the span and passes it to visit_hook. Hook or API context.
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
@@ -89,34 +89,33 @@ class Index {
   // Returns the thread's note of a find of the registration's range that found nothing, or NULL.
   const pinrail_absent_t* was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const;
   // Finds and takes a reference. NULL if no registration answers.
-  pinrail_registration_t* take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
+  pinrail_registration_t* find_and_take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   // Returns the rights of all registrations of equal traits that contain the range (R4).
-  uint32_t containing_rights(const Query& query) const REQUIRES(mutex_);
+  uint32_t containing_rights_locked(const Query& query) const REQUIRES(mutex_);
   // Removes one registration from its tree and from the start table. False if it is not in the index.
-  bool take_off(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
+  bool remove_locked(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
   // Returns the class's tree, which is made on first use; NULL if there are 64 others.
-  Tree* class_of(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
+  Tree* class_of_locked(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   // Returns whether the index has a registration that makes this one superfluous (vma/I4).
-  bool is_dominated(const pinrail_registration_t* reg) const REQUIRES(mutex_);
+  bool is_dominated_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`.
-  void displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
+  void remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
   // Removes registrations that overlap the span (contained_only: that it contains) and passes them to `visit`.
-  void take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg)
-      REQUIRES(mutex_);
+  void remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit,
+                                      void* arg) REQUIRES(mutex_);
   template <typename Goes>
-  size_t take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out, bool* is_last_out)
-      REQUIRES(mutex_);
+  size_t remove_from_leaf_locked_hook(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
+                                      bool* is_last_out) REQUIRES(mutex_);
   // Makes room in the start table. Releases the lock meanwhile.
-  void grow_start_table() REQUIRES(mutex_);
+  void grow_start_table_locked() REQUIRES(mutex_);
   // relaxed: a hint for begin().
-  void note_room_in_start_table() REQUIRES(mutex_) {
+  void note_room_in_start_table_locked() REQUIRES(mutex_) {
     start_table_has_room_.store(start_table_.has_room(), std::memory_order_relaxed);
   }
-  // The index lock is held. They are called from lambdas, to which REQUIRES cannot be applied. take_surely() takes a
-  // reference, by revoking a claim if need be; false if the registration is dead or its count is full.
-  bool take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) NO_THREAD_SAFETY_ANALYSIS;
-  bool holds(const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
-  const char* check_domination(const Tree& own, const pinrail_registration_t* reg) const NO_THREAD_SAFETY_ANALYSIS;
+  // Takes a reference, by revoking a claim if need be. False if the registration is dead or its count is full.
+  bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(mutex_);
+  bool holds_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
+  const char* check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const REQUIRES(mutex_);
 
   StartTable start_table_;  // changed under the index lock; it comes first because it begins on a cache line
   const bool exact_;
@@ -126,18 +125,18 @@ class Index {
   Tree trees_[kMaxClasses];
   // Takes the index lock. If it must wait, it is counted in waiters_, so that a large event releases the lock between
   // batches.
-  class SCOPED_CAPABILITY Turn {
+  class SCOPED_CAPABILITY IndexGuard {
    public:
-    explicit Turn(const Index& index) ACQUIRE(index.mutex_);
-    ~Turn() RELEASE() { mutex_.unlock(); }
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    explicit IndexGuard(const Index& index) ACQUIRE(index.mutex_);
+    ~IndexGuard() RELEASE() { mutex_.unlock(); }
+    IndexGuard(const IndexGuard&) = delete;
+    IndexGuard& operator=(const IndexGuard&) = delete;
 
    private:
     HookMutex& mutex_;
   };
   // Releases the lock for the threads in waiters_, and takes it again. Hook context.
-  void let_others_in_hook() REQUIRES(mutex_);
+  void yield_locked_hook() REQUIRES(mutex_);
   // Gives back, when the insert ends, the reservation that begin() or prepare() made (vma_pool/P1).
   class Reservation {
    public:

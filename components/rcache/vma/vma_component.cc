@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Callers hold no index lock; operations that need it take it themselves. invalidate() runs in hook or API context, the
-// others in API context; open() and close() run at start-up. Only find, find_elsewhere, find_or_announce, find_locked
-// and find_all hand out references; remove, hide and unhide need none. Descriptor and operation table of rcache/vma.
-// Each operation calls the Index function of the same name.
+// others in API context; open() and close() run at start-up. Only find, find_elsewhere, find_or_announce,
+// find_under_lock and find_all hand out references; remove, hide and unhide need none. Descriptor and operation table
+// of rcache/vma. Each operation calls the Index function of the same name.
 #include <new>
 #include <string>
 
@@ -63,9 +63,9 @@ void hide(void* module, pinrail_registration_t* const* regs, size_t count) { ind
 
 void unhide(void* module, pinrail_registration_t* reg) { index_of(module).unhide(reg); }
 
-pinrail_status_t find_locked(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
-                             pinrail_registration_t** reg_out) {
-  return index_of(module).find_locked(thread, Query::of(base, length, access), reg_out).code();
+pinrail_status_t find_under_lock(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
+                                 pinrail_registration_t** reg_out) {
+  return index_of(module).find_under_lock(thread, Query::of(base, length, access), reg_out).code();
 }
 
 void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void* arg) {
@@ -100,7 +100,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        create,
                                        destroy,
                                        find_entry,
-                                       find_locked,
+                                       find_under_lock,
                                        find_or_announce,
                                        prepare,
                                        withdraw,

@@ -132,16 +132,16 @@ class Search {
 
   // Continues in the deepest node on the path that has another child that reaches far enough.
   Look turn_left(Step* at, int* slot) {
-    const Turn turn = way_[--depth_];
-    const int next = reaching(as_inner(turn.step.node)->reach, static_cast<uint32_t>(turn.slot), span_, rising_);
-    if (!turn.step.node->unchanged(turn.step.version)) return Look::disturbed;
+    const PathStep last = way_[--depth_];
+    const int next = reaching(as_inner(last.step.node)->reach, static_cast<uint32_t>(last.slot), span_, rising_);
+    if (!last.step.node->unchanged(last.step.version)) return Look::disturbed;
     if (next < 0) return Look::absent;
-    *at = turn.step;
+    *at = last.step;
     return step_down(at, static_cast<uint32_t>(next)) ? down(at, slot) : Look::disturbed;
   }
 
   static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
-  struct Turn {
+  struct PathStep {
     Step step;
     int slot;
   };
@@ -151,7 +151,7 @@ class Search {
   const bool rising_;
   bool is_over_ = false;  // no slot to the left of the path reaches far enough
   uint32_t place_ = 0;    // where the span belongs in the last node; not used if exact_
-  Turn way_[kMaxDepth];
+  PathStep way_[kMaxDepth];
   unsigned depth_ = 0;
 };
 
@@ -181,8 +181,8 @@ pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, si
 }
 
 // find() without the start table. It also finds a range inside a registration, and registrations that are not in the
-// start table or are counted in their state words. A claimed one is left to begin() and find_locked(), which take the
-// lock. If it is sure that no registration answers, it notes that in the thread for begin().
+// start table or are counted in their state words. A claimed one is left to begin() and find_under_lock(), which take
+// the lock. If it is sure that no registration answers, it notes that in the thread for begin().
 __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
                                                                        size_t length, uint32_t access) const {
   constexpr int kLooks = 3;
@@ -191,7 +191,7 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_t
   thread->absent.steps = 0;
   // acquire: pairs with the release store in insert().
   const uint64_t inserts = inserts_.load(std::memory_order_acquire);
-  // acquire: pairs with the release store in class_of().
+  // acquire: pairs with the release store in class_of_locked().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;

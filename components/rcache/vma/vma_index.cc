@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // API context: begin, prepare, insert, remove, and the finds that take the lock.
 //
-// The caller holds the index lock in class_of(), take_surely(), take_locked(), containing_rights(), is_dominated(),
-// displace(), holds(), check_domination() and grow_start_table(). The other functions take it themselves, if they need
-// it; was_absent() and is_surely_absent() do not.
+// The caller holds the index lock in functions whose names end in _locked. The other functions take it themselves, if
+// they need it; was_absent() and is_surely_absent() do not.
 #include <new>
 #include <vector>
 
+#include "base/sync/assert_held.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
 
-Index::Turn::Turn(const Index& index) : mutex_(index.mutex_) {
+Index::IndexGuard::IndexGuard(const Index& index) : mutex_(index.mutex_) {
   if (mutex_.try_lock()) return;
-  index.waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only a hint for let_others_in_hook()
+  index.waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only a hint for yield_locked_hook()
   mutex_.lock();
   index.waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -26,9 +26,9 @@ Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_
   if (is_surely_absent(thread->absent, query)) {
     *rights_out = 0;
   } else {
-    Turn turn(*this);
-    reg = take_locked(thread, query);
-    if (reg == nullptr) *rights_out = exact_ ? 0 : containing_rights(query);
+    IndexGuard turn(*this);
+    reg = find_and_take_locked(thread, query);
+    if (reg == nullptr) *rights_out = exact_ ? 0 : containing_rights_locked(query);
   }
   if (reg != nullptr) {
     *reg_out = reg;
@@ -48,7 +48,7 @@ bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query)
     return false;
   // acquire: pairs with the release store in insert().
   if (absent.inserts != inserts_.load(std::memory_order_acquire)) return false;
-  // acquire: pairs with the release store in class_of().
+  // acquire: pairs with the release store in class_of_locked().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
     if (trees_[i].traits == query.traits && !exact_ && !answers(trees_[i], query)) return false;
@@ -60,7 +60,7 @@ bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query)
 Status Index::prepare(bool announced) {
   mutex_.lock();
   if (!announced) pool_.reserve();
-  if (!start_table_.has_room()) grow_start_table();
+  if (!start_table_.has_room()) grow_start_table_locked();
   while (!pool_.covered()) {
     mutex_.unlock();
     NodePool::Slab* slab = NodePool::make_slab();
@@ -77,19 +77,19 @@ Status Index::prepare(bool announced) {
 }
 
 // Allocates without the lock. If there is no memory the table does not grow, and some finds are slower.
-void Index::grow_start_table() {
+void Index::grow_start_table_locked() {
   const size_t room = start_table_.room();
   mutex_.unlock();
   const bool made = start_table_.make_room(room);
   mutex_.lock();
   if (made) start_table_.room_made(room);
-  note_room_in_start_table();
+  note_room_in_start_table_locked();
 }
 
 // Gives back the reservation of begin() or prepare(). No lock.
 void Index::cancel() { pool_.unreserve(); }
 
-Tree* Index::class_of(uint32_t rights, uint32_t traits) {
+Tree* Index::class_of_locked(uint32_t rights, uint32_t traits) {
   // relaxed: written only under the lock, which is held.
   const uint32_t count = classes_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
@@ -105,7 +105,7 @@ Tree* Index::class_of(uint32_t rights, uint32_t traits) {
 }
 
 // Takes a claimed one, too, by revoking the claim. Then it puts the registration back into the start table.
-bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+bool Index::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const uint64_t word = state::load(reg);
   if (references::take(thread, reg, word)) return true;
   if (!references::take_revoking_claim(thread, reg, word)) return false;
@@ -114,31 +114,31 @@ bool Index::take_surely(const pinrail_thread_t* thread, pinrail_registration_t* 
 }
 
 // The index lock is held. Returns a registration that answers the query, with a reference, or NULL.
-pinrail_registration_t* Index::take_locked(const pinrail_thread_t* thread, const Query& query) {
+pinrail_registration_t* Index::find_and_take_locked(const pinrail_thread_t* thread, const Query& query) {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     while (pinrail_registration_t* reg = trees_[i].peek(query.span, exact_)) {
-      if (take_surely(thread, reg)) return reg;
+      if (take_locked(thread, reg)) return reg;
       if ((state::load(reg) & state::kIndexed) != 0) break;  // its reference count is full, so the request is a miss
       // It is dead: the thread that killed it will remove it. Another registration may answer.
-      take_off(trees_[i], reg);
+      remove_locked(trees_[i], reg);
     }
   }
   return nullptr;
 }
 
 // Takes the index lock and searches. *reg_out is referenced. NOT_FOUND: no registration answers.
-Status Index::find_locked(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
-  Turn turn(*this);
-  pinrail_registration_t* reg = take_locked(thread, query);
+Status Index::find_under_lock(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
+  IndexGuard turn(*this);
+  pinrail_registration_t* reg = find_and_take_locked(thread, query);
   if (reg == nullptr) return PINRAIL_ERR_NOT_FOUND;
   *reg_out = reg;
   return success();
 }
 
 // The index lock is held. Returns the rights of all registrations of equal traits that contain the range (R4).
-uint32_t Index::containing_rights(const Query& query) const {
+uint32_t Index::containing_rights_locked(const Query& query) const {
   uint32_t rights = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
@@ -155,15 +155,15 @@ uint32_t Index::containing_rights(const Query& query) const {
 Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                      void* arg) {
   const Reservation reservation(&pool_);
-  Turn turn(*this);
-  Tree* tree = class_of(reg->rights, reg->traits);
+  IndexGuard turn(*this);
+  Tree* tree = class_of_locked(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
   Tree::Place place = tree->place_for(span_of(reg), was_absent(thread, reg));
   // relaxed: the lock is held. Usually the registration is alone and its class is the only one.
   const bool alone = place.alone && classes_.load(std::memory_order_relaxed) == 1;
   if (!alone) {
-    if (is_dominated(reg)) return PINRAIL_ERR_BUSY;
-    displace(reg, displaced, arg);
+    if (is_dominated_locked(reg)) return PINRAIL_ERR_BUSY;
+    remove_dominated_locked(reg, displaced, arg);
     place = tree->place_for(span_of(reg));
   }
   {
@@ -171,7 +171,7 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
     if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
   }
   if (!exact_) start_table_.insert(thread, reg);
-  note_room_in_start_table();
+  note_room_in_start_table_locked();
   ++count_;
   // relaxed load: written under the lock only. release: a thread that sees the new number finds the inserted
   // registration; pairs with the acquire loads in find_elsewhere() and is_surely_absent().
@@ -188,7 +188,7 @@ const pinrail_absent_t* Index::was_absent(const pinrail_thread_t* thread, const 
 
 // An equal registration always counts. A containing one does not count if the module is EXACT or the registration is
 // persistent.
-bool Index::is_dominated(const pinrail_registration_t* reg) const {
+bool Index::is_dominated_locked(const pinrail_registration_t* reg) const {
   const bool exempt = exact_ || is_exempt(reg);
   const Query query{span_of(reg), reg->rights, reg->traits};
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
@@ -201,36 +201,36 @@ bool Index::is_dominated(const pinrail_registration_t* reg) const {
 }
 
 // The index lock is held. Removes the registrations that `by` makes superfluous and passes them to `displaced`.
-void Index::displace(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) {
+void Index::remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) {
   if (exact_) return;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     Tree& tree = trees_[i];
     if (tree.traits == by->traits && (by->rights & tree.rights) == tree.rights) {
-      take_out(tree, span_of(by), true, displaced, arg);
+      remove_overlapping_locked_hook(tree, span_of(by), true, displaced, arg);
     }
   }
 }
 
 // Takes the index lock. NOT_FOUND: the registration is not in the index. The caller needs no reference.
 Status Index::remove(pinrail_registration_t* reg) {
-  Turn turn(*this);
-  Tree* tree = class_of(reg->rights, reg->traits);
-  return tree != nullptr && take_off(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+  IndexGuard turn(*this);
+  Tree* tree = class_of_locked(reg->rights, reg->traits);
+  return tree != nullptr && remove_locked(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
 // Keeps start_table/S1.
 void Index::hide(pinrail_registration_t* const* regs, size_t count) {
   if (exact_) return;
-  Turn turn(*this);
+  IndexGuard turn(*this);
   for (size_t i = 0; i < count; ++i) start_table_.hide(regs[i]);
 }
 
 // Puts a registration that is no longer claimed back into the start table. Takes the index lock.
 void Index::unhide(const pinrail_registration_t* reg) {
   if (exact_) return;
-  Turn turn(*this);
-  if (holds(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
+  IndexGuard turn(*this);
+  if (holds_locked(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
 }
 
 // Takes the index lock. Returns how many registrations overlap the span; the first `room` of them of which a reference
@@ -242,7 +242,8 @@ size_t Index::find_all(const pinrail_thread_t* thread, const Span& span, pinrail
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     trees_[i].for_overlaps(span, [&](pinrail_registration_t* reg) {
-      if (found < room && !take_surely(thread, reg)) return true;
+      assert_held(mutex_, LockRank::index);
+      if (found < room && !take_locked(thread, reg)) return true;
       if (found < room) regs_out[found] = reg;
       ++found;
       return true;
@@ -287,20 +288,24 @@ const char* Index::check() const {
     why = trees_[i].check();
     if (why != nullptr) break;
     trees_[i].for_overlaps({0, UINTPTR_MAX}, [&](pinrail_registration_t* reg) {
+      assert_held(mutex_, LockRank::index);
       ++slots;
       if (reg->rights != trees_[i].rights || reg->traits != trees_[i].traits)
         why = "a registration is in a wrong class";
-      if (why == nullptr) why = check_domination(trees_[i], reg);
+      if (why == nullptr) why = check_domination_locked(trees_[i], reg);
       return why == nullptr;
     });
   }
   if (why == nullptr && slots != count_) return "the count of registrations is wrong";
   if (why != nullptr) return why;
-  return start_table_.check([&](const pinrail_registration_t* reg) { return holds(reg); });
+  return start_table_.check([&](const pinrail_registration_t* reg) {
+    assert_held(mutex_, LockRank::index);
+    return holds_locked(reg);
+  });
 }
 
 // The index lock is held. Returns whether this registration is in the index.
-bool Index::holds(const pinrail_registration_t* reg) const {
+bool Index::holds_locked(const pinrail_registration_t* reg) const {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     const Tree& tree = trees_[i];
@@ -310,7 +315,7 @@ bool Index::holds(const pinrail_registration_t* reg) const {
 }
 
 // Checks vma/I4 for one registration: no other one contains it.
-const char* Index::check_domination(const Tree& own, const pinrail_registration_t* reg) const {
+const char* Index::check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const {
   if (exact_ || is_exempt(reg)) return nullptr;
   const char* why = nullptr;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held

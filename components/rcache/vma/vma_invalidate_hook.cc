@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Removes what a range covers. Hook context: nothing here allocates or frees. Callers hold the index lock, except those
-// of invalidate_hook() and is_clear_hook().
+// Removes what a range covers. Hook context: nothing here allocates or frees. Callers hold the index lock in functions
+// whose names end in _locked or _locked_hook.
 #include <sched.h>
 
 #include "components/rcache/vma/vma.h"
@@ -8,7 +8,7 @@
 namespace pinrail::vma {
 
 // The index lock is held. Removes one registration from its tree and the start table. False if it is not in the index.
-bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
+bool Index::remove_locked(Tree& tree, pinrail_registration_t* reg) {
   {
     const Change change(this);
     if (!tree.remove(pool_, reg)) return false;
@@ -20,8 +20,8 @@ bool Index::take_off(Tree& tree, pinrail_registration_t* reg) {
 
 // The index lock is held. Removes what overlaps the span from one leaf and returns how many it removed.
 template <typename Goes>
-size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
-                        bool* is_last_out) {
+size_t Index::remove_from_leaf_locked_hook(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
+                                           bool* is_last_out) {
   const Tree::Taken taken = tree.take_leaf(pool_, span, goes, regs_out);
   for (size_t i = 0; i < taken.count; ++i) start_table_.remove(regs_out[i]);
   count_ -= taken.count;
@@ -30,7 +30,8 @@ size_t Index::take_leaf(Tree& tree, const Span& span, Goes&& goes, pinrail_regis
 }
 
 // Works leaf by leaf; visits after each leaf.
-void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit, void* arg) {
+void Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only,
+                                           pinrail_visit_hook_t visit, void* arg) {
   const auto goes = [&](const pinrail_registration_t* reg) {
     return !contained_only || (span.contains(span_of(reg)) && !is_exempt(reg));
   };
@@ -40,18 +41,18 @@ void Index::take_out(Tree& tree, const Span& span, bool contained_only, pinrail_
       // The change lasts until the registrations were visited. Otherwise another event could find the index clear and
       // return before they are dead.
       const Change change(this);
-      const size_t count = take_leaf(tree, span, goes, regs, &is_last);
+      const size_t count = remove_from_leaf_locked_hook(tree, span, goes, regs, &is_last);
       if (count == 0) return;
       visit(arg, regs, count);
     }
-    if (!contained_only && !is_last) let_others_in_hook();
+    if (!contained_only && !is_last) yield_locked_hook();
   }
 }
 
 // Called between two leaves of a large event, which may take milliseconds: a miss need not wait for all of it. A
 // registration that is inserted meanwhile was requested after the event began: an older request is marked as raced and
 // is not inserted.
-void Index::let_others_in_hook() {
+void Index::yield_locked_hook() {
   constexpr int kPatience = 100;
   if (waiters_.load(std::memory_order_relaxed) == 0) return;
   mutex_.unlock();
@@ -65,7 +66,7 @@ bool Index::is_clear_hook(const Span& span) const {
   const uint64_t before = changes_.load(std::memory_order_acquire);
   const auto unchanged = [&] { return changes_.load(std::memory_order_acquire) == before; };
   if ((before & 1) != 0) return false;
-  // acquire: pairs with the release store in class_of().
+  // acquire: pairs with the release store in class_of_locked().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
     if (trees_[i].overlap_hook(span, unchanged) != Look::absent) return false;
@@ -79,7 +80,7 @@ void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, v
   if (is_clear_hook(span)) return;
   Guard guard(mutex_);
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
-  for (uint32_t i = 0; i < count; ++i) take_out(trees_[i], span, false, visit_hook, arg);
+  for (uint32_t i = 0; i < count; ++i) remove_overlapping_locked_hook(trees_[i], span, false, visit_hook, arg);
 }
 
 }  // namespace pinrail::vma

@@ -172,7 +172,7 @@ void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
 }
 
 // A reader sees the old or the new reach. A reach that is too large costs it a useless search; one that is too small
-// makes it miss, and find_locked() finds the entry.
+// makes it miss, and find_under_lock() finds the entry.
 void Tree::raise_reach(const Path& path, uintptr_t end) {
   for (unsigned level = 1; level < path.depth; ++level) {
     Word<uintptr_t>& reach = as_inner(path.node[level])->reach[path.slot[level]];

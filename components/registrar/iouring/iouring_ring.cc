@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Rings and their slots. Rings are opened one by one when slots run out, and closed together. API context. pop_slot()
-// is called with the slots lock held; the other functions take the locks that they need.
+// Rings and their slots. Rings are opened one by one when slots run out, and closed together. API context.
+// pop_slot_locked() is called with the slots lock held; the other functions take the locks that they need.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -130,7 +130,7 @@ Status probe_with_page(Registrar* registrar) {
 }
 
 // Takes the first free slot of the first ring that has one. False if none has.
-bool pop_slot(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots) {
+bool pop_slot_locked(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots) {
   Ring* ring = registrar->with_free;
   if (ring == nullptr) return false;
   const uint32_t slot = ring->first_free;
@@ -188,7 +188,7 @@ Status take_slot(Registrar* registrar, uint32_t* key_out) {
     {
       Guard guard(registrar->slots);
       while (registrar->with_free == nullptr && registrar->growing) registrar->grown.wait(registrar->slots);
-      if (pop_slot(registrar, key_out)) return success();
+      if (pop_slot_locked(registrar, key_out)) return success();
       if (registrar->ring_count == registrar->max_rings) return PINRAIL_ERR_OUT_OF_RESOURCE;
       registrar->growing = true;
       index = registrar->ring_count;

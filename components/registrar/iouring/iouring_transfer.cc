@@ -19,14 +19,14 @@ constexpr size_t kWindow = size_t{256} << 10;  // the most bytes in one operatio
 enum class Direction : uint8_t { device_reads, device_writes };
 
 // Opens the ring's file unless it is open. Returns 0 or an errno.
-int need_file(Ring* ring) REQUIRES(ring->transfer) {
+int open_file_locked(Ring* ring) REQUIRES(ring->transfer) {
   if (ring->file < 0) ring->file = memfd_create("pinrail-iouring", MFD_CLOEXEC);
   return ring->file < 0 ? errno : 0;
 }
 
 // Waits for the completion of the last operation and returns its result. Older completions, such as the probe's, are
 // dropped.
-int wait_completion(Ring* ring) REQUIRES(ring->transfer) {
+int wait_completion_locked(Ring* ring) REQUIRES(ring->transfer) {
   for (;;) {
     io_uring_cqe* cqe = nullptr;
     const int error = io_uring_wait_cqe(&ring->uring, &cqe);
@@ -40,7 +40,8 @@ int wait_completion(Ring* ring) REQUIRES(ring->transfer) {
 }
 
 // Runs one operation between the registration and the start of the file. Returns the bytes moved, or a negative errno.
-int operate(Ring* ring, uint32_t slot, char* at, size_t length, Direction direction) REQUIRES(ring->transfer) {
+int run_operation_locked(Ring* ring, uint32_t slot, char* at, size_t length, Direction direction)
+    REQUIRES(ring->transfer) {
   io_uring_sqe* sqe = io_uring_get_sqe(&ring->uring);
   if (sqe == nullptr) return -EBUSY;
   const auto bytes = static_cast<unsigned>(length);
@@ -53,11 +54,11 @@ int operate(Ring* ring, uint32_t slot, char* at, size_t length, Direction direct
   int submitted = io_uring_submit(&ring->uring);
   while (submitted == -EINTR) submitted = io_uring_submit(&ring->uring);
   if (submitted < 0) return submitted;
-  return wait_completion(ring);
+  return wait_completion_locked(ring);
 }
 
 // Copies between the start of the file and ordinary memory. Returns 0 if all bytes were copied, or a negative errno.
-int through_file(Ring* ring, char* memory, size_t length, Direction direction) REQUIRES(ring->transfer) {
+int copy_through_file_locked(Ring* ring, char* memory, size_t length, Direction direction) REQUIRES(ring->transfer) {
   for (size_t done = 0; done < length;) {
     const auto offset = static_cast<off_t>(done);
     const ssize_t moved = direction == Direction::device_reads
@@ -71,15 +72,15 @@ int through_file(Ring* ring, char* memory, size_t length, Direction direction) R
 }
 
 // Moves at most one window. Returns the bytes moved, or a negative errno.
-int move(Ring* ring, uint32_t slot, char* at, char* memory, size_t length, Direction direction)
+int move_window_locked(Ring* ring, uint32_t slot, char* at, char* memory, size_t length, Direction direction)
     REQUIRES(ring->transfer) {
   if (direction == Direction::device_writes) {
-    const int error = through_file(ring, memory, length, direction);
-    return error != 0 ? error : operate(ring, slot, at, length, direction);
+    const int error = copy_through_file_locked(ring, memory, length, direction);
+    return error != 0 ? error : run_operation_locked(ring, slot, at, length, direction);
   }
-  const int moved = operate(ring, slot, at, length, direction);
+  const int moved = run_operation_locked(ring, slot, at, length, direction);
   if (moved <= 0) return moved;
-  const int error = through_file(ring, memory, static_cast<size_t>(moved), direction);
+  const int error = copy_through_file_locked(ring, memory, static_cast<size_t>(moved), direction);
   return error != 0 ? error : moved;
 }
 
@@ -100,11 +101,11 @@ Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, s
   Ring* ring = ring_of(registrar, reg.lkey);
   char* at = static_cast<char*>(reg.base) + offset;
   Guard guard(ring->transfer);
-  const int error = need_file(ring);
+  const int error = open_file_locked(ring);
   if (error != 0) return failed(registrar, length, error);
   for (size_t done = 0; done < length;) {
     const size_t step = std::min(length - done, kWindow);
-    const int moved = move(ring, slot_of(reg.lkey), at + done, memory + done, step, direction);
+    const int moved = move_window_locked(ring, slot_of(reg.lkey), at + done, memory + done, step, direction);
     if (moved <= 0) return failed(registrar, length, moved == 0 ? EIO : -moved);
     done += static_cast<size_t>(moved);
   }

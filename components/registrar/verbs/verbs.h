@@ -69,9 +69,9 @@ void close_device(Registrar* registrar);
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 
-// verbs_loopback.cc: the queue pair. need_loopback() makes it unless it exists.
-Status need_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
-void drop_loopback(Registrar* registrar) REQUIRES(registrar->transfer);
+// verbs_loopback.cc: the queue pair. open_loopback_locked() makes it unless it exists.
+Status open_loopback_locked(Registrar* registrar) REQUIRES(registrar->transfer);
+void close_loopback_locked(Registrar* registrar) REQUIRES(registrar->transfer);
 
 // verbs_transfer.cc: move bytes through the device. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the
 // right.

@@ -108,7 +108,7 @@ Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out) {
 void close_device(Registrar* registrar) {
   {
     Guard guard(registrar->transfer);
-    drop_loopback(registrar);
+    close_loopback_locked(registrar);
   }
   if (!registrar->lent && registrar->pd != nullptr) registrar->library.dealloc_pd(registrar->pd);
   if (!registrar->lent && registrar->context != nullptr) registrar->library.close_device(registrar->context);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The queue pair for transfers: reliable, and connected to itself through the port's own address. API context; the
-// caller of need_loopback() and drop_loopback() holds the transfer lock. Functions that return int return 0 or an
-// errno.
+// caller of open_loopback_locked() and close_loopback_locked() holds the transfer lock. Functions that return int
+// return 0 or an errno.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -92,7 +92,7 @@ int connect(const Registrar& registrar, ibv_qp* qp) {
   return error;
 }
 
-// After an error, what was made stays in the loopback; drop_loopback() frees it.
+// After an error, what was made stays in the loopback; close_loopback_locked() frees it.
 int make_bounce(const Registrar& registrar, Loopback* loopback) {
   void* bounce = mmap(nullptr, kBounceBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bounce == MAP_FAILED) return errno;
@@ -119,19 +119,19 @@ int make_queues(const Registrar& registrar, Loopback* loopback) {
 }  // namespace
 
 // The transfer lock is held. OUT_OF_RESOURCE or ERROR; nothing is left then.
-Status need_loopback(Registrar* registrar) {
+Status open_loopback_locked(Registrar* registrar) {
   Loopback* loopback = &registrar->loopback;
   if (loopback->qp != nullptr) return success();
   int error = make_bounce(*registrar, loopback);
   if (error == 0) error = make_queues(*registrar, loopback);
   if (error == 0) return success();
-  drop_loopback(registrar);
+  close_loopback_locked(registrar);
   if (error == ENOMEM) return PINRAIL_ERR_OUT_OF_RESOURCE;
   report(*registrar, "no loopback", kBounceBytes, error);
   return PINRAIL_ERR_ERROR;
 }
 
-void drop_loopback(Registrar* registrar) {
+void close_loopback_locked(Registrar* registrar) {
   Loopback* loopback = &registrar->loopback;
   if (loopback->qp != nullptr) registrar->library.destroy_qp(loopback->qp);
   if (loopback->cq != nullptr) registrar->library.destroy_cq(loopback->cq);

@@ -60,8 +60,8 @@ Outcome operate(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint3
   return error != 0 ? Outcome{error, IBV_WC_SUCCESS} : wait(loopback);
 }
 
-Status failed(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIRES(registrar->transfer) {
-  drop_loopback(registrar);  // its queue pair is in the error state, or an operation is still running
+Status report_failure_locked(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIRES(registrar->transfer) {
+  close_loopback_locked(registrar);  // its queue pair is in the error state, or an operation is still running
   const NumberText bytes_text(bytes);
   const ErrnoText errno_text(outcome.error);
   const NumberText completion(static_cast<size_t>(outcome.completion));
@@ -94,12 +94,12 @@ Status run(Registrar* registrar, const Transfer& transfer, size_t offset, size_t
   if (!within(*transfer.reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   if ((transfer.reg->rights & transfer.right) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   Guard guard(registrar->transfer);
-  const Status status = need_loopback(registrar);
+  const Status status = open_loopback_locked(registrar);
   if (!status.ok()) return status;
   for (size_t done = 0; done < length;) {
     const size_t step = std::min(length - done, kBounceBytes);
     const Outcome outcome = move(&registrar->loopback, transfer, offset, done, step);
-    if (!outcome.ok()) return failed(registrar, length, outcome);
+    if (!outcome.ok()) return report_failure_locked(registrar, length, outcome);
     done += step;
   }
   return success();

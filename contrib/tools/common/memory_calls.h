@@ -67,7 +67,7 @@ bool fire_fork(const Calls& calls, EventMemory* memory);
 
 // memory_fire_pages.cc: events that keep the mapping and may replace its pages.
 bool fire_dontneed(const Calls& calls, EventMemory* memory);
-bool fire_dontneed_locked(const Calls& calls, EventMemory* memory);
+bool fire_locked_dontneed(const Calls& calls, EventMemory* memory);
 bool fire_free_pages(const Calls& calls, EventMemory* memory);
 bool fire_remove(const Calls& calls, EventMemory* memory);
 bool fire_guard_install(const Calls& calls, EventMemory* memory);

@@ -32,7 +32,7 @@ off_t shown_at(const EventMemory& memory) { return static_cast<off_t>(memory.sho
 }  // namespace
 
 bool fire_dontneed(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_DONTNEED); }
-bool fire_dontneed_locked(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, kDontneedLocked); }
+bool fire_locked_dontneed(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, kDontneedLocked); }
 bool fire_free_pages(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_FREE); }
 bool fire_remove(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_REMOVE); }
 bool fire_cold(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_COLD); }

@@ -69,11 +69,11 @@ typedef struct pinrail_rcache_ops {
                                   uint32_t access);
 
   /** The same, and sure: NOT_FOUND means that no registration in the index answers. */
-  pinrail_status_t (*find_locked)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
-                                  uint32_t access, pinrail_registration_t **reg_out);
+  pinrail_status_t (*find_under_lock)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
+                                      uint32_t access, pinrail_registration_t **reg_out);
 
   /**
-   * A miss: finds as find_locked() does, or announces one publish() of the announcement's range, in one step. SUCCESS:
+   * A miss: finds as find_under_lock() does, or announces one publish() of the announcement's range, in one step. SUCCESS:
    * found, with a reference, nothing was announced. NOT_FOUND: announced, and the index has the memory for it.
    * TEMP_OUT_OF_RESOURCE: announced, but prepare() must get the memory before publish(). Other statuses are errors:
    * nothing was announced. Does not allocate.

@@ -161,7 +161,7 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   uint64_t before;
   ASSERT_TRUE(kill(later, &before));  // as an evictor does, before it removes
   pinrail_registration_t* found = nullptr;
-  ASSERT_TRUE(index.find_locked(&nobody, {Span::of(0x12000, 1), 1, 0}, &found).ok());
+  ASSERT_TRUE(index.find_under_lock(&nobody, {Span::of(0x12000, 1), 1, 0}, &found).ok());
   EXPECT_EQ(found, outer);
   EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(index.count(), 1u);
@@ -182,7 +182,7 @@ TEST_F(IndexTest, what_is_dead_or_claimed_is_not_taken_without_the_lock_and_a_cl
   state::set(reg, state::kPerThread | state::kIndexed | state::kEvictClaim);
   index.hide(&reg, 1);
   EXPECT_EQ(find(), nullptr);
-  EXPECT_TRUE(index.find_locked(thread, query, &found).ok());
+  EXPECT_TRUE(index.find_under_lock(thread, query, &found).ok());
   EXPECT_EQ(state::load(reg) & state::kEvictClaim, 0u);
   EXPECT_EQ(find(), reg);
   uint64_t before;
