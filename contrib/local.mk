@@ -57,6 +57,14 @@ contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrai
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 EXTRA_DIST += contrib/tools/.clang-tidy
 
+# The tutorial's program. It needs an RDMA device: contrib/run-tests runs it in the guest.
+if HAVE_VERBS
+check_PROGRAMS += contrib/examples/cached_reg_mr
+TESTS += contrib/examples/cached_reg_mr
+contrib_examples_cached_reg_mr_SOURCES = contrib/examples/cached_reg_mr.c
+contrib_examples_cached_reg_mr_LDADD = libpinrail.la $(VERBS_LIBS)
+endif
+
 # From a fresh machine to a tested build.
 EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
 	contrib/run-tests.d/parts.sh contrib/run-tests.d/one-test contrib/run-tests.d/count.awk .ci/run \

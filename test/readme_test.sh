@@ -43,15 +43,22 @@ listing() {
     "$readme"
 }
 
+# Where there is no shared library the program is linked by pkg-config --static, as the README says.
+static=
 if [ -n "${PINRAIL_LIBDIR:-}" ]; then
+  [ -e "$PINRAIL_LIBDIR/libpinrail.so" ] || static=--static
   PKG_CONFIG_PATH=$PINRAIL_LIBDIR/pkgconfig
   export PKG_CONFIG_PATH
   cflags=$(pkg-config --cflags pinrail) || exit 1
-  libs="$(pkg-config --libs pinrail) -Wl,-rpath,$(pkg-config --variable=libdir pinrail)"
+  libs="$(pkg-config $static --libs pinrail) -Wl,-rpath,$(pkg-config --variable=libdir pinrail)" || exit 1
   tools=$PINRAIL_BINDIR
 else
   cflags="-I$srcdir/framework/include"
   libs="-L$top/.libs -lpinrail -Wl,-rpath,$top/.libs"
+  if [ ! -e .libs/libpinrail.so ]; then
+    static=--static
+    libs=$(PKG_CONFIG_PATH=$top/contrib pkg-config --define-variable=libdir="$top/.libs" --static --libs pinrail) || exit 1
+  fi
   tools=$top/contrib/tools
 fi
 # A library with a sanitizer in it wants a program with the same.
@@ -61,6 +68,9 @@ listing first.c >"$work/first.c"
 # shellcheck disable=SC2086
 if check "the program compiles" ${CC:-cc} $flags $cflags "$work/first.c" -o "$work/first" $libs; then
   check "the program runs, and its second registration is a hit" says "again: hit" "$work/first"
+  # shellcheck disable=SC2016 # for the shell in there
+  [ -z "$static" ] || check "the program needs no shared library of Pinrail" \
+    sh -c 'ldd "$1" && ! ldd "$1" | grep libpinrail' sh "$work/first"
   check "without leave_pinned its second registration is a miss" \
     says "again: miss" env PINRAIL_MCA_mpool_grdma_leave_pinned=0 "$work/first"
 fi
@@ -92,7 +102,12 @@ if check "the component compiles" ${CC:-cc} $flags $cflags -shared -fPIC "$file"
   unset PINRAIL_MCA_mca_base_component_path
 fi
 
-# The commands of the three doors, with no file and no parameter of this user's.
+# The sample parameter file is read, and sets what it says.
+sample=${PINRAIL_EXAMPLESDIR:-$srcdir/contrib/examples}/pinrail-mca-params.conf
+check "the sample parameter file is read" says "size_limit.*8G.*pinrail-mca-params.conf" \
+  env PATH="$tools:$PATH" PINRAIL_MCA_mca_base_param_files="$sample" pinrail_info --param mpool grdma
+
+# The commands of the document, with no file and no parameter of this user's.
 PATH=$tools:$PATH
 export PATH
 sed -n 's/^    \$ \(\(PINRAIL_MCA_[a-z_]*=[^ ]* \)*pinrail_.*\)$/\1/p' "$readme" >"$work/commands"

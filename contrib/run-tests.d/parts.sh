@@ -52,7 +52,7 @@ part_clang() {
   echo "passed compiles without a warning" | record clang
 }
 
-sources() { (cd -- "$top" && find base framework components contrib/tools contrib/openmpi contrib/libfabric test -name '*.h' -o -name '*.cc' -o -name '*.c'); }
+sources() { (cd -- "$top" && find base framework components contrib/examples contrib/tools contrib/openmpi contrib/libfabric test -name '*.h' -o -name '*.cc' -o -name '*.c'); }
 scripts() {
   (cd -- "$top" && grep -rlE '^#!/bin/(ba)?sh|shellcheck shell=' autogen.sh .ci contrib test --include='*' \
     --exclude-dir=build-aux --exclude-dir=m4 | sort)
@@ -130,6 +130,7 @@ perf_within_a_limit PINRAIL_MCA_mpool_grdma_size_limit=8M contrib/tools/pinrail_
 oracle test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
 oracle_can_fail test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ \$? -eq 1 ]
 rdma_fork test/verbs/rdma_fork
+tutorial contrib/examples/cached_reg_mr | tee /dev/stderr | grep -q '^999 hits, 1 misses\$'
 rdma_pingpong test/verbs/rdma_pingpong --seconds $((seconds / 3))
 rdma_pingpong_can_fail test/verbs/rdma_pingpong --no-reports --seconds 1; [ \$? -eq 1 ]
 perf contrib/tools/pinrail_perf --registrar verbs
