@@ -186,6 +186,12 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   AM_CONDITIONAL([OPENMPI_COMPONENT], [test "x$pinrail_openmpi_component" = xyes])
 ])
 
+# A preload library: it must be a shared object, and programs that load it are built without a sanitizer.
+AC_DEFUN([PINRAIL_WITH_PINRUN], [
+  AM_CONDITIONAL([PINRUN],
+    [test "x$pinrail_have_verbs" = xyes && test "x$enable_shared" != xno && test "x$pinrail_sanitize" = xno])
+])
+
 # Which components are built, and the table of those that are linked in.
 AC_DEFUN([PINRAIL_COMPONENTS], [
   pinrail_components="mpool_grdma mpool_gpusm mpool_rgpusm rcache_vma registrar_mlock"

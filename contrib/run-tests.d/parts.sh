@@ -135,6 +135,7 @@ rdma_pingpong test/verbs/rdma_pingpong --seconds $((seconds / 3))
 rdma_pingpong_can_fail test/verbs/rdma_pingpong --no-reports --seconds 1; [ \$? -eq 1 ]
 perf contrib/tools/pinrail_perf --registrar verbs
 END
+  [[ -z ${PINRAIL_TEST_LONG:-} ]] || echo 'pinrun ../../contrib/pinrun/run-guest --in-guest'
   [[ ! -x $work/gcc/test/libfabric/import ]] || cat <<END
 libfabric_import test/libfabric/import
 libfabric_import_can_fail test/libfabric/import --silent

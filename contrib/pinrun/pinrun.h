@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pinrun.h - libpinrun: libibverbs' functions for memory regions, served from pools of Pinrail.
+//
+// A program that runs under pinrun calls the functions of interpose.cc. Each protection domain has a pool (domains.h).
+// The pool registers with the real functions (real_verbs.h, registrar.cc). The program receives a region of its own for
+// each call (regions.h); regions with the same range and access share one registration, hence its keys.
+//
+// Threads  as libibverbs: all functions may run together; ibv_dealloc_pd() excludes other calls with the same domain.
+// Fork     a child forgets the domains of its parent and creates pools of its own.
+// Context  API, except Recorder::event_hook().
+//
+// pinrun/N1  Whatever Pinrail cannot cache is passed to the real function, so that no call fails that would succeed
+//     without pinrun.
+// pinrun/N2  A region has the address, length and domain that the program named, and keys that are valid until the
+//     program deregisters it.
+// pinrun/N3  No object with static storage duration needs code at start or at exit of the process.
+#ifndef PINRAIL_CONTRIB_PINRUN_PINRUN_H
+#define PINRAIL_CONTRIB_PINRUN_PINRUN_H
+
+#include <infiniband/verbs.h>
+#include <pinrail/pinrail.h>
+
+#include <atomic>
+#include <cstdint>
+
+// The header defines these as macros over inline functions.
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace pinrail::pinrun {
+
+// What pinrun's options ask for, from the variables PINRUN_*.
+struct Options {
+  bool stats;          // PINRUN_STATS: print figures at exit
+  bool share;          // PINRUN_SHARE: a request may hit a larger registration
+  bool release;        // PINRUN_RELEASE: the last deregister ends the key
+  const char* record;  // PINRUN_RECORD: write a trace to this file, followed by the pid; or NULL
+};
+const Options& options();
+
+// Figures of this process.
+struct Counts {
+  std::atomic<uint64_t> registrations;  // calls that a pool served
+  std::atomic<uint64_t> passed;         // calls that were passed to the real function
+  std::atomic<uint64_t> device_calls;   // registrations that the real function made for a pool
+  std::atomic<uint64_t> device_ns;      // time in those calls
+  std::atomic<uint64_t> releases;       // deregistrations for a pool
+  std::atomic<uint64_t> release_ns;     // time in those calls
+};
+Counts& counts();
+void print_stats();
+
+// The registrar of the pool of one protection domain.
+pinrail_registrar_t registrar_of(ibv_pd* domain);
+
+// Whether the registration is of GPU memory, by its dmabuf.
+bool is_dmabuf(const pinrail_registration_t* reg);
+
+// Returns true, and the rights and traits in Pinrail's terms, if regions with this access can be cached.
+bool cacheable(unsigned access, uint32_t* access_out);
+
+uint64_t now_ns();
+
+}  // namespace pinrail::pinrun
+
+#endif

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// real_verbs.cc - looks the functions up by version in libibverbs' own scope, where interpose.cc is not found.
+#include "contrib/pinrun/real_verbs.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+namespace pinrail::pinrun {
+namespace {
+
+RealVerbs real;
+pthread_once_t loaded = PTHREAD_ONCE_INIT;
+
+template <typename Function>
+void look_up(void* library, const char* name, const char* version, Function* function_out) {
+  *function_out = reinterpret_cast<Function>(dlvsym(library, name, version));
+}
+
+void load() {
+  void* library = dlopen("libibverbs.so.1", RTLD_LAZY);
+  if (library == nullptr) return;
+  look_up(library, "ibv_reg_mr", "IBVERBS_1.1", &real.reg_mr);
+  look_up(library, "ibv_reg_mr_iova", "IBVERBS_1.7", &real.reg_mr_iova);
+  look_up(library, "ibv_reg_mr_iova2", "IBVERBS_1.8", &real.reg_mr_iova2);
+  look_up(library, "ibv_reg_dmabuf_mr", "IBVERBS_1.12", &real.reg_dmabuf_mr);
+  look_up(library, "ibv_rereg_mr", "IBVERBS_1.1", &real.rereg_mr);
+  look_up(library, "ibv_dereg_mr", "IBVERBS_1.1", &real.dereg_mr);
+  look_up(library, "ibv_dealloc_pd", "IBVERBS_1.1", &real.dealloc_pd);
+  look_up(library, "ibv_close_device", "IBVERBS_1.1", &real.close_device);
+}
+
+}  // namespace
+
+thread_local int real_calls = 0;
+
+const RealVerbs& real_verbs() {
+  pthread_once(&loaded, load);
+  return real;
+}
+
+}  // namespace pinrail::pinrun

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// real_verbs.h - the functions of libibverbs itself, which those of interpose.cc hide from the program.
+#ifndef PINRAIL_CONTRIB_PINRUN_REAL_VERBS_H
+#define PINRAIL_CONTRIB_PINRUN_REAL_VERBS_H
+
+#include "contrib/pinrun/pinrun.h"
+
+namespace pinrail::pinrun {
+
+using RegDmabuf = ibv_mr* (*)(ibv_pd* domain, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
+
+// A function that this libibverbs lacks is NULL.
+struct RealVerbs {
+  decltype(&::ibv_reg_mr) reg_mr;
+  decltype(&::ibv_reg_mr_iova) reg_mr_iova;
+  decltype(&::ibv_reg_mr_iova2) reg_mr_iova2;
+  RegDmabuf reg_dmabuf_mr;
+  decltype(&::ibv_rereg_mr) rereg_mr;
+  decltype(&::ibv_dereg_mr) dereg_mr;
+  decltype(&::ibv_dealloc_pd) dealloc_pd;
+  decltype(&::ibv_close_device) close_device;
+};
+
+// Loads them with the first call. A program that calls libibverbs has loaded it already.
+const RealVerbs& real_verbs();
+
+// Functions of libibverbs call each other by names that interpose.cc hides. Such a call, on a thread that is inside a
+// real function, is passed on.
+extern thread_local int real_calls;
+inline bool inside_real_call() { return real_calls != 0; }
+
+// Calls a real function. All of them are called this way.
+template <typename Function, typename... Arguments>
+auto call_real(Function function, Arguments... arguments) {
+  ++real_calls;
+  const auto result = function(arguments...);
+  --real_calls;
+  return result;
+}
+
+}  // namespace pinrail::pinrun
+
+#endif

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// report.cc - options from the environment, and what is printed when the process exits.
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+
+#include "contrib/pinrun/recorder.h"
+
+namespace pinrail::pinrun {
+namespace {
+
+Options chosen;
+Counts figures;
+pthread_once_t read = PTHREAD_ONCE_INIT;
+
+const char* value_of(const char* name) {
+  const char* value = secure_getenv(name);
+  return value != nullptr && value[0] != '\0' ? value : nullptr;
+}
+
+void read_options() {
+  chosen.stats = value_of("PINRUN_STATS") != nullptr;
+  chosen.share = value_of("PINRUN_SHARE") != nullptr;
+  chosen.release = value_of("PINRUN_RELEASE") != nullptr;
+  chosen.record = value_of("PINRUN_RECORD");
+}
+
+double microseconds(uint64_t ns, uint64_t calls) {
+  return calls != 0 ? static_cast<double>(ns) / 1e3 / static_cast<double>(calls) : 0;
+}
+
+__attribute__((destructor)) void at_exit() {
+  Recorder::write();
+  if (options().stats) print_stats();
+}
+
+}  // namespace
+
+const Options& options() {
+  pthread_once(&read, read_options);
+  return chosen;
+}
+
+Counts& counts() { return figures; }
+
+// A registration and a deregistration would have been made for each call; both are taken at their mean cost here.
+void print_stats() {
+  const uint64_t calls = figures.registrations, passed = figures.passed, made = figures.device_calls;
+  if (calls + passed == 0) return;
+  const uint64_t hits = calls > made ? calls - made : 0;
+  const double cost = microseconds(figures.device_ns, made) + microseconds(figures.release_ns, figures.releases);
+  std::fprintf(stderr,
+               "pinrun: %s (pid %ld): %" PRIu64 " registrations by the program: %" PRIu64 " from the cache, %" PRIu64
+               " by the device, %" PRIu64
+               " not cacheable\n"
+               "pinrun: %.1f us each by the device (registration and deregistration): about %.3f s saved\n",
+               program_invocation_short_name, static_cast<long>(getpid()), calls + passed, hits, calls - hits, passed,
+               cost, static_cast<double>(hits) * cost / 1e6);
+}
+
+}  // namespace pinrail::pinrun

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// verbs_double.cc - libibverbs.so.1 without a device: memory regions that are only counted.
+//
+// As seen with rdma-core 44: ibv_reg_mr() calls ibv_reg_mr_iova2() by name; a length of 0 and a remote right without
+// local write are EINVAL; a domain that has regions cannot be freed (EBUSY); closing a device frees nothing else.
+#include "test/fake/verbs/verbs_double.h"
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+#define EXPORTED __attribute__((visibility("default")))
+
+namespace {
+
+struct Domain {
+  ibv_pd pd;
+  std::atomic<int> regions;
+};
+
+struct Region {
+  ibv_mr mr;
+  bool live;
+};
+
+std::atomic<uint64_t> made{0}, live{0}, fail_from{0};
+std::atomic<uint32_t> next_key{1};
+
+Domain* domain_of(ibv_pd* pd) { return reinterpret_cast<Domain*>(pd); }
+
+ibv_mr* fail(int error) {
+  errno = error;
+  return nullptr;
+}
+
+// The memory of a region is kept, so that a second deregistration is seen.
+ibv_mr* make(ibv_pd* pd, void* addr, size_t length, unsigned access) {
+  constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  if (length == 0) return fail(EINVAL);
+  if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EINVAL);
+  const uint64_t number = made.fetch_add(1) + 1, failing = fail_from.load();
+  if (failing != 0 && number >= failing) return fail(ENOMEM);
+  auto* region = new Region{};
+  const uint32_t key = next_key.fetch_add(1);
+  region->mr.context = pd->context;
+  region->mr.pd = pd;
+  region->mr.addr = addr;
+  region->mr.length = length;
+  region->mr.lkey = region->mr.rkey = key;
+  region->live = true;
+  domain_of(pd)->regions.fetch_add(1);
+  live.fetch_add(1);
+  return &region->mr;
+}
+
+}  // namespace
+
+extern "C" {
+
+EXPORTED uint64_t verbs_double_registered() { return made.load(); }
+EXPORTED uint64_t verbs_double_live() { return live.load(); }
+EXPORTED void verbs_double_fail_from(uint64_t n) { fail_from.store(n == 0 ? 0 : made.load() + n); }
+
+EXPORTED ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  auto* domain = new Domain{};
+  domain->pd.context = context;
+  return &domain->pd;
+}
+
+// The memory is overwritten, so that later use is seen.
+EXPORTED int ibv_dealloc_pd(ibv_pd* pd) {
+  if (domain_of(pd)->regions.load() != 0) return EBUSY;
+  pd->context = nullptr;
+  delete domain_of(pd);
+  return 0;
+}
+
+EXPORTED int ibv_close_device(ibv_context*) { return 0; }
+
+EXPORTED ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t, unsigned access) {
+  return make(pd, addr, length, access);
+}
+
+EXPORTED ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
+  return ibv_reg_mr_iova2(pd, addr, length, iova, static_cast<unsigned>(access));
+}
+
+EXPORTED ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
+  return ibv_reg_mr_iova2(pd, addr, length, reinterpret_cast<uintptr_t>(addr), static_cast<unsigned>(access));
+}
+
+EXPORTED ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t, size_t length, uint64_t iova, int, int access) {
+  return make(pd, reinterpret_cast<void*>(iova), length, static_cast<unsigned>(access));
+}
+
+EXPORTED int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) { return IBV_REREG_MR_ERR_INPUT; }
+
+EXPORTED int ibv_dereg_mr(ibv_mr* mr) {
+  auto* region = reinterpret_cast<Region*>(mr);
+  if (!region->live) std::abort();
+  region->live = false;
+  domain_of(mr->pd)->regions.fetch_sub(1);
+  live.fetch_sub(1);
+  return 0;
+}
+
+}  // extern "C"

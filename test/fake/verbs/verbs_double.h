@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// verbs_double.h - what tests ask the double of libibverbs (verbs_double.cc).
+#ifndef PINRAIL_TEST_FAKE_VERBS_VERBS_DOUBLE_H
+#define PINRAIL_TEST_FAKE_VERBS_VERBS_DOUBLE_H
+
+#include <cstdint>
+
+extern "C" {
+uint64_t verbs_double_registered();  // regions made so far
+uint64_t verbs_double_live();        // regions that exist now
+void verbs_double_fail_from(
+    uint64_t n);  // the n-th registration from now, and all later ones, fail with ENOMEM; 0: none
+}
+
+#endif

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// calls.cc - what a program sees of libibverbs under pinrun, beside a double of libibverbs. Run by test/pinrun_test.sh.
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "test/conform/gpu_memory.h"
+#include "test/fake/cuda/cuda_context.h"
+#include "test/fake/verbs/verbs_double.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 16;
+constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
+constexpr int kRemote = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+class PinrunCalls : public ::testing::Test {
+ protected:
+  PinrunCalls() : domain(ibv_alloc_pd(&device)), memory(map(nullptr)) {}
+  ~PinrunCalls() override {
+    verbs_double_fail_from(0);
+    EXPECT_EQ(ibv_dealloc_pd(domain), 0);
+    munmap(memory, kBytes);
+  }
+
+  static char* map(void* where) {
+    const int fixed = where != nullptr ? MAP_FIXED : 0;
+    return static_cast<char*>(mmap(where, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | fixed, -1, 0));
+  }
+
+  // How many regions the device made while the function ran.
+  template <typename Function>
+  static uint64_t made_by(Function function) {
+    const uint64_t before = verbs_double_registered();
+    function();
+    return verbs_double_registered() - before;
+  }
+
+  ibv_mr* reg(int access = kLocal) { return ibv_reg_mr(domain, memory, kBytes, access); }
+
+  ibv_context device{};
+  ibv_pd* domain;
+  char* memory;
+};
+
+TEST_F(PinrunCalls, equal_requests_share_keys_and_have_regions_of_their_own) {
+  ibv_mr *one = nullptr, *other = nullptr;
+  EXPECT_EQ(made_by([&] {
+              one = reg();
+              other = reg();
+            }),
+            1u);
+  ASSERT_NE(one, nullptr);
+  ASSERT_NE(other, nullptr);
+  EXPECT_NE(one, other);
+  EXPECT_EQ(one->lkey, other->lkey);
+  EXPECT_EQ(one->rkey, other->rkey);
+  for (const ibv_mr* region : {one, other}) {
+    EXPECT_EQ(region->addr, memory);
+    EXPECT_EQ(region->length, kBytes);
+    EXPECT_EQ(region->pd, domain);
+    EXPECT_EQ(region->context, &device);
+  }
+  EXPECT_EQ(ibv_dereg_mr(one), 0);
+  EXPECT_EQ(ibv_dereg_mr(other), 0);
+}
+
+TEST_F(PinrunCalls, a_range_is_registered_once_until_its_memory_goes) {
+  EXPECT_EQ(made_by([&] {
+              for (int i = 0; i < 100; ++i) EXPECT_EQ(ibv_dereg_mr(reg()), 0);
+            }),
+            1u);
+  const uint32_t key = [&] {
+    ibv_mr* region = reg();
+    const uint32_t result = region->rkey;
+    EXPECT_EQ(ibv_dereg_mr(region), 0);
+    return result;
+  }();
+  munmap(memory, kBytes);
+  ASSERT_EQ(map(memory), memory);
+  ibv_mr* region = nullptr;
+  EXPECT_EQ(made_by([&] { region = reg(); }), 1u);
+  EXPECT_NE(region->rkey, key);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
+TEST_F(PinrunCalls, a_key_exposes_no_more_than_was_asked_for) {
+  ibv_mr* whole = reg(kRemote);
+  ibv_mr* part = ibv_reg_mr(domain, memory + 4096, 4096, kLocal);
+  EXPECT_NE(whole->rkey, part->rkey);
+  EXPECT_EQ(part->addr, memory + 4096);
+  EXPECT_EQ(part->length, 4096u);
+  EXPECT_EQ(ibv_dereg_mr(whole), 0);
+  EXPECT_EQ(ibv_dereg_mr(part), 0);
+}
+
+TEST_F(PinrunCalls, a_domain_with_regions_is_busy_and_without_them_leaves_none_at_the_device) {
+  const uint64_t before = verbs_double_live();
+  ibv_pd* other = ibv_alloc_pd(&device);
+  ibv_mr* region = ibv_reg_mr(other, memory, kBytes, kLocal);
+  EXPECT_EQ(ibv_dealloc_pd(other), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_EQ(verbs_double_live(), before + 1) << "it is kept";
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+  EXPECT_EQ(verbs_double_live(), before);
+}
+
+TEST_F(PinrunCalls, closing_a_device_deregisters_what_is_kept_for_its_domains) {
+  ibv_context other_device{};
+  const uint64_t before = verbs_double_live();
+  ibv_pd* other = ibv_alloc_pd(&other_device);
+  EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr(other, memory, kBytes, kLocal)), 0);
+  EXPECT_EQ(ibv_close_device(&other_device), 0);
+  EXPECT_EQ(verbs_double_live(), before);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+}
+
+TEST_F(PinrunCalls, a_new_domain_at_an_old_address_has_a_pool_of_its_own) {
+  for (int i = 0; i < 100; ++i) {
+    ibv_pd* other = ibv_alloc_pd(&device);
+    ibv_mr* region = nullptr;
+    EXPECT_EQ(made_by([&] { region = ibv_reg_mr(other, memory, kBytes, kLocal); }), 1u);
+    EXPECT_EQ(region->pd, other);
+    EXPECT_EQ(ibv_dereg_mr(region), 0);
+    EXPECT_EQ(ibv_dealloc_pd(other), 0);
+  }
+}
+
+TEST_F(PinrunCalls, regions_at_other_addresses_and_for_windows_are_libibverbs_own) {
+  EXPECT_EQ(made_by([&] {
+              for (int i = 0; i < 2; ++i)
+                EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr_iova(domain, memory, kBytes, 0, kLocal)), 0);
+            }),
+            2u);
+  EXPECT_EQ(made_by([&] {
+              for (int i = 0; i < 2; ++i) EXPECT_EQ(ibv_dereg_mr(reg(kLocal | IBV_ACCESS_MW_BIND)), 0);
+            }),
+            2u);
+  const auto iova = reinterpret_cast<uintptr_t>(memory);
+  EXPECT_EQ(made_by([&] {
+              for (int i = 0; i < 2; ++i)
+                EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr_iova2(domain, memory, kBytes, iova, IBV_ACCESS_LOCAL_WRITE)), 0);
+            }),
+            1u);
+}
+
+TEST_F(PinrunCalls, a_call_fails_as_it_does_without_pinrun) {
+  errno = 0;
+  EXPECT_EQ(ibv_reg_mr(domain, memory, 0, kLocal), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  errno = 0;
+  EXPECT_EQ(reg(IBV_ACCESS_REMOTE_WRITE), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  verbs_double_fail_from(1);
+  errno = 0;
+  EXPECT_EQ(reg(), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  verbs_double_fail_from(0);
+  ibv_mr* region = reg();
+  ASSERT_NE(region, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_EQ(ibv_dereg_mr(region), EINVAL) << "the second time";
+}
+
+TEST_F(PinrunCalls, a_region_can_be_changed) {
+  ibv_mr* region = reg();
+  const uint32_t key = region->rkey;
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory + 4096, 8192, 0), 0);
+  EXPECT_EQ(region->addr, memory + 4096);
+  EXPECT_EQ(region->length, 8192u);
+  EXPECT_NE(region->rkey, key);
+  ibv_pd* other = ibv_alloc_pd(&device);
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS, other, nullptr, 0,
+                         kLocal | IBV_ACCESS_MW_BIND),
+            0);
+  EXPECT_EQ(region->pd, other);
+  EXPECT_EQ(region->length, 8192u);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+}
+
+TEST_F(PinrunCalls, a_change_that_fails_leaves_the_region_as_it_was) {
+  ibv_mr* region = reg();
+  const ibv_mr before = *region;
+  EXPECT_EQ(ibv_rereg_mr(region, 1 << 20, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 0, 0), IBV_REREG_MR_ERR_INPUT);
+  verbs_double_fail_from(1);
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 4096, 0), IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(region->rkey, before.rkey);
+  EXPECT_EQ(region->addr, before.addr);
+  EXPECT_EQ(region->length, before.length);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
+// The address of the GPU memory is the one on the wire, and each registration has an export of its own, as GPU programs
+// do it.
+ibv_mr* reg_dmabuf(ibv_pd* domain, const GpuMemory& memory) {
+  int fd = -1;
+  EXPECT_EQ(cuMemGetHandleForAddressRange(&fd, memory.at(), GpuMemory::kBytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+            CUDA_SUCCESS);
+  ibv_mr* region = ibv_reg_dmabuf_mr(domain, 0, GpuMemory::kBytes, memory.at(), fd, kRemote);
+  close(fd);
+  return region;
+}
+
+TEST_F(PinrunCalls, gpu_memory_is_registered_once_until_it_is_freed) {
+  if (getenv("PINRUN_SHARE") == nullptr) GTEST_SKIP() << "run with --share";
+  const CurrentContext context;
+  GpuMemory gpu(PINRAIL_GPU_IPC);
+  EXPECT_EQ(made_by([&] {
+              for (int i = 0; i < 10; ++i) EXPECT_EQ(ibv_dereg_mr(reg_dmabuf(domain, gpu)), 0);
+            }),
+            1u);
+  gpu.replace();
+  ibv_mr* region = nullptr;
+  EXPECT_EQ(made_by([&] { region = reg_dmabuf(domain, gpu); }), 1u);
+  EXPECT_EQ(region->length, GpuMemory::kBytes);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
+TEST_F(PinrunCalls, a_dmabuf_at_addresses_of_host_memory_is_libibverbs_own) {
+  const auto iova = reinterpret_cast<uintptr_t>(memory);
+  for (int i = 0; i < 2; ++i) {
+    ibv_mr* region = nullptr;
+    EXPECT_GE(made_by([&] { region = ibv_reg_dmabuf_mr(domain, 0, kBytes, iova, 1, kRemote); }), 1u);
+    ASSERT_NE(region, nullptr);
+    EXPECT_EQ(ibv_dereg_mr(region), 0);
+  }
+}
+
+// Returns the exit status of the function, run in a forked child.
+template <typename Function>
+int in_child(Function function) {
+  const pid_t child = fork();
+  if (child == 0) _exit(function());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(PinrunCalls, a_forked_child_has_a_cache_of_its_own) {
+  ibv_mr* held = reg();
+  const int status = in_child([&] {
+    ibv_pd* own = ibv_alloc_pd(&device);
+    const uint64_t before = verbs_double_registered();
+    for (int i = 0; i < 10; ++i) {
+      if (ibv_dereg_mr(ibv_reg_mr(own, memory, kBytes, kLocal)) != 0) return 1;
+    }
+    if (verbs_double_registered() - before != 1) return 2;
+    return ibv_dealloc_pd(own) == 0 ? 0 : 3;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ibv_dereg_mr(held), 0);
+}
+
+TEST_F(PinrunCalls, many_threads_leave_nothing) {
+  constexpr int kThreads = 8, kRounds = 5000;
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([this, i] {
+      for (int round = 0; round < kRounds; ++round) {
+        ibv_mr* region = ibv_reg_mr(domain, memory + (round + i) % 16 * 4096, 4096, kLocal);
+        ASSERT_NE(region, nullptr);
+        ASSERT_EQ(ibv_dereg_mr(region), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,52 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# pinrun_test.sh - the launcher's options, and what a program of libibverbs sees under it. Runs in the build tree, beside
+# a double of libibverbs; contrib/pinrun/run-guest runs real programs beside a soft-RoCE device.
+set -u
+pinrun=contrib/pinrun/pinrun
+[ -x "$pinrun" ] || { echo "SKIP: pinrun is not built here (no libibverbs, no shared libraries, or a sanitizer)"; exit 77; }
+# shellcheck disable=SC2046 # names, each one word
+unset $(env | sed -n 's/^\(PIN\(RAIL_MCA\|RUN\)_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+failures=0
+fail() { echo "FAIL: $*"; sed 's/^/  | /' "$work/out"; failures=$((failures + 1)); }
+
+# expect STATUS TEXT ARGUMENT...: the status, and a line of the output that contains the text.
+expect() {
+  local status=$1 words=$2 got=0
+  shift 2
+  "$pinrun" "$@" >"$work/out" 2>&1 || got=$?
+  [ "$got" -eq "$status" ] || fail "pinrun $* ended with $got, not $status"
+  grep -qF -- "$words" "$work/out" || fail "pinrun $* does not say: $words"
+}
+expect 0 'Usage: pinrun' --help
+expect 0 'pinrun ' --version
+expect 2 'no command'
+expect 2 '--nothing is no option' --nothing true
+expect 2 '--record needs a file' --record
+expect 2 'does not exist' --record "$work/nowhere/trace" true
+expect 2 '--mca needs a name and a value' --mca name
+expect 2 'is not the name of a parameter' --mca 'a b' 1 true
+expect 127 'no-such-program' no-such-program
+expect 3 'as it is' -- sh -c 'echo as it is; exit 3'
+
+if [ -x test/pinrun/calls ]; then
+  LD_LIBRARY_PATH=$PWD/test/fake/verbs/.libs:$PWD/test/fake/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  export LD_LIBRARY_PATH
+  expect 0 'registrations by the program' --stats test/pinrun/calls
+  grep -E '\[ +(OK|FAILED) +\]' "$work/out"
+  expect 1 'FAILED' --share test/pinrun/calls --gtest_filter='*exposes_no_more*'
+  expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*gpu_memory*'
+  expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*dmabuf_at*'
+  expect 1 'FAILED' --release test/pinrun/calls --gtest_filter='*registered_once*'
+  # The trace of a run has a line for each call that was served, and pinrail_perf accepts it.
+  expect 0 OK --record "$work/trace" test/pinrun/calls --gtest_filter='*registered_once*'
+  cat "$work"/trace.* >"$work/out"
+  [ "$(grep -c '^[0-9]* 0 R ' "$work/out")" -eq 102 ] || fail "the trace has not 102 R lines"
+  [ "$(grep -c '^[0-9]* 0 D ' "$work/out")" -eq 102 ] || fail "the trace has not 102 D lines"
+  grep -q '^[0-9]* 0 I ' "$work/out" || fail "the trace has no I line"
+  if [ -x contrib/tools/pinrail_perf ]; then
+    contrib/tools/pinrail_perf --registrar mlock --trace "$work"/trace.* >"$work/out" 2>&1 || fail "the trace is not replayed"
+  fi
+fi
+exit $((failures != 0))
