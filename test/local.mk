@@ -573,6 +573,12 @@ TESTS += test/conform/gpu_locks
 test_conform_gpu_locks_SOURCES = $(fake_registrar_sources) test/conform/gpu_locks_test.cc test/conform/gpu_library.h \
 	test/conform/gpu_memory.h
 test_conform_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_postponed
+TESTS += test/conform/gpu_postponed
+test_conform_gpu_postponed_SOURCES = $(fake_registrar_sources) test/conform/gpu_postponed_test.cc \
+	test/conform/gpu_library.h test/conform/gpu_memory.h
+test_conform_gpu_postponed_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
+test_conform_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_ft
 TESTS += test/conform/gpu_ft
 test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_library.h

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/core/no_cancel.h"
+#include "base/sync/deferred_hook.h"
 
 namespace pinrail::gate {
 
@@ -51,12 +52,17 @@ bool claim_child() {
   return false;
 }
 
-// Stops register and find until the matching release_hook().
-void hold_hook() { page.word.fetch_add(kHeld); }
+// Stops register and find until the matching release_hook(). The thread's own count is changed by one instruction,
+// because a signal handler may interrupt this function and hold the gate for an event that it defers.
+void hold_hook() {
+  __atomic_fetch_add(&deferred::depth_hook()->gates, 1, __ATOMIC_RELAXED);
+  page.word.fetch_add(kHeld);
+}
 
 void release_hook() {
   // release: the registrations are dead before the gate opens; pairs with is_open().
   page.word.fetch_sub(kHeld, std::memory_order_release);
+  __atomic_fetch_sub(&deferred::depth_hook()->gates, 1, __ATOMIC_RELAXED);
 }
 
 // The gate is held for a few microseconds, as a rule. The waiter sleeps after kYields: if it only yielded, a waiter of

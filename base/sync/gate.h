@@ -11,6 +11,8 @@
 //
 // gate/T1  A monitor holds the gate before it takes an event and releases it after all subscribers have handled the
 //     event. So a caller that knows that the memory is gone finds either the gate held or the registrations dead.
+// gate/T2  A thread that holds the gate neither sleeps nor waits for another process. HookDepth::gates counts how often
+//     a thread holds it, and hooks that may wait look at that count.
 #ifndef PINRAIL_BASE_SYNC_GATE_H
 #define PINRAIL_BASE_SYNC_GATE_H
 
@@ -46,7 +48,7 @@ bool is_child();
 // callers return false after open() was called. API context, no lock held.
 bool claim_child();
 
-// Each hold_hook() needs one release_hook(). The gate counts its holders.
+// Each hold_hook() needs one release_hook() on the same thread. The gate counts its holders.
 void hold_hook();
 void release_hook();
 

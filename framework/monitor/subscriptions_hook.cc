@@ -49,8 +49,20 @@ void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   foreign_subscriptions.deliver_hook(kinds, base, length);
 }
 
-// Deferred events may be merged, of whatever kinds they were, so there is always room for one.
-void deliver_deferred_hook(void*, uintptr_t base, size_t length) { deliver_report_hook(0, base, length); }
+// `kinds` is the event's kinds as a pointer, so that only events of the same kinds are merged: what happens to host
+// memory ends no memory of a GPU.
+void deliver_deferred_hook(void* kinds, uintptr_t base, size_t length) {
+  deliver_report_hook(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(kinds)), base, length);
+}
+
+// There is always room for an event of any kind (0), whose argument is NULL.
+deferred::Deferral defer_hook(uint32_t kinds, uintptr_t base, size_t length) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): never followed
+  auto* const arg = reinterpret_cast<void*>(static_cast<uintptr_t>(kinds));
+  const deferred::Deferral deferral = deferred::defer_hook(deliver_deferred_hook, arg, base, length);
+  if (deferral != deferred::Deferral::no_room) return deferral;
+  return deferred::defer_hook(deliver_deferred_hook, nullptr, base, length);
+}
 
 }  // namespace
 
@@ -58,8 +70,7 @@ void deliver_deferred_hook(void*, uintptr_t base, size_t length) { deliver_repor
 void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
-  const deferred::Deferral deferral = deferred::defer_hook(deliver_deferred_hook, nullptr, base, length);
-  if (deferral == deferred::Deferral::none) deliver_report_hook(kinds, base, length);
+  if (defer_hook(kinds, base, length) == deferred::Deferral::none) deliver_report_hook(kinds, base, length);
 }
 
 }  // namespace pinrail::monitor

@@ -20,11 +20,12 @@ void Session::report_hook(void* session, uintptr_t base, size_t length) {
   static_cast<Session*>(session)->free_hook(base, length);
 }
 
-// Ends all slots of the range before it waits for the importers of the first. Free::defer: one time limit for all.
+// Ends all slots of the range before it waits for the importers of the first. Free::defer: one time limit for all. A
+// thread that holds the gate does not wait (gate/T2): such an event was postponed, so the free has happened already.
 void Session::free_hook(uintptr_t base, size_t length) {
   const uintptr_t end = base + length;
   exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
-  if (free_ != Free::defer) return;
+  if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
   const uint64_t until = now_ms_hook() + free_timeout_ms_;
   exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
 }

@@ -171,13 +171,15 @@ typedef struct pinrail_help_arg {
 /**
  * The locks of one thread that hooks may take. depth: how many of them the thread holds or waits for. waiting: how many
  * memory events were postponed because of that. while_waiting_hook: not NULL in a thread for which the holder of such a
- * lock may wait (a monitor sets it); that thread does not sleep for a lock.
+ * lock may wait (a monitor sets it); that thread does not sleep for a lock. gates: how often the thread stops register
+ * and find at present (monitor_hold_hook, or an event that was postponed); while it is not 0, a hook must not sleep.
  */
 typedef struct pinrail_hook_depth {
   uint32_t depth;
   uint32_t waiting;
   void (*while_waiting_hook)(void *arg);
   void *waiting_arg;
+  uint32_t gates;
 } pinrail_hook_depth_t;
 
 /** Services. Each component has a copy of its own from open() to close(); it passes that as the first argument. */

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// GPU memory and events that are postponed, because a signal handler causes them on a thread that holds a lock of
+// hooks. The tests hold such a lock themselves, so they are linked with the library statically.
+#include <chrono>
+
+#include "base/sync/deferred_hook.h"
+#include "base/sync/gate.h"
+#include "base/sync/lock.h"
+#include "framework/monitor/monitor.h"
+#include "test/conform/gpu_library.h"
+#include "test/conform/gpu_memory.h"
+#include "test/fake/cuda/cuda_context.h"
+
+namespace pinrail::test {
+namespace {
+
+const Settings::value_type kFolder = {"mca_base_component_path", PINRAIL_TEST_COMPONENTS};
+
+class PostponedEvents : public ::testing::Test {
+ protected:
+  CUdeviceptr at() const { return memory_.at(); }
+  void* pointer() const { return memory_.pointer(); }
+  pinrail_gpu_block_t block_of(const GpuPool& pool) const {
+    pinrail_gpu_block_t block{};
+    size_t offset = 0;
+    EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
+    return block;
+  }
+
+  const CurrentContext context_;
+  const GpuMemory memory_{PINRAIL_GPU_IPC};
+  HookMutex mutex_{LockRank::index, deferred::kLocks};
+};
+
+// gate/T2: the thread that reported it in a signal handler holds the gate for it, and the free has happened meanwhile.
+TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_gate_held) {
+  const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "10000"}, kFolder});
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_block_t block = block_of(pool);
+  slots::Importer importer;
+  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const Guard guard(mutex_);
+    pinrail_monitor_report(pointer(), 1);
+    EXPECT_TRUE(is_alive(block));
+    EXPECT_FALSE(gate::is_open());
+    EXPECT_EQ(deferred::depth_hook()->gates, 1u);
+  }
+  EXPECT_FALSE(is_alive(block));
+  EXPECT_TRUE(gate::is_open());
+  EXPECT_EQ(deferred::depth_hook()->gates, 0u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  slots::leave(importer.word(block.slot), block.slot_word);
+}
+
+// Of events that are postponed only those of the same kinds are united.
+TEST_F(PostponedEvents, host_memory_on_both_sides_of_an_export_ends_without_it) {
+  const Library library({kFolder});
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_block_t block = block_of(pool);
+  {
+    const Guard guard(mutex_);
+    for (uintptr_t i = 1; i <= 2 * deferred::kEvents; ++i) {
+      monitor::report_hook(PINRAIL_KIND_HOST, at() - i * 4096, 4096);
+      monitor::report_hook(PINRAIL_KIND_HOST, at() + (i + 1) * 4096, 4096);
+    }
+  }
+  EXPECT_TRUE(is_alive(block));
+  {
+    const Guard guard(mutex_);
+    monitor::report_hook(PINRAIL_KIND_HOST, at() - 4096, 4096);
+    monitor::report_hook(PINRAIL_KIND_GPU, at(), 1);
+  }
+  EXPECT_FALSE(is_alive(block));
+}
+
+}  // namespace
+}  // namespace pinrail::test
