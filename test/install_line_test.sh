@@ -23,7 +23,7 @@ for line in "$install" "$build" "$component" "$use"; do
   [[ -n $line && $(wc -l <<<"$line") == 1 ]] ||
     { echo "FAIL: the README has not one line each for installing, the program, the component and its use"; exit 1; }
 done
-grep -q "^#define HAVE_TOOLS" config.h || use='echo "(built without pinrail_perf)"'
+grep -q "^#define HAVE_TOOLS" config.h || use='echo built without pinrail_perf'
 
 layer=$(mktemp -d) || exit 99
 trap 'rmdir "$layer"' EXIT
