@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # install_test.sh - what "make install" left behind works by itself: tools, components, headers, pkg-config, manual.
-# Run by "make installcheck", which sets PINRAIL_BINDIR, PINRAIL_LIBDIR, PINRAIL_INCLUDEDIR, PINRAIL_MANDIR.
+# Run by "make installcheck", which sets PINRAIL_BINDIR, PINRAIL_LIBDIR, PINRAIL_INCLUDEDIR, PINRAIL_MANDIR and
+# PINRAIL_EXAMPLESDIR.
 set -u
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
 work=$(mktemp -d) || exit 99
@@ -52,6 +53,13 @@ done
 data=${PINRAIL_MANDIR%/man}
 for file in bash-completion/completions/pinrail_info bash-completion/completions/pinrail_perf zsh/site-functions/_pinrail; do
   [ -s "$data/$file" ] || fail "$file is not installed"
+done
+
+for file in "$srcdir"/README "$srcdir"/NEWS "$srcdir"/LICENSE "$srcdir"/framework/RULES "$srcdir"/contrib/doc/*; do
+  cmp -s "$file" "${PINRAIL_EXAMPLESDIR%/examples}/${file##*/}" || fail "$file is not installed"
+done
+for file in "$srcdir"/contrib/examples/*; do
+  cmp -s "$file" "$PINRAIL_EXAMPLESDIR/${file##*/}" || fail "${file##*/} is not installed"
 done
 
 export srcdir

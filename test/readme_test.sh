@@ -43,37 +43,55 @@ listing() {
     "$readme"
 }
 
-# Where there is no shared library the program is linked by pkg-config --static, as the README says.
-static=
+# The shared library, where it was built, and the static one, which is linked by pkg-config --static, as the README says.
 if [ -n "${PINRAIL_LIBDIR:-}" ]; then
-  [ -e "$PINRAIL_LIBDIR/libpinrail.so" ] || static=--static
-  PKG_CONFIG_PATH=$PINRAIL_LIBDIR/pkgconfig
-  export PKG_CONFIG_PATH
-  cflags=$(pkg-config --cflags pinrail) || exit 1
-  libs="$(pkg-config $static --libs pinrail) -Wl,-rpath,$(pkg-config --variable=libdir pinrail)" || exit 1
+  libdir=$PINRAIL_LIBDIR
+  PKG_CONFIG_PATH=$libdir/pkgconfig
+  cflags=$(PKG_CONFIG_PATH=$PKG_CONFIG_PATH pkg-config --cflags pinrail) || exit 1
+  components=$libdir/pinrail
   tools=$PINRAIL_BINDIR
 else
+  libdir=$top/.libs
+  PKG_CONFIG_PATH=$top/contrib
   cflags="-I$srcdir/framework/include"
-  libs="-L$top/.libs -lpinrail -Wl,-rpath,$top/.libs"
-  if [ ! -e .libs/libpinrail.so ]; then
-    static=--static
-    libs=$(PKG_CONFIG_PATH=$top/contrib pkg-config --define-variable=libdir="$top/.libs" --static --libs pinrail) || exit 1
-  fi
+  components=$top/components/.libs
   tools=$top/contrib/tools
 fi
+export PKG_CONFIG_PATH
 # A library with a sanitizer in it wants a program with the same.
 flags="-std=c11 -Wall -Wextra -Werror ${PINRAIL_SANITIZE:-}"
 
-listing first.c >"$work/first.c"
-# shellcheck disable=SC2086
-if check "the program compiles" ${CC:-cc} $flags $cflags "$work/first.c" -o "$work/first" $libs; then
-  check "the program runs, and its second registration is a hit" says "again: hit" "$work/first"
-  # shellcheck disable=SC2016 # for the shell in there
-  [ -z "$static" ] || check "the program needs no shared library of Pinrail" \
-    sh -c 'ldd "$1" && ! ldd "$1" | grep libpinrail' sh "$work/first"
-  check "without leave_pinned its second registration is a miss" \
+# try_program KIND LINKER_ARGUMENT...: the README's program, linked so.
+try_program() {
+  kind=$1
+  shift
+  # shellcheck disable=SC2086
+  check "the program compiles ($kind)" ${CC:-cc} $flags $cflags "$work/first.c" -o "$work/first" "$@" || return
+  check "the program runs, and its second registration is a hit ($kind)" says "again: hit" "$work/first"
+  check "without leave_pinned its second registration is a miss ($kind)" \
     says "again: miss" env PINRAIL_MCA_mpool_grdma_leave_pinned=0 "$work/first"
+}
+
+listing first.c >"$work/first.c"
+tried=0
+if [ -e "$libdir/libpinrail.so" ]; then
+  tried=1
+  # shellcheck disable=SC2046 # several words
+  try_program shared $(pkg-config --define-variable=libdir="$libdir" --libs pinrail) "-Wl,-rpath,$libdir"
 fi
+if [ -e "$libdir/libpinrail.a" ]; then
+  tried=1
+  mkdir "$work/static"
+  ln -s "$libdir/libpinrail.a" "$work/static"
+  PINRAIL_MCA_mca_base_component_path=$components
+  export PINRAIL_MCA_mca_base_component_path
+  # shellcheck disable=SC2046 # several words
+  try_program static $(pkg-config --define-variable=libdir="$work/static" --static --libs pinrail)
+  unset PINRAIL_MCA_mca_base_component_path
+  # shellcheck disable=SC2016 # for the shell in there
+  check "the program needs no shared library of Pinrail" sh -c 'ldd "$1" && ! ldd "$1" | grep libpinrail' sh "$work/first"
+fi
+[ "$tried" = 1 ] || { echo "FAIL: there is no library in $libdir"; failures=$((failures + 1)); }
 
 # The component is the very file that the README names, once for its readers and once, as installed, in its command.
 component=$(grep -oE '(^| )contrib/examples/[a-z_]*\.c' "$readme" | tr -d ' ')

@@ -17,7 +17,7 @@ part_gcc() {
 }
 
 part_static() {
-  build static --enable-werror --enable-static-components || return
+  build static --enable-werror --enable-static --enable-static-components || return
   mapfile -t tests < <(tests_of "$work/static" 'test/conform/grdma' 'test/tools_*' 'test/readme_test.sh')
   check static "${tests[@]}"
 }
