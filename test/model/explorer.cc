@@ -19,6 +19,7 @@ namespace {
 constexpr size_t kMaxThreads = 5;  // with the one that looks at the end
 constexpr size_t kStackBytes = 128 * 1024;
 constexpr int kNobody = -1;
+constexpr unsigned kRehearsals = 500;
 constexpr size_t kPlaces = 10;  // of a store buffer, whose stores may be the next on the weak machine
 
 // What the explorer leaves on a thread's stack would make equal states look different.
@@ -53,8 +54,10 @@ struct Word {
   uint64_t* address;
   uint64_t initial;
   uint64_t share;    // of the hash of the memory
-  uint32_t readers;  // a bit for each thread, over all executions
+  uint32_t readers;  // a bit for each thread: explorer/X3
   uint32_t writers;
+  uint32_t new_readers;  // for the next round
+  uint32_t new_writers;
   int owner;  // of a mutex; of another word who has modified it, until that is visible
   bool is_mutex;
   bool is_dirty;
@@ -99,7 +102,7 @@ struct Event {
   uint64_t value;
 };
 
-enum class End : uint8_t { complete, known, wrong, again };
+enum class End : uint8_t { complete, known, wrong };
 
 class Explorer {
  public:
@@ -128,12 +131,17 @@ class Explorer {
   End execute();
   void start_all();
   void restore();
+  void begin_round();
   bool next_choice();
+  unsigned new_turn(uint64_t possible);
+  unsigned drawn_turn(uint64_t possible);
+  void find_shared();
 
   // Turns.
   __attribute__((noinline)) void wait_for_turn(Op op, uintptr_t address);
   __attribute__((noinline)) void take_turns();
   void go_on(unsigned number);
+  [[noreturn]] void end_here();
   [[noreturn]] void finish(End end);
   uint64_t possible_turns() const;
   bool can_go_on(unsigned number) const;
@@ -153,9 +161,11 @@ class Explorer {
   uint64_t modify_late(uintptr_t address, unsigned size, unsigned order, const Change& change);
   void flush_unseen(unsigned number);
   void note(Word& word, bool writes);
-  bool others_write(const Word& word) const { return !is_last() && (word.writers & ~bit(current_)) != 0; }
+  uint32_t writers_of(const Word& word) const { return word.writers | (is_rehearsal_ ? word.new_writers : 0); }
+  uint32_t readers_of(const Word& word) const { return word.readers | (is_rehearsal_ ? word.new_readers : 0); }
+  bool others_write(const Word& word) const { return !is_last() && (writers_of(word) & ~bit(current_)) != 0; }
   bool others_touch(const Word& word, unsigned number) const {
-    return number + 1 != count_ && ((word.readers | word.writers) & ~(1u << number)) != 0;
+    return number + 1 != count_ && ((readers_of(word) | writers_of(word)) & ~(1u << number)) != 0;
   }
   bool is_private(uintptr_t address) const;
   // at_end runs when nobody else does: what it sees and does makes no turns.
@@ -184,8 +194,12 @@ class Explorer {
   std::vector<Turn> path_;
   size_t depth_ = 0;
   std::unordered_set<uint64_t> known_;
-  uint32_t barrier_callers_ = 0;  // threads that call membarrier, over all executions
-  bool grew_ = false;             // explorer/X3: a word is seen by more threads than was thought
+  uint32_t barrier_callers_ = 0;  // threads that call membarrier
+  uint32_t new_barrier_callers_ = 0;
+  // explorer/X3
+  bool is_rehearsal_ = false;
+  bool is_last_round_ = true;
+  uint64_t drawn_ = 0;
   End end_ = End::complete;
   std::string violation_;
   std::vector<Event> events_;
@@ -355,30 +369,50 @@ void Explorer::wait_for_turn(Op op, uintptr_t address) {
 void Explorer::take_turns() {
   if (current_ != kNobody) me().top = static_cast<const char*>(__builtin_frame_address(0));
   for (;;) {
-    if (grew_) finish(End::again);
     const uint64_t possible = possible_turns();
-    if (depth_ == path_.size()) {
-      if (possible == 0) {
-        for (unsigned i = 0; i < count_; ++i) {
-          // What two have taken and both store to: one of them would have read again, which is another execution.
-          if (is_weak() && !threads_[i].buffer.empty()) finish(End::known);
-        }
-        for (unsigned i = 0; i < count_; ++i) {
-          if (threads_[i].op != Op::done) require(false, "a deadlock");
-        }
-        finish(End::complete);
-      }
-      if (!known_.insert(state()).second) finish(End::known);
-      require(path_.size() < bounds_.turns, "an execution without an end");
-      path_.push_back({possible, static_cast<unsigned>(__builtin_ctzll(possible))});
-    } else if (path_[depth_].possible != possible) {
+    if (depth_ < path_.size() && path_[depth_].possible != possible) {
       std::fprintf(stderr, "explorer: the same turns came to another state: something escapes the model\n");
       std::abort();
     }
-    const unsigned chosen = path_[depth_++].chosen;
+    if (possible == 0) end_here();
+    const unsigned chosen = depth_ < path_.size() ? path_[depth_].chosen
+                            : is_rehearsal_       ? drawn_turn(possible)
+                                                  : new_turn(possible);
+    ++depth_;
     if (chosen < kMaxThreads) return go_on(chosen);
     flush_one((chosen - kMaxThreads) / kPlaces, (chosen - kMaxThreads) % kPlaces);
   }
+}
+
+// No turn is possible.
+void Explorer::end_here() {
+  for (unsigned i = 0; i < count_; ++i) {
+    // What two have taken and both store to: one of them would have read again, which is another execution.
+    if (is_weak() && !threads_[i].buffer.empty()) finish(End::known);
+  }
+  for (unsigned i = 0; i < count_; ++i) {
+    if (threads_[i].op != Op::done) require(false, "a deadlock");
+  }
+  finish(End::complete);
+}
+
+// Of a state that was not visited yet: any other ends the execution.
+unsigned Explorer::new_turn(uint64_t possible) {
+  if (!known_.insert(state()).second) finish(End::known);
+  require(path_.size() < bounds_.turns, "an execution without an end");
+  const auto chosen = static_cast<unsigned>(__builtin_ctzll(possible));
+  path_.push_back({possible, chosen});
+  return chosen;
+}
+
+// Of a rehearsal.
+unsigned Explorer::drawn_turn(uint64_t possible) {
+  if (depth_ == bounds_.turns) finish(End::known);
+  drawn_ = mix(drawn_, possible);
+  for (uint64_t skipped = drawn_ % static_cast<unsigned>(__builtin_popcountll(possible)); skipped != 0; --skipped) {
+    possible &= possible - 1;
+  }
+  return static_cast<unsigned>(__builtin_ctzll(possible));
 }
 
 // The last turn that can be taken otherwise. False if there is none.
@@ -433,24 +467,30 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
   path_.clear();
   known_.clear();
   violation_.clear();
-  grew_ = false;
-  barrier_callers_ = 0;
+  barrier_callers_ = new_barrier_callers_ = 0;
+  drawn_ = 1;
   start_all();
+  for (unsigned i = 0; i < kRehearsals; ++i) {
+    begin_round();
+    restore();
+    is_rehearsal_ = true;
+    execute();
+  }
+  begin_round();
   for (;;) {
     restore();
+    is_rehearsal_ = false;
     const End end = execute();
     ++outcome.replays;
     if (end == End::wrong) break;
-    if (end == End::again) {
-      grew_ = false;
-      path_.clear();
-      known_.clear();
-      outcome.paths = 0;
-      continue;
-    }
     if (end == End::complete) ++outcome.paths;
     if (known_.size() > bounds_.states) break;
     if (next_choice()) continue;
+    if (!is_last_round_) {
+      begin_round();
+      outcome.paths = 0;
+      continue;
+    }
     outcome.complete = true;
     break;
   }
@@ -464,6 +504,7 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
 
 void Explorer::require(bool condition, const char* what) {
   if (condition || scenario_ == nullptr) return;
+  if (is_rehearsal_) finish(End::known);
   violation_ = what;
   finish(End::wrong);
 }
@@ -480,21 +521,45 @@ bool Explorer::is_private(uintptr_t address) const {
 Word& Explorer::word_at(uintptr_t address) {
   const uintptr_t aligned = address & ~uintptr_t{7};
   auto* const memory = reinterpret_cast<uint64_t*>(aligned);
-  const auto [at, is_new] = words_.try_emplace(aligned, Word{memory, 0, 0, 0, 0, kNobody, false, false, false});
+  const auto [at, is_new] = words_.try_emplace(aligned, Word{memory, 0, 0, 0, 0, 0, 0, kNobody, false, false, false});
   // Between executions all is as it was at the beginning, and within one the first touch comes before any write.
   if (is_new) at->second.initial = *memory;
   return at->second;
 }
 
-// Reads and writes are noted over all executions; a word that more threads see than was known changes what is a turn.
+// explorer/X3. A word that more threads see than was known changes what is a turn, in the next round.
 void Explorer::note(Word& word, bool writes) {
   require(!word.is_freed, "memory was used after it was freed");
   if (is_last()) return;
   uint32_t& mask = writes ? word.writers : word.readers;
   if ((mask & bit(current_)) != 0) return;
-  mask |= bit(current_);
-  const uint32_t all = word.readers | word.writers;
-  if (word.writers != 0 && (all & (all - 1)) != 0) grew_ = true;
+  (writes ? word.new_writers : word.new_readers) |= bit(current_);
+  const uint32_t writers = word.writers | word.new_writers;
+  const uint32_t all = word.readers | word.new_readers | writers;
+  if (writers != 0 && (all & (all - 1)) != 0) {
+    find_shared();
+  } else {
+    mask |= bit(current_);
+  }
+}
+
+// The execution is not what the round would have made of it; on x86 it is a possible one all the same. On the weak
+// machine a store may have overtaken what it must not.
+void Explorer::find_shared() {
+  is_last_round_ = false;
+  is_rehearsal_ = true;
+  if (is_weak()) finish(End::known);
+}
+
+void Explorer::begin_round() {
+  for (auto& [address, word] : words_) {
+    word.readers |= word.new_readers;
+    word.writers |= word.new_writers;
+  }
+  barrier_callers_ |= new_barrier_callers_;
+  path_.clear();
+  known_.clear();
+  is_last_round_ = true;
 }
 
 void Explorer::refresh(Word& word) {
@@ -566,7 +631,8 @@ void Explorer::store(uintptr_t address, unsigned size, uint64_t value, unsigned 
   Word& word = word_at(address);
   note(word, true);
   // A turn, for a membarrier waits for the stores that were made before it, and for no later ones.
-  const bool matters = (barrier_callers_ & ~bit(current_)) != 0 && !is_last();
+  const uint32_t callers = barrier_callers_ | (is_rehearsal_ ? new_barrier_callers_ : 0);
+  const bool matters = (callers & ~bit(current_)) != 0 && !is_last();
   if (matters && others_touch(word, static_cast<unsigned>(current_))) wait_for_turn(Op::store, address);
   record(current_, "store", address, value);
   me().buffer.push_back({address, size, value, order, false});
@@ -610,8 +676,8 @@ uint64_t Explorer::modify(uintptr_t address, unsigned size, unsigned order, cons
 // Its own buffer first: a membarrier is a full barrier for its caller.
 void Explorer::membarrier() {
   if (!is_last() && (barrier_callers_ & bit(current_)) == 0) {
-    barrier_callers_ |= bit(current_);
-    grew_ = true;
+    new_barrier_callers_ |= bit(current_);
+    find_shared();
   }
   drain();
   pause();

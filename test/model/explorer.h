@@ -13,7 +13,9 @@
 //     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
 //     stop.
 // explorer/X3  An access that nobody else can see is no turn: to a word that no other thread touches, or to one that no
-//     other thread writes. Which words these are is found out: when an execution proves it wrong, all begins again.
+//     other thread writes. Which words these are is found out: an execution that proves it wrong does not count (it
+//     goes on as a rehearsal, with drawn turns, to find out more), and when all others were visited, a round with what
+//     is known now begins. Rehearsals come before the first round, too.
 // explorer/X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
 // explorer/X5  On the weak machine, which is Arm's but for loads, stores of a buffer become visible in any order, but
 //     those to one word in theirs, and one with release only after all that were made before it. A read-modify-write
