@@ -659,7 +659,7 @@ test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_
 test_stress_exit_stress_LDADD = libpinrail.la
 
 # What the part systems of contrib/run-tests compares with.
-EXTRA_DIST += test/systems/README test/systems/compare test/systems/debian-11.json test/systems/debian-12.json \
+EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/debian-11.json test/systems/debian-12.json \
 	test/systems/debian-13.json test/systems/debian-testing.json test/systems/debian-experimental.json
 
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.

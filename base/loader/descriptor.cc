@@ -43,6 +43,19 @@ std::string differences_of(const pinrail_component_t& descriptor, const Framewor
 
 std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
+// Returns the size of the object that this symbol names; 0: there is none. Where the C library does not tell (musl),
+// the descriptor's own size has to do.
+uint64_t size_of(const void* symbol) {
+#ifdef RTLD_DL_SYMENT
+  Dl_info info{};
+  void* extra = nullptr;
+  if (dladdr1(symbol, &info, &extra, RTLD_DL_SYMENT) == 0 || extra == nullptr) return 0;
+  return static_cast<const ElfW(Sym)*>(extra)->st_size;
+#else
+  return static_cast<const pinrail_component_t*>(symbol)->size;
+#endif
+}
+
 }  // namespace
 
 std::string framework_of(const pinrail_component_t& descriptor) {
@@ -88,14 +101,12 @@ Status find_descriptor(void* handle, const pinrail_component_t** descriptor_out,
     *why_out = "exports no symbol pinrail_component";
     return PINRAIL_ERR_ERROR;
   }
-  Dl_info info{};
-  void* extra = nullptr;
-  if (dladdr1(symbol, &info, &extra, RTLD_DL_SYMENT) == 0 || extra == nullptr) {
+  const auto* descriptor = static_cast<const pinrail_component_t*>(symbol);
+  const uint64_t bytes = size_of(symbol);
+  if (bytes == 0) {
     *why_out = "exports a symbol pinrail_component that lies nowhere";
     return PINRAIL_ERR_ERROR;
   }
-  const uint64_t bytes = static_cast<const ElfW(Sym)*>(extra)->st_size;
-  const auto* descriptor = static_cast<const pinrail_component_t*>(symbol);
   if (bytes < kFixedPart || bytes < descriptor->size) {
     *why_out = "exports a symbol pinrail_component of " + std::to_string(bytes) +
                " bytes (this library: " + std::to_string(sizeof(pinrail_component_t)) + ")";

@@ -42,8 +42,13 @@ std::string text(const char* format, ...) {
 }
 
 std::string errno_text() {
-  char room[128];
+  char room[128] = "";
+#ifdef __GLIBC__
   return strerror_r(errno, room, sizeof(room));
+#else
+  strerror_r(errno, room, sizeof(room));
+  return room;
+#endif
 }
 
 std::string size_text(uint64_t bytes) {
