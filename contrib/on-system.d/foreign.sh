@@ -8,13 +8,14 @@
 #   cc cxx archiver the tools
 #   options         further arguments of configure
 #   tests           programs of the build tree
-#   runner          what a program is run by; may be empty
+#   runner          what a program is run by
 
 gtest=/usr/src/googletest
 
 # need COMMAND...: or the script ends with status 77.
 need() {
   local needed
+  rm -f -- "$build/results"
   for needed; do
     command -v "$needed" >/dev/null || { echo "SKIP: there is no $needed" && exit 77; }
   done
@@ -75,17 +76,32 @@ run_foreign() {
   (cd -- "$build" && PINRAIL_MCA_mca_base_component_path=$build/components/.libs "${runner[@]}" "$program" "$@")
 }
 
-# run_tests: a line for each, and results as contrib/run-tests writes them in results. False: one failed.
+# run_tests: each with a time limit; what it said and its status stand beside it.
 run_tests() {
-  local test log status failed=0
+  local test status
+  for test in "${tests[@]}"; do
+    status=0
+    run_foreign "$test" >"$build/$test.foreign-log" 2>&1 || status=$?
+    echo "$status" >"$build/$test.foreign-status"
+  done
+}
+
+forget_tests() {
+  local test
+  for test in "${tests[@]}"; do rm -f -- "$build/$test.foreign-log" "$build/$test.foreign-status"; done
+}
+
+# tell_results: a line for each, and in results what contrib/run-tests writes there. False: one failed.
+tell_results() {
+  local test word status failed=0
   : >"$build/results"
   for test in "${tests[@]}"; do
-    log=$build/$test.foreign-log status=0
-    run_foreign "$test" >"$log" 2>&1 || status=$?
-    awk -v name="${test#test/}" -v status="$(case $status in 0) echo PASS ;; 77) echo SKIP ;; *) echo FAIL ;; esac)" \
-      -f "$top/contrib/run-tests.d/count.awk" "$log" >>"$build/results"
-    echo "$test: exit status $status; $(grep -E '^\[  (PASSED|FAILED|SKIPPED) ' "$log" | head -n 3 | tr '\n' ' ')"
-    ((status == 0 || status == 77)) || failed=1
+    status=$(cat "$build/$test.foreign-status" 2>/dev/null || echo "none: it did not end")
+    case $status in 0) word=PASS ;; 77) word=SKIP ;; *) word=FAIL && failed=1 ;; esac
+    touch "$build/$test.foreign-log"
+    awk -v name="${test#test/}" -v status="$word" -f "$top/contrib/run-tests.d/count.awk" "$build/$test.foreign-log" \
+      >>"$build/results"
+    echo "$test: exit status $status; $(grep -E '^\[  (PASSED|FAILED|SKIPPED) ' "$build/$test.foreign-log" | head -n 3 | tr '\n' ' ')"
   done
   echo "$(grep -c ^passed "$build/results") passed, $(grep -c ^failed "$build/results") failed," \
     "$(grep -c ^skipped "$build/results") skipped"

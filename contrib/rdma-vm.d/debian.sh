@@ -33,6 +33,7 @@ from_mirrors() {
   mkdir -p "$build"/apt/{state/lists/partial,cache/archives/partial}
   # The machine's own hooks after an update concern the machine's lists, not these.
   printf '#clear APT::Update::%s;\n' Post-Invoke Post-Invoke-Success >"$build/apt/conf"
+  printf 'APT::Architecture "%s";\nAPT::Architectures { "%s"; };\n' "$architecture" "$architecture" >>"$build/apt/conf"
   while read -r mirror; do
     echo "$type [arch=$architecture signed-by=$keyring] $mirror $suite main" >"$build/apt/sources.list"
     if private_apt apt-get update && "$@"; then return; fi

@@ -213,7 +213,8 @@ part_dist() {
 # What the part systems runs on each system after its build there, and on this one if there is a table for it.
 part_system() {
   build system --enable-werror --enable-debug || return
-  mapfile -t tests < <(tests_of "$work/system" 'test/conform/*' 'test/readme_test.sh')
+  mapfile -t tests < <(tests_of "$work/system" 'test/conform/*' 'test/readme_test.sh' 'test/unit/base/hook_scope_test' \
+    'test/interpose_test.sh')
   check system "${tests[@]}"
   if [[ ! -x $work/system/contrib/tools/pinrail_info ]]; then
     echo "skipped system/monitors_as_recorded: the tools are not built: no CLI11 or JSON library" >>"$results"
@@ -223,13 +224,21 @@ part_system() {
     { broken system "$work/system/check.log" "the oracle could not be built"; return; }
   (cd -- "$work/system" && run_one system monitors_as_recorded "$top/test/systems/compare")
   (cd -- "$work/system" && run_one system oracle timeout 120 test/oracle/oracle --seconds 30)
+  [[ -z ${PINRAIL_TEST_LONG:-} ]] || run_one system oracle_mutants make -C "$work/system" oracle-mutants
 }
 
-# on_system SYSTEM: records its results, as run-tests there counted them.
+# on_system SYSTEM: records its results, as run-tests there counted them, or contrib/on-musl or contrib/on-arm64.
 on_system() {
   local log=$work/systems/$1.log status=0
-  "$top/contrib/on-system" "$1" --timeout 2400 -- \
-    sh -c 'contrib/run-tests --no-install --part system; echo "== results"; cat build-test/results' >"$log" 2>&1 || status=$?
+  local command=("$top/contrib/on-system" "$1" --timeout 2400 -- env "PINRAIL_TEST_LONG=${PINRAIL_TEST_LONG:-}")
+  local there='contrib/run-tests --no-install --part system; echo "== results"; cat build-test/results'
+  local foreign='contrib/on-FOREIGN; echo "== results"; sed "s| | system/|" build-FOREIGN/results ||
+    echo "skipped system/all: what contrib/on-FOREIGN needs is not here"'
+  case $1 in
+    musl) there=${foreign//FOREIGN/musl} ;;
+    arm64) command=(env -C "$top") there=${foreign//FOREIGN/arm64} ;;
+  esac
+  "${command[@]}" sh -c "$there" >"$log" 2>&1 || status=$?
   sed -n '1,/^== results$/p' "$log" | grep '^ *[|>] ' || true
   if ! grep -q '^== results$' "$log"; then
     broken systems "$log" "contrib/on-system $1 ended with status $status"
