@@ -46,7 +46,7 @@ std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\
 // Returns the size of the object that this symbol names; 0: there is none. Where the C library does not tell (musl),
 // the descriptor's own size has to do.
 uint64_t size_of(const void* symbol) {
-#ifdef RTLD_DL_SYMENT
+#ifdef __GLIBC__
   Dl_info info{};
   void* extra = nullptr;
   if (dladdr1(symbol, &info, &extra, RTLD_DL_SYMENT) == 0 || extra == nullptr) return 0;

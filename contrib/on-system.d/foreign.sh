@@ -57,7 +57,7 @@ build_foreign() {
   build_googletest
   link_headers
   configure_foreign
-  make -C "$build" -j"$(nproc)" all "${tests[@]}"
+  make -k -C "$build" -j"$(nproc)" all "${tests[@]}"
 }
 
 # program_of TEST: the program itself, where libtool made a script of that name.
@@ -91,7 +91,18 @@ forget_tests() {
   for test in "${tests[@]}"; do rm -f -- "$build/$test.foreign-log" "$build/$test.foreign-status"; done
 }
 
-# tell_results: a line for each, and in results what contrib/run-tests writes there. False: one failed.
+# compare_monitors NAME COMMAND...: what pinrail_info says there with the table of that name.
+compare_monitors() {
+  local log=$build/monitors.log status=0 word=FAIL
+  "$top/test/systems/compare" --system "$1" "${@:2}" contrib/tools/pinrail_info >"$log" 2>&1 </dev/null || status=$?
+  case $status in 0) word=PASS ;; 77) word=SKIP ;; esac
+  awk -v name=monitors_as_recorded -v status="$word" -f "$top/contrib/run-tests.d/count.awk" "$log" >>"$build/results"
+  tail -n 3 "$log"
+  ((status == 0 || status == 77))
+}
+
+# tell_results NAME COMMAND...: a line for each, and in results what contrib/run-tests writes there; the words are for
+# compare_monitors. False: one failed.
 tell_results() {
   local test word status failed=0
   : >"$build/results"
@@ -103,6 +114,7 @@ tell_results() {
       >>"$build/results"
     echo "$test: exit status $status; $(grep -E '^\[  (PASSED|FAILED|SKIPPED) ' "$build/$test.foreign-log" | head -n 3 | tr '\n' ' ')"
   done
+  compare_monitors "$@" || failed=1
   echo "$(grep -c ^passed "$build/results") passed, $(grep -c ^failed "$build/results") failed," \
     "$(grep -c ^skipped "$build/results") skipped"
   sed -n 's/^failed /  failed   /p' "$build/results"

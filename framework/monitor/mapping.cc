@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <linux/ioctl.h>
-#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -13,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+
+#include "base/core/ioctl.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -48,7 +49,7 @@ Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   query.address = at;
   query.name_size = sizeof(name);
   query.name = reinterpret_cast<uintptr_t>(name);
-  const int result = ioctl(file, kAsk, &query);
+  const int result = ioctl_of(file, kAsk, &query);
   const Told told = result == 0 ? Told::yes : errno == ENOENT ? Told::nothing_there : Told::unable;
   ::close(file);
   if (told != Told::yes) return told;

@@ -190,7 +190,11 @@ inline uintptr_t marked_pages(size_t pages, int flags = MAP_PRIVATE | MAP_ANONYM
 inline void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 inline uintptr_t libc_function(const char* name) {
+#ifdef __GLIBC__
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+#else
+  void* const libc = dlopen("libc.so", RTLD_LAZY | RTLD_NOLOAD);
+#endif
   return reinterpret_cast<uintptr_t>(dlsym(libc, name));
 }
 

@@ -469,7 +469,9 @@ TEST(Patcher, what_malloc_gives_back) {
   const auto middle = reinterpret_cast<uintptr_t>(pieces[100]);
   for (void* piece : pieces) free(piece);
   patcher.recorder.clear();
+#ifdef __GLIBC__
   malloc_trim(0);
+#endif
   // Trimmed now, or when the last one was freed: then the recorder was cleared too late, and nothing is mapped there.
   unsigned char resident = 0;
   const bool gone = mincore(at(middle & ~(kPage - 1)), kPage, &resident) != 0;

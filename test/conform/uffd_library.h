@@ -6,13 +6,13 @@
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "base/core/ioctl.h"
 #include "base/patch/system_call.h"
 #include "test/support/library.h"
 
@@ -32,7 +32,7 @@ inline bool has_uffd() {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
-  const bool granted = ioctl(watch, UFFDIO_API, &api) == 0;
+  const bool granted = ioctl_of(watch, UFFDIO_API, &api) == 0;
   close(watch);
   return granted;
 }

@@ -5,6 +5,7 @@
 #include <sys/shm.h>
 #include <sys/uio.h>
 
+#include "base/core/ioctl.h"
 #include "base/core/kernel_numbers.h"
 #include "test/conform/uffd_library.h"
 
@@ -223,12 +224,12 @@ TEST(UffdCovers, nothing_that_the_program_watches_itself) {
   const int own = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
   uffdio_api api{};
   api.api = UFFD_API;
-  ASSERT_EQ(ioctl(own, UFFDIO_API, &api), 0);
+  ASSERT_EQ(ioctl_of(own, UFFDIO_API, &api), 0);
   const uintptr_t base = raw_map(1);
   uffdio_register range{};
   range.range = {base, kPage};
   range.mode = UFFDIO_REGISTER_MODE_MISSING;
-  ASSERT_EQ(ioctl(own, UFFDIO_REGISTER, &range), 0);
+  ASSERT_EQ(ioctl_of(own, UFFDIO_REGISTER, &range), 0);
   expect_not_kept(&watched, base, "the program's");
   close(own);
   raw_unmap(base, 1);

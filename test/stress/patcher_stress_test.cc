@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
 
 #include <cstdlib>
 #include <thread>
 
+#include "base/core/ioctl.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
 
@@ -31,7 +31,7 @@ class Sleeper {
     uffdio_api api{UFFD_API, UFFD_FEATURE_EVENT_UNMAP, 0};
     base_ = marked_pages(kPages);
     uffdio_register range{{base_, kPages * kPageBytes}, UFFDIO_REGISTER_MODE_MISSING, 0};
-    can_ = watch_ >= 0 && ioctl(watch_, UFFDIO_API, &api) == 0 && ioctl(watch_, UFFDIO_REGISTER, &range) == 0;
+    can_ = watch_ >= 0 && ioctl_of(watch_, UFFDIO_API, &api) == 0 && ioctl_of(watch_, UFFDIO_REGISTER, &range) == 0;
   }
   ~Sleeper() { close(watch_); }
   Sleeper(const Sleeper&) = delete;

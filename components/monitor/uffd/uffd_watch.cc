@@ -3,7 +3,6 @@
 // reader thread.
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <string>
 
 #include "base/core/errno_text.h"
+#include "base/core/ioctl.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
@@ -27,7 +27,7 @@ bool ask_for(Context* context, uint64_t features) {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = features;
-  if (ioctl(context->watch, UFFDIO_API, &api) != 0) return false;
+  if (ioctl_of(context->watch, UFFDIO_API, &api) != 0) return false;
   context->features = features;
   return true;
 }
@@ -125,13 +125,13 @@ bool watch_range(const Context& context, const Span& span) {
   uffdio_register range{};
   range.range = {span.base, span.length()};
   range.mode = UFFDIO_REGISTER_MODE_WP;
-  return ioctl(context.watch, UFFDIO_REGISTER, &range) == 0;
+  return ioctl_of(context.watch, UFFDIO_REGISTER, &range) == 0;
 }
 
 // A userfaultfd knows the request and refuses an empty range with EINVAL. Other files do not know the request.
 bool is_userfaultfd(int file) {
   uffdio_range nothing{};
-  return ioctl(file, UFFDIO_WAKE, &nothing) == 0 || errno == EINVAL;
+  return ioctl_of(file, UFFDIO_WAKE, &nothing) == 0 || errno == EINVAL;
 }
 
 bool is_watch_open(const Context& context) { return is_userfaultfd(context.watch); }
@@ -141,7 +141,7 @@ void unwatch_all(const Context& context) {
   if (!is_watch_open(context)) return;
   for_each_range([&](const Span& span) {
     uffdio_range range{span.base, span.length()};
-    ioctl(context.watch, UFFDIO_UNREGISTER, &range);
+    ioctl_of(context.watch, UFFDIO_UNREGISTER, &range);
   });
 }
 
