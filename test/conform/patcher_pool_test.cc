@@ -134,7 +134,11 @@ TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_s
         return ChildAnswer{before, after, anew};
       },
       &answer));
+#ifdef __aarch64__
+  EXPECT_EQ(answer, (ChildAnswer{1, 0, 0})) << "there, a function that another library has patched is not seen";
+#else
   EXPECT_EQ(answer, (ChildAnswer{1, 0, 1}));
+#endif
 }
 
 long bare_munmap(void* base, size_t length) {
