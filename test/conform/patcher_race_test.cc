@@ -201,6 +201,7 @@ class Intruder {
     length_ = scene.length;
     kept_ = false;
     in_time_ = false;
+    in_loader_ = scene.object != nullptr;
     state_ = kWaits;
   }
   // Whether it came, and what it registered was kept. From here on nothing is registered.
@@ -210,7 +211,7 @@ class Intruder {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kMaxWait{100};
+  static constexpr std::chrono::milliseconds kMaxWait{10000}, kMaxWaitInLoader{100};
   enum State : int { kIdle, kWaits, kGoes, kDone, kEnd };
 
   static void note_hook(void* intruder, void* base, size_t length) {
@@ -221,7 +222,7 @@ class Intruder {
     if (!self->state_.compare_exchange_strong(waits, kGoes)) return;
     // In dlclose() this thread has the lock of the loader, which a miss may wait for when it asks whether a library was
     // loaded: then the other thread registers after the call, and that is no race.
-    const auto end = std::chrono::steady_clock::now() + kMaxWait;
+    const auto end = std::chrono::steady_clock::now() + (self->in_loader_ ? kMaxWaitInLoader : kMaxWait);
     while (self->state_ == kGoes && std::chrono::steady_clock::now() < end) sched_yield();
     self->in_time_ = self->state_ == kDone;
   }
@@ -242,6 +243,7 @@ class Intruder {
   std::atomic<size_t> length_{0};
   std::atomic<bool> kept_{false};
   std::atomic<bool> in_time_{false};  // it had registered before the call went on
+  std::atomic<bool> in_loader_{false};
   std::atomic<int> state_{kIdle};
   pinrail_subscription_t* subscription_ = nullptr;
   std::thread thread_;
