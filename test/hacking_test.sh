@@ -45,6 +45,14 @@ same "recent requests" "$(sed -nE 's/.*recent\.h: ([0-9,]+) entries per thread.*
 grep -q 'Three$' HACKING && grep -q 'PINRAIL_START_ENTRIES = 3 ' base/registration/shortcut.h ||
   complain "a bucket of the start table has not three entries"
 
+# Functions, types and flags that the text names occur in the code.
+named=$(grep -oE '\b[a-z_]+\(\)|\bk[A-Z][A-Za-z]+\b|\b[A-Z][a-z]+[A-Z][A-Za-z]+\b' HACKING | tr -d '()' | sort -u |
+  grep -vxE 'ThreadSanitizer|GoogleTest|CXXFLAGS')
+[[ $(wc -w <<<"$named") -ge 12 ]] || complain "only $(wc -w <<<"$named") names were seen: the check is blind"
+for name in $named; do
+  grep -rqw --include='*.h' --include='*.cc' "${name%es}" base framework components || complain "the code has no $name"
+done
+
 # Each folder with code is in the list of layers.
 for folder in base/*/ framework/*/; do
   grep -qE "^    .*\b$folder" HACKING || complain "the list of layers lacks $folder"
