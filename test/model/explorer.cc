@@ -125,6 +125,7 @@ class Explorer {
   void require(bool condition, const char* what);
   void call(uintptr_t address, const std::string& name) { names_[address] = name; }
   void run_thread(unsigned number);
+  void* own_memory() { return me().stack.get(); }  // the far end, which the stack does not reach
 
  private:
   // One execution.
@@ -235,7 +236,7 @@ void Explorer::run_thread(unsigned number) {
 void Explorer::start_all() {
   for (unsigned i = 0; i < count_; ++i) {
     Thread& thread = threads_[i];
-    thread.stack.reset(new char[kStackBytes]);
+    thread.stack.reset(new char[kStackBytes]());
     getcontext(&thread.context);
     thread.context.uc_stack.ss_sp = thread.stack.get();
     thread.context.uc_stack.ss_size = kStackBytes;
@@ -803,6 +804,11 @@ void pause() {
 void call(const void* address, const std::string& name) { explorer().call(as_number(address), name); }
 
 bool running() { return is_made && !is_inside && explorer().running(); }
+
+void* own_memory() {
+  static uint64_t of_nobody[8];
+  return running() ? explorer().own_memory() : of_nobody;
+}
 
 uint64_t load(const void* address, unsigned size, unsigned order) {
   if (!running()) return native_load(address, size);

@@ -74,6 +74,8 @@ void call(const void* address, const std::string& name);
 // ---- What the code under test does; outside of explore() it just happens.
 
 bool running();  // whether a thread of a scenario is running now
+// 64 bytes that belong to the running thread, zero at first: what stands for thread-local memory.
+void* own_memory();
 // What an access asks for beyond its own value.
 enum Order : uint8_t { kPlain = 0, kRelease = 1, kSequential = 2 };
 uint64_t load(const void* address, unsigned size, unsigned order);

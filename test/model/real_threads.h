@@ -7,6 +7,10 @@
 #include "base/registration/registration_arena.cc"
 #include "base/registration/thread.cc"
 #include "base/sync/gate.cc"
+#include "test/model/explorer.h"
+
+// Counts what the calling thread holds.
+pinrail::HookDepth* pinrail::deferred::depth_hook() { return static_cast<HookDepth*>(model::own_memory()); }
 
 namespace pinrail::thread {
 namespace {
