@@ -19,9 +19,15 @@ done
 
 # Nothing public without the prefix: names that the library exports.
 library=.libs/libpinrail.so
-[ -e "$library" ] || { echo "headers_test: $library is not built" >&2; exit 1; }
-strangers=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -vE '^pinrail_' || true)
-[ -z "$strangers" ] || { echo "headers_test: exported without the prefix: $strangers" >&2; exit 1; }
+if [ -e "$library" ]; then
+  strangers=$(nm -D --defined-only "$library" | awk '{print $3}' | grep -vE '^pinrail_' || true)
+  [ -z "$strangers" ] || { echo "headers_test: exported without the prefix: $strangers" >&2; exit 1; }
+elif [ -e .libs/libpinrail.a ]; then
+  echo "not checked: what a shared library exports; only the static one was built"
+else
+  echo "headers_test: $library is not built" >&2
+  exit 1
+fi
 for component in components/.libs/*.so; do
   [ -e "$component" ] || continue
   names=$(nm -D --defined-only "$component" | awk '{print $3}')
