@@ -169,6 +169,36 @@ TEST_F(Descriptors, an_exporter_that_is_dead_or_whose_pid_is_anothers_by_now_is_
   }
 }
 
+TEST_F(Descriptors, an_exporter_whose_pid_is_nobodys_is_not_found) {
+  const Ticket ticket = put(1);
+  slots::Process gone = process_;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  gone.pid = static_cast<uint32_t>(child);
+  waitpid(child, nullptr, 0);
+  int number = -1;
+  for (const Way way : {Way::socket, Way::pidfd}) {
+    EXPECT_TRUE(fetch(gone, ticket, way, kLongMs, &number).is(PINRAIL_ERR_NOT_FOUND));
+  }
+}
+
+// A program that has closed its standard input may get 0 for any descriptor.
+TEST_F(Descriptors, number_zero_is_one_like_the_others) {
+  const int saved = fcntl(0, F_DUPFD_CLOEXEC, 3);
+  const int file = make_file(1);
+  ASSERT_EQ(dup2(file, 0), 0);
+  close(file);
+  {
+    const Descriptor zero(0);
+    EXPECT_TRUE(zero.is_open());
+  }
+  EXPECT_EQ(fcntl(0, F_GETFD), -1);
+  if (saved >= 0) {
+    EXPECT_EQ(dup2(saved, 0), 0);
+    close(saved);
+  }
+}
+
 TEST_F(Descriptors, of_another_users_nothing_is_asked) {
   const Ticket ticket = put(1);
   slots::Process other = process_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <chrono>
 #include <csignal>
 #include <mutex>
 #include <thread>
@@ -144,6 +145,30 @@ TEST(Condition, a_notification_by_who_does_not_sleep_is_not_lost) {
   }
   waiter.join();
   EXPECT_EQ(answered, kRounds);
+}
+
+// A thread that waits for a time uses no processor meanwhile. It may wake early, but not all the time.
+TEST(Condition, a_wait_for_a_time_sleeps) {
+  using Clock = std::chrono::steady_clock;
+  FutexLock lock;
+  Condition changed;
+  const std::lock_guard<FutexLock> guard(lock);
+  int wakes = 0;
+  for (const auto end = Clock::now() + std::chrono::milliseconds(100); Clock::now() < end; ++wakes) {
+    changed.wait_for(lock, std::chrono::milliseconds(20));
+  }
+  EXPECT_LE(wakes, 50);
+}
+
+// A debug build would end at the second lock, whose rank is below that of the first.
+TEST(Mutex, one_that_was_tried_in_vain_is_not_held) {
+  Mutex held(LockRank::marks), lower(LockRank::gc);
+  held.lock();
+  std::thread([&] {
+    EXPECT_FALSE(held.try_lock());
+    const Guard guard(lower);
+  }).join();
+  held.unlock();
 }
 
 }  // namespace

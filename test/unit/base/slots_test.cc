@@ -197,6 +197,21 @@ TEST_F(Slots, any_other_file_of_the_exporters_is_not_found) {
   }
 }
 
+// In a child that ends without a word, as in a crash: opens the segment, sits down, and enters those slots.
+bool crash_in(const Process& of, const Exporter& exporter, const std::vector<std::pair<uint32_t, uint64_t>>& entered) {
+  ChildAnswer answer{};
+  const bool answered = in_child(
+      [&] {
+        auto* importer = new Importer;  // never destroyed
+        bool well = importer->open(of.user, of.pid, of.start, exporter.segment()).ok();
+        if (well) importer->sit(self());
+        for (const auto& [slot, life] : entered) well = well && importer->enter(slot, life);
+        return ChildAnswer{well ? 1 : 0};
+      },
+      &answer);
+  return answered && answer[0] == 1;
+}
+
 TEST_F(Slots, what_is_disowned_is_not_written) {
   uint32_t slot = 0, other_slot = 0;
   uint64_t life = 0, other_life = 0;
@@ -206,8 +221,11 @@ TEST_F(Slots, what_is_disowned_is_not_written) {
   ASSERT_TRUE(other->take(&other_slot, &other_life).ok());
   Importer importer;
   ASSERT_TRUE(importer.open(process_.user, process_.pid, process_.start, other->segment()).ok());
+  ASSERT_TRUE(crash_in(process_, *other, {{slot, life}}));
   other->disown();
   const uint64_t deaths = importer.deaths()->load();
+  other->forget_dead_hook(slot);
+  EXPECT_EQ(other->importers_hook(slot), 1u) << "its own exporter asks which of its importers have crashed";
   other->kill_hook(slot);
   other->give_back(slot);
   EXPECT_TRUE(slots::is_alive(other->word(slot), life)) << "it may still be read";
@@ -355,21 +373,6 @@ TEST(SlotsSource, a_crashed_exporter_is_gone_although_a_child_that_it_forked_liv
   exporter.go_on();
   EXPECT_TRUE(soon([&] { return !before.source().is_alive(); }));
   EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
-}
-
-// In a child that ends without a word, as in a crash: opens the segment, sits down, and enters those slots.
-bool crash_in(const Process& of, const Exporter& exporter, const std::vector<std::pair<uint32_t, uint64_t>>& entered) {
-  ChildAnswer answer{};
-  const bool answered = in_child(
-      [&] {
-        auto* importer = new Importer;  // never destroyed
-        bool well = importer->open(of.user, of.pid, of.start, exporter.segment()).ok();
-        if (well) importer->sit(self());
-        for (const auto& [slot, life] : entered) well = well && importer->enter(slot, life);
-        return ChildAnswer{well ? 1 : 0};
-      },
-      &answer);
-  return answered && answer[0] == 1;
 }
 
 TEST_F(Slots, importers_that_crashed_are_forgotten_in_all_slots_and_others_are_not) {

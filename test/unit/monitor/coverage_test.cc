@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // coverage_test.cc - a range is covered if every event that can happen to its mappings is seen.
 #include <gtest/gtest.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <unistd.h>
@@ -10,7 +11,10 @@
 #include <vector>
 
 #include "framework/monitor/coverage.h"
+#include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/mapping.h"
+#include "framework/monitor/own_calls.h"
+#include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -213,6 +217,28 @@ TEST(Mapping, the_kernels_answer_is_what_the_list_says) {
   EXPECT_EQ(first.base, bases.front());
   EXPECT_GE(equal + 3, bases.size()) << "but for what moved meanwhile, and [vsyscall]";
   EXPECT_GT(equal, 10u);
+}
+
+// Objects have more functions than buckets in their tables, so most chains have several.
+TEST(LoadedObject, finds_each_function_of_a_chain) {
+  int found = 0;
+  for_each_object([&found](const LoadedObject& object) {
+    if (!object.holds(reinterpret_cast<uintptr_t>(&getauxval))) return true;
+    for (const char* name : {"malloc", "free", "calloc", "realloc", "mmap", "munmap", "madvise", "mprotect", "brk",
+                             "sbrk", "open", "close", "read", "write", "fork", "execve", "fallocate", "ftruncate"}) {
+      EXPECT_NE(object.function(name), 0u) << name;
+      ++found;
+    }
+    EXPECT_EQ(object.function("pinrail_no_such_function"), 0u);
+    return false;
+  });
+  EXPECT_EQ(found, 18);
+}
+
+// The probe that the allocators are tried with lies on the stack.
+TEST(OwnCalls, no_subscription_is_left) {
+  find_own_calls();
+  EXPECT_EQ(subscriptions.first.load(), nullptr);
 }
 
 }  // namespace

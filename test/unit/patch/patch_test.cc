@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/patch/island.h"
 #include "base/patch/maps_hook.h"
 #include "base/patch/system_call.h"
 
@@ -102,6 +103,23 @@ TEST_F(PatchTest, the_original_does_what_the_function_did) {
     EXPECT_EQ(function(name)(5, 6, 7, 8), sum(5, 6, 7, 8)) << name;
     EXPECT_EQ(seen.calls, 1);
   }
+}
+
+// The gap below a mapping may begin far beyond the reach, and end just below it.
+TEST_F(PatchTest, an_island_lies_right_below_a_mapping_if_nothing_else_is_near) {
+  constexpr size_t kGiB = size_t{1} << 30;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  auto* const all = static_cast<uint8_t*>(mmap(nullptr, 8 * kGiB, PROT_NONE, kFlags, -1, 0));
+  ASSERT_NE(all, MAP_FAILED);
+  uint8_t* const kept = all + 6 * kGiB;
+  munmap(all, 6 * kGiB);
+  const auto near = reinterpret_cast<uintptr_t>(kept);
+  uint8_t* const island = map_near(near, kGiB);
+  ASSERT_NE(island, nullptr);
+  EXPECT_LT(island, kept);
+  EXPECT_LE(near - reinterpret_cast<uintptr_t>(island), kGiB);
+  munmap(island, 4096);
+  munmap(kept, 2 * kGiB);
 }
 
 TEST_F(PatchTest, what_is_addressed_relative_to_the_code_is_found_from_the_island) {
