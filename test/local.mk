@@ -1,21 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# GoogleTest's header is compiled once. Where the compiler cannot do that, or refuses what it finds, it reads
-# test/support/gtest.h itself. gtest.d lists the headers of the system, which an upgrade changes.
-if HAVE_GTEST
-gtest_pch = test/support/gtest.h.gch
-$(gtest_pch): test/support/gtest.h Makefile
-	$(AM_V_GEN)$(MKDIR_P) test/support && { $(CXX) $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CXXFLAGS) $(CXXFLAGS) \
-	-MD -MP -MT $@ -MF test/support/gtest.d -x c++-header -o $@.tmp $(srcdir)/test/support/gtest.h && \
-	mv $@.tmp $@ || rm -f $@.tmp; }
--include test/support/gtest.d
-gtest_objects = $(filter %_test.$(OBJEXT),$(foreach program,$(check_PROGRAMS),\
-	$($(subst /,_,$(basename $(program)))_OBJECTS)))
-$(gtest_objects): $(gtest_pch)
-endif
-CLEANFILES += test/support/gtest.h.gch test/support/gtest.h.gch.tmp test/support/gtest.d
-EXTRA_DIST += test/support/gtest.h
-
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
 tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_chain
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
@@ -23,7 +7,8 @@ tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatcha
 	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
-tests_first = test/model/pool_model test/interpose_test.sh test/model/mutants_test.sh
+tests_first = test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
+	test/gpu_soak_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
@@ -117,8 +102,6 @@ test_libtest_support_la_SOURCES = \
 	test/support/child.h test/support/child.cc test/support/proc_status.h test/support/proc_status.cc \
 	test/support/mapping.h test/support/component_under_test.h test/support/component_under_test.cc \
 	test/fake/fake_host.h test/fake/fake_host.cc
-test_libtest_support_la_CPPFLAGS = $(AM_CPPFLAGS) \
-	-DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
 registrar_conformance_sources = test/conform/registrar_conformance.h test/conform/registrar_conformance.cc \
 	test/conform/registrar_subject.cc test/support/skip_main.cc
 registrar_conformance_libs = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
@@ -175,8 +158,6 @@ test_unit_base_base_test_SOURCES = \
 	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
 	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc \
 	test/unit/base/lru_list_test.cc test/unit/base/trust_test.cc
-test_unit_base_base_test_CPPFLAGS = $(AM_CPPFLAGS) \
-	-DPINRAIL_TEST_TINY_COMPONENT='"$(abs_top_builddir)/test/unit/base/.libs/tiny_component.so"'
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 if HAVE_TOOLS
@@ -197,8 +178,6 @@ test_conform_registrar_contract_la_LDFLAGS = -module -avoid-version -shared -rpa
 check_PROGRAMS += test/conform/contract
 TESTS += test/conform/contract
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
-test_conform_contract_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"' \
-	-DPINRAIL_TEST_CONTRACT_FOLDER='"$(abs_top_builddir)/test/conform/.libs"'
 test_conform_contract_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la
 check_PROGRAMS += test/unit/front/refusal_test
@@ -267,8 +246,6 @@ check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
 test_oracle_oracle_SOURCES = $(oracle_sources) test/oracle/deaf_none.cc
 test_oracle_oracle_LDADD = libpinrail.la -lpthread
 test_oracle_oracle_mutants_SOURCES = $(oracle_sources) test/oracle/deaf_wrap.cc
-test_oracle_oracle_mutants_CPPFLAGS = $(AM_CPPFLAGS) \
-	-DPINRAIL_ORACLE_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
 test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEjmm
 test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
 endif
@@ -322,7 +299,6 @@ TESTS += test/conform/patcher_race
 test_conform_patcher_race_SOURCES = test/conform/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_conform_patcher_race_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_race_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)
 test_conform_patcher_race_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 EXTRA_test_conform_patcher_race_DEPENDENCIES = test/unit/patch/victims.la
 race-soak: test/conform/patcher_race
@@ -331,14 +307,11 @@ race-soak: test/conform/patcher_race
 test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/patch/patch_test.cc \
 	test/unit/patch/libc_functions_test.cc test/unit/patch/libc_functions.h \
 	test/support/skip_main.cc
-test_unit_patch_patch_test_CPPFLAGS = $(AM_CPPFLAGS) \
-	-DPINRAIL_TEST_VICTIMS='"$(abs_top_builddir)/test/unit/patch/.libs/victims.so"'
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
 EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
 test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_CPPFLAGS = $(test_unit_patch_patch_test_CPPFLAGS)
 test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
 test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_host.h \
@@ -365,8 +338,6 @@ check_PROGRAMS += test/conform/own_calls
 TESTS += test/conform/own_calls
 test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_library.h test/support/skip_main.cc \
 	test/support/library.h $(fake_registrar_sources)
-test_conform_own_calls_CPPFLAGS = $(AM_CPPFLAGS) \
-	-DPINRAIL_TEST_RAW_MALLOC='"$(abs_top_builddir)/test/own_calls/.libs/raw_malloc.so"'
 test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la
 endif
@@ -577,7 +548,6 @@ check_PROGRAMS += test/conform/gpu_postponed
 TESTS += test/conform/gpu_postponed
 test_conform_gpu_postponed_SOURCES = $(fake_registrar_sources) test/conform/gpu_postponed_test.cc \
 	test/conform/gpu_library.h test/conform/gpu_memory.h
-test_conform_gpu_postponed_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"'
 test_conform_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_ft
 TESTS += test/conform/gpu_ft
@@ -618,8 +588,6 @@ endif
 check_PROGRAMS += test/conform/setuid
 TESTS += test/conform/setuid
 test_conform_setuid_SOURCES = test/conform/setuid.cc
-test_conform_setuid_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_COMPONENTS='"$(abs_top_builddir)/components/.libs"' \
-	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_conform_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 test_conform_setuid_LDADD = libpinrail_internal.la
 EXTRA_test_conform_setuid_DEPENDENCIES = test/fake/libcuda.la
@@ -628,22 +596,17 @@ check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds t
 TESTS += test/gpu_soak_test.sh
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
 	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/library.h
-test_gpu_soak_CPPFLAGS = $(AM_CPPFLAGS) \
-	-DPINRAIL_TEST_DOUBLE='"$(abs_top_builddir)/test/fake/.libs/libcuda.so.1"'
 test_gpu_soak_LDADD = libpinrail.la
 test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/gpu_block.h
 test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
 test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/contents.h test/gpu/library.h
-test_gpu_story_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
 test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc \
 	test/gpu/contents.h test/gpu/library.h
-test_gpu_kinds_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_kinds_LDADD = libpinrail.la
 EXTRA_test_gpu_kinds_DEPENDENCIES = test/fake/libcuda.la
 test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/library.h
-test_gpu_figures_CPPFLAGS = $(test_gpu_soak_CPPFLAGS)
 test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la

@@ -48,8 +48,7 @@ sanitized thread
 if [ ! -e $folder/rounds ] || [ ! -e "$allocator" ]; then
   make -s test/own_calls/rounds test/own_calls/raw_malloc.la >/dev/null 2>&1
 fi
-plain=$folder/.libs/rounds
-[ -x $plain ] || plain=$folder/rounds
+plain=$folder/rounds
 kept='[1-9][0-9]* kept hits'
 # Where the kernel gives no userfaultfd, nothing is kept, and it is said why.
 if PINRAIL_MCA_monitor=uffd "$plain" 1 >/dev/null 2>&1; then

@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # pinrail.m4 - options and third parties of Pinrail's configure.
 
-# Before AC_PROG_CXX. Unless the user sets CXXFLAGS, the library is optimised (by PINRAIL_OPTIMIZE, which may be set), and
-# tests of behaviour are not, which halves the time to compile them. Makefile.am lists them.
+# Before AC_PROG_CXX. Unless the user's CXXFLAGS have an -O, the library is optimised (by PINRAIL_OPTIMIZE, which may be
+# set), and the tests that only ask for behaviour are not: that halves the time to compile them. Makefile.am says which
+# they are.
 AC_DEFUN([PINRAIL_OPTIMIZATION], [
-  AS_IF([test "x${CXXFLAGS+set}" != xset], [
-    CXXFLAGS=-g
+  AS_IF([test "x${CXXFLAGS+set}" != xset], [CXXFLAGS=-g])
+  AS_CASE([" $CXXFLAGS"], [*" -O"*], [PINRAIL_OPTIMIZE=], [
     AS_IF([test "x${PINRAIL_OPTIMIZE+set}" != xset], [PINRAIL_OPTIMIZE=-O2])
     PINRAIL_TEST_OPTIMIZE=-O0
-  ], [PINRAIL_OPTIMIZE=])
+  ])
   AC_SUBST([PINRAIL_OPTIMIZE])
   AC_SUBST([PINRAIL_TEST_OPTIMIZE])
+])
+
+# After AC_PROG_CXX. Clang compiles without precompiled headers: then it shows that sources include what they use.
+AC_DEFUN([PINRAIL_PRECOMPILE], [
+  AC_MSG_CHECKING([whether headers are compiled once])
+  AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+    #if !defined __GNUC__ || defined __clang__
+    #error no GCC
+    #endif]], [])], [pinrail_precompile=yes], [pinrail_precompile=no])
+  AC_MSG_RESULT([$pinrail_precompile])
+  AM_CONDITIONAL([PRECOMPILE], [test "x$pinrail_precompile" = xyes])
 ])
 
 AC_DEFUN([PINRAIL_COMPILER_FLAGS], [

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "config.h"
 #include "test/fake/fake_registrar.h"
 
 namespace {
@@ -172,7 +173,8 @@ class ContractOfComponent : public Contract {
  protected:
   void start_with(const char* breaks) {
     if (breaks != nullptr) setenv("PINRAIL_TEST_BREAKS", breaks, 1);
-    start({{"mca_base_component_path", PINRAIL_TEST_CONTRACT_FOLDER ":" PINRAIL_TEST_COMPONENTS}});
+    start({{"mca_base_component_path", PINRAIL_TEST_BUILD "/test/conform/.libs"
+                                                          ":" PINRAIL_TEST_BUILD "/components/.libs"}});
   }
   pinrail_status_t create() {
     const pinrail_registrar_choice_t choice = {"contract", nullptr, nullptr};

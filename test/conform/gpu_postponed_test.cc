@@ -6,6 +6,7 @@
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "base/sync/lock.h"
+#include "config.h"
 #include "framework/monitor/monitor.h"
 #include "test/conform/gpu_library.h"
 #include "test/conform/gpu_memory.h"
@@ -14,7 +15,7 @@
 namespace pinrail::test {
 namespace {
 
-const Settings::value_type kFolder = {"mca_base_component_path", PINRAIL_TEST_COMPONENTS};
+const Settings::value_type kFolder = {"mca_base_component_path", PINRAIL_TEST_BUILD "/components/.libs"};
 
 class PostponedEvents : public ::testing::Test {
  protected:

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "config.h"
 #include "test/conform/uffd_library.h"
 #include "test/support/child.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kLength = size_t{1} << 20;
 
 struct RawAllocator {
-  RawAllocator() : library(dlopen(PINRAIL_TEST_RAW_MALLOC, RTLD_NOW | RTLD_LOCAL)) {
+  RawAllocator() : library(dlopen(PINRAIL_TEST_BUILD "/test/own_calls/.libs/raw_malloc.so", RTLD_NOW | RTLD_LOCAL)) {
     if (library == nullptr) return;
     take = reinterpret_cast<void* (*)(size_t)>(dlsym(library, "malloc"));
     give = reinterpret_cast<void (*)(void*)>(dlsym(library, "free"));

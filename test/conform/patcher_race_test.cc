@@ -26,6 +26,7 @@
 #include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
+#include "config.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -89,7 +90,8 @@ Scene a_segment() {
 Scene an_object() {
   Scene scene;
   const std::string copy = testing::TempDir() + "race" + std::to_string(getpid()) + ".so";
-  std::filesystem::copy_file(PINRAIL_TEST_VICTIMS, copy, std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(PINRAIL_TEST_BUILD "/test/unit/patch/.libs/victims.so", copy,
+                             std::filesystem::copy_options::overwrite_existing);
   scene.object = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
   std::filesystem::remove(copy);
   if (scene.object == nullptr) return scene;

@@ -18,6 +18,7 @@
 
 #include "base/core/kernel_numbers.h"
 #include "base/sync/futex_lock.h"
+#include "config.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
 
@@ -438,7 +439,7 @@ TEST_F(PatcherFiles, a_range_that_shifts_reports_all_behind_it) {
 TEST(Patcher, the_loaders_own_unmap) {
   Patcher patcher;
   NEED_PATCHER(patcher);
-  void* const object = dlopen(PINRAIL_TEST_VICTIMS, RTLD_NOW | RTLD_LOCAL);
+  void* const object = dlopen(PINRAIL_TEST_BUILD "/test/unit/patch/.libs/victims.so", RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(object, nullptr) << dlerror();
   Dl_info info{};
   ASSERT_NE(dladdr(dlsym(object, "victim_plain"), &info), 0);

@@ -17,6 +17,8 @@
 #include <filesystem>
 #include <string>
 
+#include "config.h"
+
 namespace {
 
 constexpr int kSkipped = 77;
@@ -45,8 +47,9 @@ int live() {
     std::printf("SKIP: setuid has no effect in this file system\n");
     return kSkipped;
   }
-  const pinrail_setting_t settings[] = {{"mca_base_component_path", PINRAIL_TEST_COMPONENTS},
-                                        {"registrar_cuda_ipc_library", PINRAIL_TEST_DOUBLE}};
+  const pinrail_setting_t settings[] = {
+      {"mca_base_component_path", PINRAIL_TEST_BUILD "/components/.libs"},
+      {"registrar_cuda_ipc_library", PINRAIL_TEST_BUILD "/test/fake/.libs/libcuda.so.1"}};
   pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
   options.settings = settings;
   options.setting_count = 2;

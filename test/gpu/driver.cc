@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/gpu/driver.h"
+#include "config.h"
 
 #include <dlfcn.h>
 
@@ -23,7 +24,8 @@ bool Driver::load(const char* program, bool is_double) {
 }
 
 bool Driver::look_up_all(bool is_double, const char** why_out) {
-  void* library = dlopen(is_double ? PINRAIL_TEST_DOUBLE : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library =
+      dlopen(is_double ? PINRAIL_TEST_BUILD "/test/fake/.libs/libcuda.so.1" : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     *why_out = dlerror();
     return false;

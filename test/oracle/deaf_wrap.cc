@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 
+#include "config.h"
 #include "test/oracle/deaf.h"
 
 // The linker's names for the function that is called, and for the real one.
@@ -42,7 +43,7 @@ void pass_on_hook(uint32_t kinds, uintptr_t base, uintptr_t end, size_t first) {
 }  // namespace
 
 bool can_be_deaf() { return true; }
-const char* component_folder() { return PINRAIL_ORACLE_COMPONENTS; }
+const char* component_folder() { return PINRAIL_TEST_BUILD "/components/.libs"; }
 
 Deaf::Deaf(const void* base, size_t length) : slot_(0) {
   bool is_free = false;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// gtest.h - GoogleTest's header, which test/local.mk precompiles. Sources include <gtest/gtest.h> themselves, so that
-// they compile without this file.
+// gtest.h - GoogleTest's header and those of the system that many tests read; used as base/core/precompiled.h is.
 #ifndef PINRAIL_TEST_SUPPORT_GTEST_H
 #define PINRAIL_TEST_SUPPORT_GTEST_H
 
 #include <gtest/gtest.h>
+
+#include "base/core/precompiled.h"
 
 #endif

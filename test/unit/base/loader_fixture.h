@@ -15,20 +15,17 @@
 
 #include "base/loader/loader.h"
 #include "base/param/param.h"
+#include "config.h"
 #include "test/support/said.h"
 #include "test/support/temp_folder.h"
-
-#ifndef PINRAIL_TEST_TINY_COMPONENT
-#error "PINRAIL_TEST_TINY_COMPONENT names the component that test/unit/base/dso makes"
-#endif
 
 namespace pinrail::loader {
 
 // The bytes of a component's file, to be changed.
 class Image {
  public:
-  Image() : bytes_(test::read_whole(PINRAIL_TEST_TINY_COMPONENT)) {
-    EXPECT_FALSE(bytes_.empty()) << PINRAIL_TEST_TINY_COMPONENT;
+  Image() : bytes_(test::read_whole(PINRAIL_TEST_BUILD "/test/unit/base/.libs/tiny_component.so")) {
+    EXPECT_FALSE(bytes_.empty()) << PINRAIL_TEST_BUILD "/test/unit/base/.libs/tiny_component.so";
     const std::string framework("mpool\0\0\0\0\0\0\0\0\0\0\0tiny", 20);
     descriptor_ = bytes_.find(framework) - offsetof(pinrail_component_t, framework);
     table_ = bytes_.find(std::string("the table of it\0", 16)) + 16;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Patches in functions of a test object, loaded anew for each test: nothing is ever un-patched.
 #include "base/patch/patch.h"
+#include "config.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -50,7 +51,8 @@ class PatchTest : public testing::Test {
     // A copy of its own: the dynamic loader knows files by their inode.
     static int number = 0;
     copy_ = testing::TempDir() + "victims" + std::to_string(getpid()) + "." + std::to_string(number++) + ".so";
-    std::filesystem::copy_file(PINRAIL_TEST_VICTIMS, copy_, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(PINRAIL_TEST_BUILD "/test/unit/patch/.libs/victims.so", copy_,
+                               std::filesystem::copy_options::overwrite_existing);
     object_ = dlopen(copy_.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(object_, nullptr) << dlerror();
   }
