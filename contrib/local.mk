@@ -67,7 +67,7 @@ endif
 
 # From a fresh machine to a tested build.
 EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
-	contrib/run-tests.d/parts.sh contrib/run-tests.d/one-test contrib/run-tests.d/count.awk .ci/run \
+	contrib/run-tests.d/parts.sh contrib/run-tests.d/count.awk .ci/run \
 	contrib/rdma-vm contrib/rdma-vm.d/get-kernel contrib/rdma-vm.d/guest-command contrib/rdma-vm.d/guest-init \
 	contrib/rdma-vm.d/guest-session contrib/rdma-vm.d/messages.sh contrib/rdma-vm.d/debian.sh \
 	contrib/on-arm64 contrib/on-arm64.d/guest contrib/on-arm64.d/guest-init contrib/on-musl \

@@ -21,13 +21,14 @@ broken() {
 }
 
 # build PART [CONFIGURE_ARGUMENT]...: configures and makes in $work/PART, as far as that is not done yet.
+# Without symbols for debuggers, which take a third of the time to compile.
 build() {
   local part=$1 folder=$work/$1 log=$work/$1/build.log
   shift
   mkdir -p -- "$folder"
   : >"$log"
   if [[ ! $folder/config.status -nt $top/configure || $(cat "$folder/arguments" 2>/dev/null) != "$*" ]]; then
-    (cd -- "$folder" && "$top/configure" "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
+    (cd -- "$folder" && "$top/configure" CXXFLAGS=-g0 "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
     echo "$*" >"$folder/arguments"
   fi
   make -C "$folder" -j"$jobs" >>"$log" 2>&1 </dev/null || broken "$part" "$log" "the build failed"
@@ -69,32 +70,33 @@ collect() {
   done | record "$part"
 }
 
-# run_tests FOLDER PROGRAMS TEST...: runs those that pin memory one after the other, and the rest at the same time.
+# run_tests FOLDER PROGRAMS TEST...: runs those that pin memory one after the other, beside them the rest, and when all of
+# these have ended, one after the other, those that run alone.
 run_tests() {
-  local folder=$1 programs=$2 test pinning=() others=() pin alone
+  local folder=$1 programs=$2 test pinning=() others=() last=() pin alone
   shift 2
   pin=" $(words_of "$folder" tests_that_pin) "
-  alone=$(words_of "$folder" tests_alone)
+  alone=" $(words_of "$folder" tests_alone) "
   for test; do
-    if [[ $pin == *" $test "* ]]; then pinning+=("$test"); else others+=("$test"); fi
+    case $pin:$alone in
+      *" $test "*:*) pinning+=("$test") ;;
+      *:*" $test "*) last+=("$test") ;;
+      *) others+=("$test") ;;
+    esac
   done
   # run_list NAME JOBS TEST...
   run_list() {
     local name=$1 at_once=$2
     shift 2
     (($#)) || return 0
-    TEST_LOCK=$folder/alone.lock TESTS_ALONE=$alone make -C "$folder" -j"$at_once" check-TESTS "TESTS=$*" \
-      "check_PROGRAMS=$programs" "TEST_SUITE_LOG=test/$name.suite" "LOG_COMPILER=$parts/one-test $test_seconds" \
-      >"$folder/$name.log" 2>&1 </dev/null || true
+    make -C "$folder" -j"$at_once" check-TESTS "TESTS=$*" "check_PROGRAMS=$programs" \
+      "TEST_SUITE_LOG=test/$name.suite" "LOG_COMPILER=timeout -k 10 $test_seconds" >"$folder/$name.log" 2>&1 </dev/null || true
   }
-  if ((jobs > 1)); then
-    run_list pinning 1 "${pinning[@]}" &
-    run_list others "$jobs" "${others[@]}"
-    wait $!
-  else
-    run_list pinning 1 "${pinning[@]}"
-    run_list others 1 "${others[@]}"
-  fi
+  run_list pinning 1 "${pinning[@]}" &
+  ((jobs > 1)) || wait $!
+  run_list others "$jobs" "${others[@]}"
+  ((jobs == 1)) || wait $!
+  run_list alone 1 "${last[@]}"
 }
 
 # check PART TEST...: builds these tests and runs them.

@@ -31,7 +31,7 @@ part_bare() {
 
 part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
-  build tsan --enable-werror --enable-sanitizer=thread --enable-debug "CFLAGS=-O1 -g" PINRAIL_OPTIMIZE=-O1 || return
+  build tsan --enable-werror --enable-sanitizer=thread --enable-debug --without-json "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/conform/grdma' 'test/conform/gpu_events' \
     'test/conform/gpu_locks' 'test/conform/gpu_restart' 'test/integrity/*')
   check tsan "${tests[@]}"
@@ -39,7 +39,7 @@ part_tsan() {
 
 part_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1" UBSAN_OPTIONS="print_stacktrace=1"
-  build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" PINRAIL_OPTIMIZE=-O1 || return
+  build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/asan" 'test/unit/*' 'test/conform/*' 'test/fault/*')
   check asan "${tests[@]}"
 }
@@ -206,7 +206,7 @@ part_dist() {
   build gcc --enable-werror --enable-debug || return
   rm -f -- "$work"/gcc/pinrail-*.tar.xz
   run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck \
-    "DISTCHECK_CONFIGURE_FLAGS=--without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric"
+    "DISTCHECK_CONFIGURE_FLAGS=--without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric CXXFLAGS=-g0"
   run_one dist files dist_files
 }
 
