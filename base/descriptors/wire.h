@@ -3,6 +3,7 @@
 #ifndef PINRAIL_BASE_DESCRIPTORS_WIRE_H
 #define PINRAIL_BASE_DESCRIPTORS_WIRE_H
 
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The allocator's part of the hook wall: linked into a test, it ends the program when memory is taken or given back in
-// a hook (base/sync/hook_scope.h). Debug builds only; elsewhere it is empty.
-#ifdef PINRAIL_DEBUG
+// a hook (base/sync/hook_scope.h). Debug builds only; elsewhere it is empty, and so it is beside a C library that does
+// not give its allocator by other names.
+#include <cstddef>
+
+#if defined(PINRAIL_DEBUG) && defined(__GLIBC__)
 
 #include <cerrno>
-#include <cstddef>
 
 #include "base/sync/hook_scope.h"
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
@@ -116,15 +117,22 @@ struct HeldBlock {
   HeldBlock* next;
 };
 
-bool is_below_break(const void* block) {
-  return reinterpret_cast<uintptr_t>(block) < reinterpret_cast<uintptr_t>(sbrk(0));
+// glibc's malloc has 8 bytes before a block of an arena, and 16 before one that is a mapping of its own, in multiples
+// of 16 bytes. Sizes of other allocators' blocks are such multiples.
+bool is_of_an_arena(void* block) {
+#if defined(__GLIBC__)
+  return malloc_usable_size(block) % 16 == 8;
+#else
+  (void)block;
+  return false;
+#endif
 }
 
 }  // namespace
 
 // glibc adapts its mmap threshold when blocks are freed; setting it once makes it constant. A large block comes from
-// the heap all the same if the heap has room for it, for instance where stdio's buffers were. So such blocks are held
-// until the heap has no room, and are freed afterwards.
+// an arena all the same if that has room for it, for instance where stdio's buffers were. So such blocks are held until
+// the arena has no room, and are freed afterwards.
 bool take_block(EventMemory* memory) {
 #if defined(__GLIBC__)
   // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's takes its lock
@@ -133,13 +141,14 @@ bool take_block(EventMemory* memory) {
 #endif
   constexpr int kMostHeld = 1000;
   HeldBlock* held = nullptr;
-  void* block = std::calloc(1, memory->length);
+  void* block = std::malloc(memory->length);
   for (int i = 0; i < kMostHeld && block != nullptr; ++i) {
-    if (memory->kind != MemoryKind::large_block || !is_below_break(block)) break;
+    if (memory->kind != MemoryKind::large_block || !is_of_an_arena(block)) break;
     held = new (block) HeldBlock{held};
-    block = std::calloc(1, memory->length);
+    block = std::malloc(memory->length);
   }
   while (held != nullptr) std::free(std::exchange(held, held->next));
+  if (block != nullptr) std::memset(block, 0, memory->length);
   memory->owner = block;
   memory->base = static_cast<unsigned char*>(block);
   return block != nullptr;
