@@ -10,7 +10,9 @@
 // span.
 //
 // page_counts/N1  A node's count is the number of held spans that cover [its address, the next node's address).
-// page_counts/N2  A node's edges is the number of held spans that begin or end at its address; it is not 0.
+// page_counts/N2  A node's starts and ends are the numbers of held spans that begin and end at its address; not both
+// are
+//     0, and the count rises by their difference there.
 // page_counts/N3  The last node's count is 0.
 #ifndef PINRAIL_BASE_CORE_PAGE_COUNTS_H
 #define PINRAIL_BASE_CORE_PAGE_COUNTS_H
@@ -31,8 +33,9 @@ class PageCounts {
   // nothing has changed.
   Status add(Span span);
 
-  // Removes one holder, and calls visit(Span), in rising order, for each piece that has no holder any more. BAD_PARAM,
-  // nothing changed: no held span begins at span.base or none ends at span.end.
+  // Removes one holder, and calls visit(Span), in rising order, for each piece that has no holder any more. visit runs
+  // in the middle of the change: it must not throw, and must not use this object. BAD_PARAM, nothing changed: no held
+  // span begins at span.base, or none ends at span.end.
   template <typename Visit>
   Status remove(Span span, Visit visit);
 
@@ -48,13 +51,13 @@ class PageCounts {
  private:
   struct Node {
     size_t count = 0;
-    size_t edges = 0;
+    size_t starts = 0, ends = 0;
   };
   using Map = std::map<uintptr_t, Node>;
 
   // Returns the node at the address, and makes it if needed. Throws bad_alloc.
   Map::iterator need_node(uintptr_t at);
-  void drop_edge(Map::iterator node);
+  void erase_if_unused(Map::iterator node);
 
   Map nodes_;
 };
@@ -64,11 +67,11 @@ inline PageCounts::Map::iterator PageCounts::need_node(uintptr_t at) {
   const auto before = next == nodes_.begin() ? nodes_.end() : std::prev(next);
   if (before != nodes_.end() && before->first == at) return before;
   const size_t count = before == nodes_.end() ? 0 : before->second.count;
-  return nodes_.emplace_hint(next, at, Node{count, 0});
+  return nodes_.emplace_hint(next, at, Node{count, 0, 0});
 }
 
-inline void PageCounts::drop_edge(Map::iterator node) {
-  if (--node->second.edges == 0) nodes_.erase(node);
+inline void PageCounts::erase_if_unused(Map::iterator node) {
+  if (node->second.starts == 0 && node->second.ends == 0) nodes_.erase(node);
 }
 
 inline Status PageCounts::add(Span span) {
@@ -77,11 +80,11 @@ inline Status PageCounts::add(Span span) {
   try {
     first = need_node(span.base);
     const auto last = need_node(span.end);
-    ++first->second.edges;
-    ++last->second.edges;
+    ++first->second.starts;
+    ++last->second.ends;
     for (auto node = first; node != last; ++node) ++node->second.count;
   } catch (const std::bad_alloc&) {
-    if (first != nodes_.end() && first->second.edges == 0) nodes_.erase(first);
+    if (first != nodes_.end()) erase_if_unused(first);
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   return success();
@@ -98,11 +101,10 @@ inline size_t PageCounts::held_bytes() const {
 inline bool PageCounts::check_invariants() const {
   size_t before = 0;
   for (const auto& entry : nodes_) {
-    const size_t count = entry.second.count;
-    const size_t change = count > before ? count - before : before - count;
-    // Each span edge changes the count by one, up or down.
-    if (entry.second.edges == 0 || change > entry.second.edges || (entry.second.edges - change) % 2 != 0) return false;
-    before = count;
+    const Node& node = entry.second;
+    if (node.starts == 0 && node.ends == 0) return false;
+    if (before + node.starts != node.count + node.ends) return false;
+    before = node.count;
   }
   return before == 0;
 }
@@ -112,6 +114,7 @@ Status PageCounts::remove(Span span, Visit visit) {
   const auto first = nodes_.find(span.base);
   const auto last = nodes_.find(span.end);
   if (span.base >= span.end || first == nodes_.end() || last == nodes_.end()) return PINRAIL_ERR_BAD_PARAM;
+  if (first->second.starts == 0 || last->second.ends == 0) return PINRAIL_ERR_BAD_PARAM;
   for (auto node = first; node != last; ++node) {
     if (node->second.count == 0) return PINRAIL_ERR_BAD_PARAM;
   }
@@ -119,8 +122,10 @@ Status PageCounts::remove(Span span, Visit visit) {
     const auto here = node++;
     if (--here->second.count == 0) visit(Span{here->first, node->first});
   }
-  drop_edge(first);
-  drop_edge(last);
+  --first->second.starts;
+  --last->second.ends;
+  erase_if_unused(first);
+  erase_if_unused(last);
   return success();
 }
 

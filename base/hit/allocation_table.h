@@ -94,7 +94,8 @@ inline Hash hash_of(uint64_t key) {
   return {hash >> 32, hash >> 8};
 }
 
-// mask: loaded before entries; the entries of a larger table are valid for a smaller mask.
+// Returns the bucket that the hash selects. mask: of byte offsets, (buckets - 1) * 64; loaded before entries, because
+// the table only grows and its buckets stay valid for a smaller mask.
 inline Entry* bucket_of(Entry* entries, uint64_t mask, uint64_t hash) {
   return reinterpret_cast<Entry*>(reinterpret_cast<char*>(entries) + (hash & mask));
 }

@@ -6,8 +6,7 @@
 // Threads  the owning thread writes; others only clear the note (references::forget_notes).
 //
 // note/N1  A note names the entry's timestamp, the version of the entry's bucket, the registration's generation, and
-// the
-//     pool. Notes of GPU memory name an entry of allocation_table.h and the pool in a word of its own.
+//     the pool. Notes of GPU memory name an entry of allocation_table.h and the pool in a word of its own.
 // note/N2  While the bucket's version is unchanged the registration is still indexed and not claimed (start_table/S1).
 //     So a release compares the version, counts, and compares the version again; it does not load the state word.
 // note/N3  Before a table is destroyed its owner has all notes of it cleared.
@@ -26,7 +25,7 @@ struct Note {
   const void* source;  // the pool of the C face, or allocation_table::note_source(); nullptr: store no note
 };
 
-// The calling thread has just counted the registration in this near reference slot.
+// Writes the words 1 to 4. The calling thread holds a reference, which it has just counted in this near reference slot.
 inline void write(uint64_t* near, const Note& note) {
   // relaxed, here and below: other threads only clear it.
   __atomic_store_n(&near[1], note.source == nullptr ? 0 : reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
@@ -35,7 +34,7 @@ inline void write(uint64_t* near, const Note& note) {
   near[4] = note.version;
 }
 
-// The pool, where the source is a table entry.
+// Writes word 5, the pool, where the source is a table entry.
 inline void write_pool(uint64_t* near, const pinrail_mpool_t* pool) { near[5] = reinterpret_cast<uintptr_t>(pool); }
 
 // Writes the note if the thread's near reference slot names the registration.

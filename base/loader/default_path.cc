@@ -19,7 +19,7 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-// Returns the folder of the shared object or program into which this code is linked.
+// Returns the folder of the shared object or program into which this code is linked; "" if it is not known.
 std::string own_folder() {
   const std::string file = trust::own_file();
   return file.substr(0, file.rfind('/'));

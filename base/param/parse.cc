@@ -66,7 +66,7 @@ const char* parse_unsigned(std::string_view text, uint64_t* value_out) {
   return parse_magnitude(text, value_out);
 }
 
-// Returns the power of two that a suffix means; 0 if it is no suffix.
+// Returns by how many bits a size suffix shifts: 10 for k, 20 for m. 0 if the character is no suffix.
 unsigned suffix_shift(char c) {
   switch (c) {
     case 'k':

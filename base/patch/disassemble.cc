@@ -229,7 +229,9 @@ void find_relative(const Decoded& decoded, Instruction* out) {
   }
 }
 
-bool read_by_zydis(const Zydis& zydis, const uint8_t* code, size_t room, Instruction* out) {
+// Decodes the instruction at code, of which room bytes are readable. False, *out unchanged: it is none. What Zydis
+// decodes and this file has no description for has Operation::unknown.
+bool decode_by_zydis(const Zydis& zydis, const uint8_t* code, size_t room, Instruction* out) {
   Decoded decoded;
   if (!ZYAN_SUCCESS(zydis.decode(&zydis.decoder, code, room, &decoded.instruction, decoded.operands))) return false;
   Instruction instruction;
@@ -252,7 +254,7 @@ Disassembler Disassembler::open() {
 
 bool Disassembler::read(const uint8_t* code, size_t room, Instruction* out) const {
   if (zydis_ == nullptr) return read_known(code, room, out);
-  return read_by_zydis(*static_cast<const Zydis*>(zydis_.get()), code, room, out);
+  return decode_by_zydis(*static_cast<const Zydis*>(zydis_.get()), code, room, out);
 }
 
 }  // namespace pinrail::patch

@@ -203,7 +203,7 @@ bool Frame::run(const Instruction& instruction) {
   return false;
 }
 
-bool Frame::holds(const Value& value, uint8_t number, bool is_int) const {
+bool Frame::is_initial_value(const Value& value, uint8_t number, bool is_int) const {
   if (value.number != number) return false;
   return value.kind == Value::initial || (is_int && value.kind == Value::low_half);
 }
@@ -212,16 +212,16 @@ bool Frame::holds(const Value& value, uint8_t number, bool is_int) const {
 bool Frame::find(uint8_t number, bool is_int, Operand* place_out) const {
   place_out->kind = Operand::reg;
   place_out->number = number;
-  if (holds(registers_[number], number, is_int)) return true;
+  if (is_initial_value(registers_[number], number, is_int)) return true;
   for (uint8_t i = 0; i < kRegisters; ++i) {
     place_out->number = i;
-    if (i != kRsp && holds(registers_[i], number, is_int)) return true;
+    if (i != kRsp && is_initial_value(registers_[i], number, is_int)) return true;
   }
   place_out->kind = Operand::frame;
   place_out->number = kRsp;
   for (size_t i = 0; i < slot_count_; ++i) {
     place_out->value = slots_[i].offset - depth_;
-    if (place_out->value >= 0 && holds(slots_[i].value, number, is_int)) return true;
+    if (place_out->value >= 0 && is_initial_value(slots_[i].value, number, is_int)) return true;
   }
   return false;
 }

@@ -56,7 +56,8 @@ class Frame {
   bool move(const Instruction& instruction);
   bool compute(const Instruction& instruction);
   bool call();
-  bool holds(const Value& value, uint8_t number, bool is_int) const;
+  // Whether the value is the one that the register had at the function's start; of an int the low half is enough.
+  bool is_initial_value(const Value& value, uint8_t number, bool is_int) const;
   // Returns where an initial value is now: a register, or memory at rsp.
   bool find(uint8_t number, bool is_int, Operand* place_out) const;
 

@@ -10,7 +10,8 @@
 namespace pinrail::slots {
 namespace {
 
-// Reads the beginning of a file as text. False if it cannot be read.
+// Reads the beginning of a file as text; room includes the terminating zero. False if the file is empty or cannot be
+// read.
 bool read_text(const char* path, char* text, size_t room) {
   std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return false;

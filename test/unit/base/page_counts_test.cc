@@ -36,6 +36,18 @@ void expect_spans(const std::vector<Span>& got, const std::vector<Span>& want) {
   }
 }
 
+TEST(PageCounts, a_span_that_is_not_held_is_refused_though_others_begin_or_end_there) {
+  PageCounts counts;
+  ASSERT_TRUE(counts.add(pages(0, 4)).ok());
+  ASSERT_TRUE(counts.add(pages(0, 2)).ok());
+  const auto visited = [](Span) { FAIL() << "it is held"; };
+  EXPECT_TRUE(counts.remove(pages(2, 2), visited).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(counts.check_invariants());
+  EXPECT_EQ(counts.held_bytes(), 4 * kPage);
+  EXPECT_TRUE(removed(&counts, pages(0, 2)).empty());
+  expect_spans(removed(&counts, pages(0, 4)), {pages(0, 4)});
+}
+
 TEST(PageCounts, the_only_holder_gives_everything_back) {
   PageCounts counts;
   ASSERT_TRUE(counts.add(pages(4, 8)).ok());
