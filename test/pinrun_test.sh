@@ -21,6 +21,8 @@ expect() {
 }
 expect 0 'Usage: pinrun' --help
 expect 0 'pinrun ' --version
+expect 0 'pinrun ' -V
+expect 0 'Usage: pinrun' -h
 expect 2 'no command'
 expect 2 '--nothing is no option' --nothing true
 expect 2 '--record needs a file' --record
