@@ -20,7 +20,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/pin_table.h \
-	framework/mpool/forward.h framework/mpool/params.h framework/mpool/say.h framework/mpool/budget.h framework/mpool/gpu_block.h \
+	framework/mpool/forward.h framework/mpool/params.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/gpu_block.h \
 	framework/mpool/caches.h framework/mpool/device_request.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // span.h - half-open ranges of addresses.
 //
-// Context  any; no function allocates or takes a lock.
+// Hook     All functions but union_length(): no other allocates, and none takes a lock.
 #ifndef PINRAIL_BASE_CORE_SPAN_H
 #define PINRAIL_BASE_CORE_SPAN_H
 

@@ -27,14 +27,14 @@ bool is_main_program(const Dl_info& object) {
 }
 
 // The user of this process, and the owner of the file that contains Pinrail.
-Owners owners_here() {
+Owners owners_of_this_process() {
   struct stat about {};
   const uid_t self = geteuid();
   return {self, stat(own_file().c_str(), &about) == 0 ? about.st_uid : self};
 }
 
 // Returns whether trust/X2 applies to this process.
-bool must_care() { return geteuid() == 0 || !in_environment(); }
+bool must_check_owners() { return geteuid() == 0 || !in_environment(); }
 
 }  // namespace
 
@@ -44,27 +44,29 @@ std::string own_file() {
   return resolved(is_main_program(object) ? "/proc/self/exe" : object.dli_fname);
 }
 
-std::string why_others_may_change(const struct stat& about, const Owners& owners) {
+std::string why_untrusted(const struct stat& about, const Owners& owners) {
   const bool is_ours = about.st_uid == 0 || about.st_uid == owners.self || about.st_uid == owners.own_file;
   if (!is_ours) return "belongs to user " + std::to_string(about.st_uid);
-  if ((about.st_mode & S_IWOTH) != 0) return "may be written by everybody";
+  if ((about.st_mode & S_IWOTH) != 0) return "may be written by all users";
   if ((about.st_mode & S_IWGRP) != 0 && about.st_gid != 0)
     return "may be written by group " + std::to_string(about.st_gid);
   return "";
 }
 
-std::string why_not(const struct stat& about) { return must_care() ? why_others_may_change(about, owners_here()) : ""; }
+std::string why_untrusted(const struct stat& about) {
+  return must_check_owners() ? why_untrusted(about, owners_of_this_process()) : "";
+}
 
 // A file that does not exist is trusted: the caller reports that it is missing.
-std::string why_not_in_folder(const std::string& path) {
+std::string why_untrusted_path(const std::string& path) {
   struct stat about {};
   const std::string file = resolved(path.c_str());
   if (stat(file.c_str(), &about) != 0) return "";
-  const std::string why = why_not(about);
+  const std::string why = why_untrusted(about);
   if (!why.empty()) return why;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   if (stat(folder.c_str(), &about) != 0) return "";
-  const std::string of_folder = why_not(about);
+  const std::string of_folder = why_untrusted(about);
   return of_folder.empty() ? "" : "is in " + folder + ", which " + of_folder;
 }
 

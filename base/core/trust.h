@@ -25,17 +25,17 @@ inline bool in_environment() { return getauxval(AT_SECURE) == 0; }
 // Returns the path of the shared object or program into which this code is linked, or "" if the system does not tell.
 std::string own_file();
 
-// Returns the reason why the file or folder must not be used ("may be written by everybody"), or "" if it may
+// Returns the reason why the file or folder must not be used ("may be written by all users"), or "" if it may
 // (trust/X2).
-std::string why_not(const struct stat& about);
-// As why_not(), for a file and for the folder that contains it, after symbolic links were resolved.
-std::string why_not_in_folder(const std::string& path);
+std::string why_untrusted(const struct stat& about);
+// As why_untrusted(), for a file and for the folder that contains it, after symbolic links were resolved.
+std::string why_untrusted_path(const std::string& path);
 
 // The rule itself, for any set of owners; it does not ask whether trust/X2 applies to the process.
 struct Owners {
   uid_t self, own_file;
 };
-std::string why_others_may_change(const struct stat& about, const Owners& owners);
+std::string why_untrusted(const struct stat& about, const Owners& owners);
 
 }  // namespace pinrail::trust
 

@@ -14,8 +14,8 @@ namespace {
 
 struct Peer {
   int socket = -1;
-  int64_t until = 0;
-  uint64_t turn = 0;  // the order of arrival
+  int64_t deadline = 0;
+  uint64_t arrival = 0;  // the order of arrival
 };
 
 int64_t now_ms() {
@@ -69,16 +69,16 @@ class Peers {
     }
     Peer* place = &peers_[0];
     for (Peer& peer : peers_) {
-      if (peer.socket < 0 || (place->socket >= 0 && peer.turn < place->turn)) place = &peer;
+      if (peer.socket < 0 || (place->socket >= 0 && peer.arrival < place->arrival)) place = &peer;
       if (place->socket < 0) break;
     }
     drop(place);
-    *place = {socket, now_ms() + kPatienceMs, ++turns_};
-    listen_to(place);
+    *place = {socket, now_ms() + kQuestionTimeoutMs, ++arrivals_};
+    receive_question(place);
   }
 
   // Answers the peer's one question and drops the peer. A message of another length is not answered.
-  void listen_to(Peer* peer) {
+  void receive_question(Peer* peer) {
     Question question, more;
     iovec bytes{&question, sizeof(question)};
     msghdr message{};
@@ -86,25 +86,25 @@ class Peers {
     message.msg_iovlen = 1;  // no room for descriptors: the kernel closes those that were sent
     const ssize_t length = recvmsg(peer->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    const bool sane = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
-                      question.magic == more.magic && question.version == more.version;
-    if (sane) answer(peer->socket, question);
+    const bool is_well_formed = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
+                                question.magic == more.magic && question.version == more.version;
+    if (is_well_formed) answer(peer->socket, question);
     drop(peer);
   }
 
-  void drop_late(int64_t now) {
+  void drop_timed_out(int64_t now) {
     for (Peer& peer : peers_) {
-      if (peer.socket >= 0 && peer.until <= now) drop(&peer);
+      if (peer.socket >= 0 && peer.deadline <= now) drop(&peer);
     }
   }
 
   // Fills entries and `who` for poll(), and returns how many.
-  nfds_t ask_for(pollfd* entries, Peer** who) {
+  nfds_t fill_poll_entries(pollfd* entries, Peer** peers_out) {
     nfds_t count = 0;
     for (Peer& peer : peers_) {
       if (peer.socket < 0) continue;
       entries[count] = {peer.socket, POLLIN, 0};
-      who[count++] = &peer;
+      peers_out[count++] = &peer;
     }
     return count;
   }
@@ -120,7 +120,7 @@ class Peers {
   }
   const Find& find_;
   Peer peers_[kMaxPeers];
-  uint64_t turns_ = 0;
+  uint64_t arrivals_ = 0;
 };
 
 // Accepts all peers that wait. False: accept4() failed, for example because the process has no descriptor left.
@@ -139,20 +139,20 @@ bool accept_all(int listener, Peers* peers) {
 }  // namespace
 
 void serve(int listener, int wake, const Find& find) {
-  constexpr int kLookAgainMs = 100;  // the interval for dropping late peers and for a new attempt to accept
+  constexpr int kRetryMs = 100;  // the interval for dropping late peers and for a new attempt to accept
   Peers peers(find);
   bool may_accept = true;
   for (;;) {
     pollfd entries[2 + kMaxPeers] = {{wake, POLLIN, 0}, {may_accept ? listener : -1, POLLIN, 0}};
-    Peer* who[kMaxPeers] = {};
-    const nfds_t count = peers.ask_for(entries + 2, who);
-    const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kLookAgainMs : -1);
+    Peer* peers_out[kMaxPeers] = {};
+    const nfds_t count = peers.fill_poll_entries(entries + 2, peers_out);
+    const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kRetryMs : -1);
     if (ready < 0 && errno != EINTR) return;
     if (ready > 0 && entries[0].revents != 0) return;
     for (nfds_t i = 0; ready > 0 && i < count; ++i) {
-      if (entries[2 + i].revents != 0) peers.listen_to(who[i]);
+      if (entries[2 + i].revents != 0) peers.receive_question(peers_out[i]);
     }
-    peers.drop_late(now_ms());
+    peers.drop_timed_out(now_ms());
     may_accept = accept_all(listener, &peers);
   }
 }

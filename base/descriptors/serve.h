@@ -9,8 +9,8 @@
 
 namespace pinrail::descriptors {
 
-constexpr int kMaxPeers = 16;          // connected peers that have not asked yet
-constexpr int64_t kPatienceMs = 1000;  // how long such a peer may stay
+constexpr int kMaxPeers = 16;                 // connected peers that have not asked yet
+constexpr int64_t kQuestionTimeoutMs = 1000;  // how long such a peer may stay
 
 // Returns a duplicate of the descriptor that was asked for, which the caller closes, or -1.
 using Find = std::function<int(const Question&)>;

@@ -68,7 +68,7 @@ inline uint64_t owner_salt(uint64_t pid, uint64_t start, uint64_t segment) {
   return ((start ^ segment) + pid) * 0x9E3779B97F4A7C15u;
 }
 
-inline uint32_t sum_over(uint64_t base, uint64_t length, uint64_t id) {
+inline uint32_t checksum_of_range(uint64_t base, uint64_t length, uint64_t id) {
   const uint64_t all = base ^ (length << 23 | length >> 41) ^ (id << 47 | id >> 17);
   return static_cast<uint32_t>(all * 0xD6E8FEB86659FD93u >> 32);
 }
@@ -79,7 +79,7 @@ static_assert(PINRAIL_WORDS_HINTS == 1 << (64 - 52), "one for each");
 
 // A hit reads the slot's word last, and its address depends on two other loads. So it is prefetched through a hint; a
 // wrong hint costs nothing more.
-inline void fetch_word(const pinrail_allocation_table_t& table, uint64_t salt, uint64_t slot) {
+inline void prefetch_slot_word(const pinrail_allocation_table_t& table, uint64_t salt, uint64_t slot) {
   const uint64_t words = __atomic_load_n(&table.words[hint_of(salt)], __ATOMIC_RELAXED);
   __builtin_prefetch(reinterpret_cast<const void*>(words + slot * sizeof(uint64_t)));  // NOLINT: no pointer, a hint
 }
@@ -123,7 +123,7 @@ enum class By : uint8_t {
 };
 
 // The identity of an allocation, with the field names of pinrail_gpu_block_t, so that a block can be used as it is.
-struct Asked {
+struct AllocationKey {
   uint64_t pid, start, segment;
   uint64_t base, length, buffer_id;
   uint64_t slot, slot_word;  // By::slot only
@@ -139,33 +139,33 @@ struct Found {
 };
 
 // Looks up an allocation. Returns false if the table has none or the entry is being changed. Takes no reference.
-template <By kBy, typename Asking>
-__attribute__((always_inline)) inline bool look_up(const pinrail_allocation_table_t& table, const Asking& asked,
-                                                   Found* found_out) {
-  const uint64_t salt = owner_salt(asked.pid, asked.start, asked.segment);
-  uint64_t key = asked.buffer_id;
-  if (kBy == By::slot && asked.segment != 0) {
-    if (!is_keyed(asked.slot, asked.slot_word)) return false;
-    key = key_of_slot(asked.slot, asked.slot_word);
-    fetch_word(table, salt, asked.slot);
+template <By kBy, typename AllocationLike>
+__attribute__((always_inline)) inline bool look_up(const pinrail_allocation_table_t& table,
+                                                   const AllocationLike& allocation, Found* found_out) {
+  const uint64_t salt = owner_salt(allocation.pid, allocation.start, allocation.segment);
+  uint64_t key = allocation.buffer_id;
+  if (kBy == By::slot && allocation.segment != 0) {
+    if (!is_keyed(allocation.slot, allocation.slot_word)) return false;
+    key = key_of_slot(allocation.slot, allocation.slot_word);
+    prefetch_slot_word(table, salt, allocation.slot);
   }
   const uint64_t salted_key = key ^ salt;
   Entry* const entry = find(table, salted_key);
   const uint64_t tag = load(&entry->tag);
   const uint64_t incarnation = load(&entry->incarnation);
   if (load(&entry->key) != salted_key || is_changing(tag)) return false;
-  if (sum_of(tag) != sum_over(asked.base, asked.length, asked.buffer_id)) return false;
+  if (sum_of(tag) != checksum_of_range(allocation.base, allocation.length, allocation.buffer_id)) return false;
   // May be an older array; the record is unchanged while the entry is in the table (allocation_table/A4).
   const pinrail_owner_t* const owner = __atomic_load_n(&table.owners, __ATOMIC_ACQUIRE) + owner_of(tag);
-  if (load(&owner->pid) != asked.pid || load(&owner->start) != asked.start) return false;
-  if (load(&owner->segment) != asked.segment) return false;
+  if (load(&owner->pid) != allocation.pid || load(&owner->start) != allocation.start) return false;
+  if (load(&owner->segment) != allocation.segment) return false;
   *found_out = {entry, key, incarnation, tag, owner};
   return true;
 }
 
 // Returns whether the entry is unchanged. The caller has counted a reference and read all other fields
 // (allocation_table/A1, allocation_table/A2).
-inline bool is_there_still(const Found& found) {
+inline bool is_unchanged(const Found& found) {
   return load(&found.entry->tag) == found.tag && load(&found.entry->incarnation) == found.incarnation;
 }
 
@@ -187,7 +187,7 @@ inline Entry* entry_of(const void* noted) {
 }
 
 // Invalidates all notes of GPU memory (allocation_table/A5). release: after the state word and the entry were changed.
-inline void stir(pinrail_start_bucket_t* line) { __atomic_fetch_add(&line->version, 2, __ATOMIC_RELEASE); }
+inline void invalidate_notes(pinrail_start_bucket_t* line) { __atomic_fetch_add(&line->version, 2, __ATOMIC_RELEASE); }
 
 // relaxed: only the order of eviction depends on it.
 inline void date(pinrail_thread_t* thread, Entry* entry) {
@@ -198,26 +198,26 @@ inline void date(pinrail_thread_t* thread, Entry* entry) {
 enum class SlotChoice : uint8_t { first, any };
 
 // The calling thread, and the pool of its request.
-struct Asker {
+struct Requester {
   pinrail_thread_t* thread;
   const pinrail_mpool_t* pool;
 };
 
-// yes: a reference was taken. no: the table has no answer, or the thread has no free slot. in_vain: a reference was
-// counted, but the entry has changed or the memory is gone; the caller must call references::roll_back(). That call is
-// not made here, so that the inlined hit path contains no call.
-enum class Taken : uint8_t { yes, no, in_vain };
+// yes: a reference was taken. no: the table has no answer, or the thread has no free slot. counted_but_invalid: a
+// reference was counted, but the entry has changed or the memory is gone; the caller must call references::roll_back().
+// That call is not made here, so that the inlined hit path contains no call.
+enum class Taken : uint8_t { yes, no, counted_but_invalid };
 
 // Looks up and counts a reference. is_good(found, registration) is asked while the reference is counted, and decides
 // whether the memory is still valid. handle_out: written unless the result is `no`.
-template <By kBy, SlotChoice kChoice, typename Asking, typename Good>
-__attribute__((always_inline)) inline Taken try_take(Asker asker, const pinrail_allocation_table_t& table,
-                                                     const Asking& asked, Good&& is_good,
+template <By kBy, SlotChoice kChoice, typename AllocationLike, typename Good>
+__attribute__((always_inline)) inline Taken try_take(Requester requester, const pinrail_allocation_table_t& table,
+                                                     const AllocationLike& allocation, Good&& is_good,
                                                      pinrail_handle_t* handle_out) {
   Found found;
-  pinrail_thread_t* const thread = asker.thread;
+  pinrail_thread_t* const thread = requester.thread;
   if (thread->index >= __atomic_load_n(&table.hit_threads, __ATOMIC_ACQUIRE)) return Taken::no;
-  if (!look_up<kBy>(table, asked, &found)) return Taken::no;
+  if (!look_up<kBy>(table, allocation, &found)) return Taken::no;
   pinrail_registration_t* const reg = arena::numbered(table.chunks, incarnation::number_of(found.incarnation));
   const uint64_t generation = incarnation::generation_of(found.incarnation);
   uint64_t* const near = references::near_ref_slot(thread, reg);
@@ -225,11 +225,11 @@ __attribute__((always_inline)) inline Taken try_take(Asker asker, const pinrail_
     return Taken::no;
   *handle_out = {reg, generation};
   const uint32_t version = start_bucket::load(&thread->gpu_bucket->version);
-  if (!is_there_still(found) || !is_good(found, reg)) return Taken::in_vain;
+  if (!is_unchanged(found) || !is_good(found, reg)) return Taken::counted_but_invalid;
   const bool is_near = kChoice == SlotChoice::first || references::names(references::load_slot(near), reg);
   if (is_near) {
     note::write(near, {&thread->gpu_bucket->dates[0], version, generation, note_source(found.entry)});
-    note::write_pool(near, asker.pool);
+    note::write_pool(near, requester.pool);
   }
   stat_counter::increment(table.hits + size_t{16} * thread->index);
   date(thread, found.entry);
@@ -237,26 +237,27 @@ __attribute__((always_inline)) inline Taken try_take(Asker asker, const pinrail_
 }
 
 // try_take() for a block: the memory is valid while its exporter has it (is_alive).
-template <SlotChoice kChoice, typename Asking>
-__attribute__((always_inline)) inline Taken try_take_block(Asker asker, const pinrail_allocation_table_t& table,
-                                                           const Asking& block, pinrail_handle_t* handle_out) {
-  const auto lives = [&](const Found& found, const pinrail_registration_t*) {
+template <SlotChoice kChoice, typename AllocationLike>
+__attribute__((always_inline)) inline Taken try_take_block(Requester requester, const pinrail_allocation_table_t& table,
+                                                           const AllocationLike& block, pinrail_handle_t* handle_out) {
+  const auto is_allocated = [&](const Found& found, const pinrail_registration_t*) {
     return is_alive(found, block.slot_word);
   };
-  return try_take<By::slot, kChoice>(asker, table, block, lives, handle_out);
+  return try_take<By::slot, kChoice>(requester, table, block, is_allocated, handle_out);
 }
 
 // Completes a try_take(): rolls back a speculative count; writes handle_out only on success.
-inline bool settle(const pinrail_thread_t* thread, Taken taken, pinrail_handle_t handle, pinrail_handle_t* handle_out) {
-  if (taken == Taken::in_vain) references::roll_back(thread, handle.reg);
+inline bool finish_take(const pinrail_thread_t* thread, Taken taken, pinrail_handle_t handle,
+                        pinrail_handle_t* handle_out) {
+  if (taken == Taken::counted_but_invalid) references::roll_back(thread, handle.reg);
   if (taken == Taken::yes) *handle_out = handle;
   return taken == Taken::yes;
 }
-template <SlotChoice kChoice, typename Asking>
-bool take_block(Asker asker, const pinrail_allocation_table_t& table, const Asking& block,
+template <SlotChoice kChoice, typename AllocationLike>
+bool take_block(Requester requester, const pinrail_allocation_table_t& table, const AllocationLike& block,
                 pinrail_handle_t* handle_out) {
   pinrail_handle_t handle;
-  return settle(asker.thread, try_take_block<kChoice>(asker, table, block, &handle), handle, handle_out);
+  return finish_take(requester.thread, try_take_block<kChoice>(requester, table, block, &handle), handle, handle_out);
 }
 
 // Records the use of a registration that the calling thread has just released. The table is still there, because

@@ -4,6 +4,7 @@
 // their page number.
 //
 // Threads  the index changes buckets under its lock; readers read at any time and store timestamps.
+// Hook     All functions.
 //
 // start_bucket/L1  The version is odd while the bucket is changed. A reader that sees the same even version before and
 //     after its reads has read consistent fields. The version only rises, so an unchanged version proves that no entry

@@ -166,7 +166,7 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
 // Records the components in a folder. A folder that other users may change is skipped with a warning (trust/X2).
 void Loader::Impl::find_in_folder(const std::string& folder) {
   struct stat about {};
-  const std::string why = stat(folder.c_str(), &about) == 0 ? trust::why_not(about) : "";
+  const std::string why = stat(folder.c_str(), &about) == 0 ? trust::why_untrusted(about) : "";
   if (!why.empty()) {
     log(PINRAIL_LOG_WARN,
         "no component is loaded from " + folder + ": it " + why + ", and this program runs with root's rights");

@@ -9,17 +9,17 @@
 namespace pinrail::loader {
 
 namespace {
-thread_local LastWords* listening = nullptr;
+thread_local LastLogLine* listening = nullptr;
 }  // namespace
 
-LastWords::LastWords() : outer_(listening) { listening = this; }
-LastWords::~LastWords() { listening = outer_; }
+LastLogLine::LastLogLine() : outer_(listening) { listening = this; }
+LastLogLine::~LastLogLine() { listening = outer_; }
 
-std::string LastWords::with(Status status) const {
+std::string LastLogLine::with(Status status) const {
   return status_name(status.code()) + (line_.empty() ? "" : " (" + line_ + ")");
 }
 
-void hear_last_words(const char* line) {
+void record_last_log_line(const char* line) {
   if (listening != nullptr) listening->line_ = line;
 }
 
@@ -37,7 +37,7 @@ pinrail_status_t guarded(Body body) {
 }
 
 // C7.
-void say_undeclared(const HostRecord& record, const char* name) {
+void report_undeclared(const HostRecord& record, const char* name) {
   const std::string component = param::full_name(record.framework, record.name, "");
   report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
 }
@@ -51,7 +51,7 @@ pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrai
     const Status status = record.params->find(param::full_name(record.framework, record.name, name), &info);
     // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
     if (!status.ok() || record.framework != info.framework || record.name != info.component) {
-      say_undeclared(record, name);
+      report_undeclared(record, name);
       return PINRAIL_ERR_NOT_FOUND;
     }
     *value_out = info.typed;
@@ -76,7 +76,7 @@ void host_log(const pinrail_host_t* host, pinrail_log_level_t level, const char*
   const int verbosity =
       record.verbosity == nullptr ? 0 : static_cast<int>(record.verbosity->load(std::memory_order_relaxed));
   guarded([&] {
-    hear_last_words(line);
+    record_last_log_line(line);
     report::log(record.name, verbosity, level, line);
     return PINRAIL_SUCCESS;
   });

@@ -56,14 +56,14 @@ void Loader::Impl::refuse(Component* component, Status status, const std::string
   listed.reason = why;
   component->descriptor = nullptr;
   params.expect(param::full_name(listed.framework, listed.name, ""));
-  if (chosen(listed.framework)->selection.names_it(listed.name)) return;
+  if (chosen(listed.framework)->selection.requests(listed.name)) return;
   log(PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + why);
 }
 
 // Checks and maps the component's file and finds its descriptor. After an error the component is refused.
 Status Loader::Impl::map(Component* component) {
   const std::string& path = component->listed.path;
-  std::string why = trust::why_not_in_folder(path);
+  std::string why = trust::why_untrusted_path(path);
   Status status = why.empty() ? check_elf(path, &why) : Status(PINRAIL_ERR_PERM);
   if (status.ok()) {
     component->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

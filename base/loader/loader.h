@@ -66,7 +66,7 @@ struct Selection {
   // BAD_PARAM and a reason: "^" is in the middle or alone, or a piece cannot be a component's name.
   static Status parse(std::string_view text, Selection* selection_out, std::string* why_out);
   bool allows(std::string_view name, int priority) const;  // a component with priority < 0 must be named
-  bool names_it(std::string_view name) const;
+  bool requests(std::string_view name) const;
   bool is_none() const;
 };
 
@@ -109,19 +109,19 @@ class Loader {
 
 // Records the last line that a component logs on this thread while an object of this class exists, also if the line is
 // not shown. If the component cannot be used, that line is the reason. Objects may be nested; start-up or API context.
-class LastWords {
+class LastLogLine {
  public:
-  LastWords();
-  ~LastWords();
-  LastWords(const LastWords&) = delete;
-  LastWords& operator=(const LastWords&) = delete;
+  LastLogLine();
+  ~LastLogLine();
+  LastLogLine(const LastLogLine&) = delete;
+  LastLogLine& operator=(const LastLogLine&) = delete;
   // Returns for example "NOT_AVAILABLE (no RDMA device: /sys/class/infiniband is missing or empty)".
   std::string with(Status status) const;
 
  private:
-  friend void hear_last_words(const char* line);
+  friend void record_last_log_line(const char* line);
   std::string line_;
-  LastWords* const outer_;
+  LastLogLine* const outer_;
 };
 
 // Returns the `self` of the services that the loader was given, from a component's host table. Any context.

@@ -35,7 +35,7 @@ Status Loader::Impl::open_one(Component* component) {
   fill_host(component);
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
   open_order.reserve(components.size());  // before open(), because close_all() must find every opened component
-  const LastWords words;
+  const LastLogLine words;
   listed.status = component->descriptor->open(&component->host, &component->context);
   if (listed.status.ok()) {
     component->opened = true;
@@ -44,7 +44,7 @@ Status Loader::Impl::open_one(Component* component) {
     return listed.status;
   }
   listed.reason = "does not open: " + words.with(listed.status);
-  if (chosen(listed.framework)->selection.names_it(listed.name)) return listed.status;
+  if (chosen(listed.framework)->selection.requests(listed.name)) return listed.status;
   const bool usual = listed.status.is(PINRAIL_ERR_NOT_AVAILABLE);
   log(usual ? PINRAIL_LOG_INFO : PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + listed.reason);
   return listed.status;
@@ -144,7 +144,7 @@ std::vector<Opened> Loader::opened(std::string_view framework) const {
   std::sort(found.begin(), found.end(), opens_before);
   std::vector<Opened> opened;
   for (const Component* it : found) {
-    const bool named = impl_->chosen(framework)->selection.names_it(it->listed.name);
+    const bool named = impl_->chosen(framework)->selection.requests(it->listed.name);
     opened.push_back({it->descriptor, it->context, &it->host, named});
   }
   return opened;

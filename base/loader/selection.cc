@@ -44,13 +44,13 @@ Status Selection::parse(std::string_view text, Selection* selection_out, std::st
 
 // Returns whether the selection permits a component of this name and priority.
 bool Selection::allows(std::string_view name, int priority) const {
-  if (names_it(name)) return true;
+  if (requests(name)) return true;
   const bool all_but_names = exclude || names.empty();
   return all_but_names && priority >= 0 && !contains(names, name);
 }
 
 bool Selection::is_none() const { return !exclude && contains(names, kNone); }
 
-bool Selection::names_it(std::string_view name) const { return !exclude && contains(names, name); }
+bool Selection::requests(std::string_view name) const { return !exclude && contains(names, name); }
 
 }  // namespace pinrail::loader

@@ -3,7 +3,7 @@
 // dated with it. Hits only read it, so they do not contend for its cache line.
 //
 // Threads  All functions may run together.
-// Context  any; no lock.
+// Hook     All functions; no lock.
 //
 // epoch/E1  The epoch only rises, and is never 0.
 // epoch/E2  A short date is the low half of an epoch, for tables of small entries (start_bucket.h). It is read as one

@@ -13,8 +13,7 @@
 // lru_list/U1  The epoch that the list knows of an entry is never later than the entry's true one. So the top entry,
 //     once it is caught up, is the least recently used.
 // lru_list/U2  PlaceOf()(reg) says where the entry is. 0: it is not listed. An odd number: in the heap, at place / 2.
-// An
-//     even number: in the queue, at place / 2 - 1.
+//     An even number: in the queue, at place / 2 - 1.
 #ifndef PINRAIL_BASE_LRU_LRU_LIST_H
 #define PINRAIL_BASE_LRU_LRU_LIST_H
 

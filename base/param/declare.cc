@@ -62,9 +62,9 @@ bool is_number(const Parameter& parameter) {
 }
 
 // How firmly a setting chooses a value; NULL: the built-in default applies.
-Firmness firmness_of(const Given* given) {
-  if (given == nullptr) return Firmness::fallback;
-  return given->strength == kCallersDefault ? Firmness::callers_default : Firmness::own;
+Precedence precedence_of(const Given* given) {
+  if (given == nullptr) return Precedence::fallback;
+  return given->strength == kCallersDefault ? Precedence::callers_default : Precedence::own;
 }
 
 // Returns VERSION if the declarations have another size. In such a table only the first element's size can be read.
@@ -81,7 +81,7 @@ bool has_name(const std::vector<std::unique_ptr<Parameter>>& parameters, const s
                      [&name](const auto& parameter) { return parameter->name == name; });
 }
 
-bool goes_before(const std::unique_ptr<Parameter>& a, const std::unique_ptr<Parameter>& b) {
+bool is_ordered_before(const std::unique_ptr<Parameter>& a, const std::unique_ptr<Parameter>& b) {
   return std::tie(a->framework, a->component, a->name) < std::tie(b->framework, b->component, b->name);
 }
 
@@ -101,7 +101,7 @@ Parameter* Registry::Impl::followed_by_locked(const Parameter& parameter) const 
 void Registry::Impl::update_effective_value_locked(Parameter* parameter) {
   parameter->value = parameter->own;
   const Parameter* const followed = parameter->followed;
-  if (followed != nullptr && std::min(followed->firmness, Firmness::chosen) > parameter->firmness) {
+  if (followed != nullptr && std::min(followed->precedence, Precedence::chosen) > parameter->precedence) {
     Value taken;
     std::string why;
     // The value is passed on as a number: the follower may have other names for its values, or may lack this one.
@@ -135,7 +135,7 @@ Status Registry::Impl::take_value_locked(Parameter* parameter) {
     return PINRAIL_ERR_ERROR;
   }
   const Given* given = settings.decide(parameter->name, parameter->synonyms);
-  parameter->firmness = firmness_of(given);
+  parameter->precedence = precedence_of(given);
   note_hidden_values(*parameter, given, settings);
   if (given == nullptr) return success();
   if (declaration.scope == PINRAIL_SCOPE_CONSTANT) {
@@ -182,7 +182,8 @@ void Registry::Impl::commit_locked(std::vector<std::unique_ptr<Parameter>> decla
     Parameter* const parameter = owner.get();
     names.emplace(parameter->name, parameter);
     for (const std::string& synonym : parameter->synonyms) synonyms.emplace(synonym, parameter);
-    parameters.insert(std::upper_bound(parameters.begin(), parameters.end(), owner, goes_before), std::move(owner));
+    parameters.insert(std::upper_bound(parameters.begin(), parameters.end(), owner, is_ordered_before),
+                      std::move(owner));
     parameter->followed = followed_by_locked(*parameter);
     update_effective_value_locked(parameter);
   }
@@ -198,7 +199,7 @@ Status Registry::declare(std::string_view framework, std::string_view component,
   Status result = check_size(family, params, count);
   if (!result.ok()) return result;
 
-  // All declarations are checked, so that a user with several malformed values is told of all of them at once.
+  // All declarations are checked, so that all malformed values are reported at once.
   Guard guard(impl_->mutex);
   std::vector<std::unique_ptr<Parameter>> declared;
   for (size_t i = 0; i < count; ++i) {

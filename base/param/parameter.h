@@ -41,7 +41,7 @@ struct Value {
 
 // How firmly a value was chosen. A parameter that follows another one takes the other's value if that was chosen more
 // firmly; `own` counts as `chosen` in this comparison.
-enum class Firmness : uint8_t { fallback = 0, callers_default = 1, chosen = 2, own = 3 };
+enum class Precedence : uint8_t { fallback = 0, callers_default = 1, chosen = 2, own = 3 };
 
 struct Parameter {
   std::string name;  // the full name
@@ -55,7 +55,7 @@ struct Parameter {
   Parameter* followed = nullptr;
   Value own;    // the value that it was set to itself
   Value value;  // the effective value: own, or that of `followed`
-  Firmness firmness = Firmness::fallback;
+  Precedence precedence = Precedence::fallback;
   std::atomic<int64_t> number{0};  // value.typed.i, for readers without the lock
 };
 

@@ -65,7 +65,7 @@ Status Registry::set(std::string_view name, std::string_view value) {
     if (refusal.status.ok()) {
       set_value.source = PINRAIL_SOURCE_API;
       parameter->own = set_value;
-      parameter->firmness = Firmness::own;
+      parameter->precedence = Precedence::own;
       impl_->update_effective_value_locked(parameter);
       impl_->update_followers_locked(parameter);
     }

@@ -11,7 +11,7 @@ namespace pinrail::patch {
 namespace {
 
 // Reads another runtime's patch: jmp rel32 (UCX), or movabs and a jump through the register (Open MPI).
-bool read_foreign(const uint8_t* code, uintptr_t address, Entry* entry) {
+bool read_foreign(const uint8_t* code, uintptr_t address, PatchPoint* entry) {
   constexpr uint8_t kJump = 0xe9;
   if (code[0] == kJump) {
     int32_t relative;
@@ -40,7 +40,7 @@ class Decoder {
       : code_(code), length_(length), address_(address), signature_(signature), disassembler_(disassembler) {}
 
   // Looks for the first place where a jump is safe. NOT_SUPPORTED: there is none.
-  Status run(Entry* entry_out) {
+  Status run(PatchPoint* entry_out) {
     while (entry_.offset + kLongestForeign <= kMaxDecoded) {
       if (is_foreign()) return finish(entry_out);
       Instruction instruction;
@@ -118,8 +118,8 @@ class Decoder {
   }
 
   // Completes the entry for a jump at the current offset. NOT_SUPPORTED if the instructions before it cannot be undone.
-  Status finish(Entry* entry_out) {
-    Entry entry = entry_;
+  Status finish(PatchPoint* entry_out) {
+    PatchPoint entry = entry_;
     if (entry.foreign == 0) {
       Instruction displaced;
       const size_t before = entry_.moved_count;
@@ -137,14 +137,14 @@ class Decoder {
   const uintptr_t address_;
   const Signature& signature_;
   const Disassembler& disassembler_;
-  Entry entry_;
+  PatchPoint entry_;
   Frame frame_;
 };
 
 }  // namespace
 
 Status decode(const uint8_t* code, size_t length, uintptr_t address, const Signature& signature,
-              const Disassembler& disassembler, Entry* entry_out) {
+              const Disassembler& disassembler, PatchPoint* entry_out) {
   return Decoder(code, length, address, signature, disassembler).run(entry_out);
 }
 

@@ -44,7 +44,7 @@ struct Signature {
   int system_call = -1;   // the system call that it makes; -1: not known; kAnyCall: its first argument names it
 };
 
-struct Entry {
+struct PatchPoint {
   size_t offset = 0;      // where the jump is written
   size_t length = 0;      // the length of the displaced instruction or patch
   uintptr_t foreign = 0;  // the target of another runtime's patch at this place; 0: none
@@ -58,7 +58,7 @@ struct Entry {
 // Finds the place for a jump. code: a copy of the function's bytes, at least kMaxDecoded of them. NOT_SUPPORTED: no
 // place is known to be safe.
 Status decode(const uint8_t* code, size_t length, uintptr_t address, const Signature& signature,
-              const Disassembler& disassembler, Entry* entry_out);
+              const Disassembler& disassembler, PatchPoint* entry_out);
 
 // Returns whether an aligned block of `block` bytes (8 or 16) contains a whole jump at the address.
 constexpr bool fits_block(uintptr_t address, size_t block) { return address % block + kJumpLength <= block; }

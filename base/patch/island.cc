@@ -124,7 +124,7 @@ class Writer {
 constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 
 // Registers are as at the function's entry, except r11, which points to the record of hook and argument.
-void write_enter(Writer* writer, const Entry& entry, uintptr_t record) {
+void write_enter(Writer* writer, const PatchPoint& entry, uintptr_t record) {
   writer->code(kEndbr64);
   writer->bytes(entry.undo, entry.undo_length);
   writer->code({0x49, 0xbb});  // movabs $record, %r11
@@ -134,7 +134,7 @@ void write_enter(Writer* writer, const Entry& entry, uintptr_t record) {
 
 // Copies the code before the jump. Then it jumps to the other runtime's patch, or copies the displaced instruction and
 // jumps to the rest of the function.
-void write_original(Writer* writer, uintptr_t function, const uint8_t* code, const Entry& entry) {
+void write_original(Writer* writer, uintptr_t function, const uint8_t* code, const PatchPoint& entry) {
   writer->code(kEndbr64);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the writer's position
   auto* const copy = reinterpret_cast<uint8_t*>(writer->here());
@@ -151,7 +151,7 @@ void write_original(Writer* writer, uintptr_t function, const uint8_t* code, con
 
 }  // namespace
 
-Status build_island(uintptr_t function, const uint8_t* code, const Entry& entry, Hook hook, void* arg,
+Status build_island(uintptr_t function, const uint8_t* code, const PatchPoint& entry, Hook hook, void* arg,
                     Island* island_out) {
   uint8_t* const page = map_near(function, kReach);
   if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;

@@ -29,7 +29,7 @@ uint8_t* map_near(uintptr_t near, uintptr_t reach);
 
 // Builds an island. code: the function's bytes, which `entry` describes. OUT_OF_RESOURCE: there is no free page within
 // the jump's reach. PERM: the system does not permit new code.
-Status build_island(uintptr_t function, const uint8_t* code, const Entry& entry, Hook hook, void* arg,
+Status build_island(uintptr_t function, const uint8_t* code, const PatchPoint& entry, Hook hook, void* arg,
                     Island* island_out);
 
 }  // namespace pinrail::patch

@@ -30,14 +30,14 @@ const uint8_t* code_at(uintptr_t address) {
   return reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): an address of code
 }
 
-struct Wanted {
+struct ProtectionQuery {
   uintptr_t address;
   int protection;
 };
 
 // A visitor for for_each_mapping_hook() that finds the protection of one address.
 bool is_there(void* arg, const Mapping& mapping) {
-  auto* wanted = static_cast<Wanted*>(arg);
+  auto* wanted = static_cast<ProtectionQuery*>(arg);
   if (wanted->address >= mapping.end) return true;
   if (wanted->address >= mapping.base) wanted->protection = mapping.protection;
   return false;
@@ -120,7 +120,7 @@ bool protect(uintptr_t address, int protection) {
 
 // Makes the page writable for one store. BUSY: the bytes have changed. PERM: the system does not permit it.
 Status store_protected_locked(const Block& block) REQUIRES(mutex) {
-  Wanted wanted{block.at, 0};
+  ProtectionQuery wanted{block.at, 0};
   if (!for_each_mapping_hook(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
   // The page stays executable, because other threads run in it.
   if (!protect(block.at, PROT_READ | PROT_WRITE | PROT_EXEC)) return PINRAIL_ERR_PERM;
@@ -168,7 +168,7 @@ Status activate(Patch* patch) {
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
 
-bool stands(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
+bool is_in_place(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 
@@ -184,7 +184,7 @@ Status prepare(uintptr_t, const Signature&, const Disassembler&, Hook, void*, Pa
 }
 Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void fork_reinit() {}
-bool stands(const Patch&) { return false; }
+bool is_in_place(const Patch&) { return false; }
 void accept(Patch*) {}
 
 }  // namespace pinrail::patch

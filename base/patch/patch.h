@@ -2,8 +2,8 @@
 // patch.h - writes a jump into a function of this process while other threads run in it.
 //
 // Owns     nothing that is ever freed: a patch stays until the process ends.
-// Threads  prepare() and stands() may run together. activate() takes the lock of patches, one per shared object. Other
-//          threads may run in the function and may sleep in system calls inside it all the while.
+// Threads  prepare() and is_in_place() may run together. activate() takes the lock of patches, one per shared object.
+//          Other threads may run in the function and may sleep in system calls inside it all the while.
 // Contexts start-up and API.
 //
 // patch/P1  One store writes the jump into one aligned block (decode/D1), so a thread sees either the old or the new
@@ -48,7 +48,7 @@ struct Patch {
 #else
 struct Patch {
   uintptr_t function = 0;
-  Entry entry;
+  PatchPoint entry;
   Island island;
   Snapshot seen;  // the bytes that prepare() read; after activate() those with the jump
 
@@ -73,9 +73,9 @@ Status activate(Patch* patch);
 void fork_reinit();
 
 // Returns whether the code up to the end of the jump is still as activate() left it.
-bool stands(const Patch& patch);
+bool is_in_place(const Patch& patch);
 
-// Accepts the function's current bytes as this patch's own: stands() compares with them from now on.
+// Accepts the function's current bytes as this patch's own: is_in_place() compares with them from now on.
 void accept(Patch* patch);
 
 }  // namespace pinrail::patch

@@ -246,7 +246,7 @@ Status activate(Patch* patch) {
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
 
-bool stands(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
+bool is_in_place(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 

@@ -4,6 +4,7 @@
 // are equal. Tables that hits read store this word.
 //
 // Threads  all functions at any time.
+// Hook     All functions.
 #ifndef PINRAIL_BASE_REGISTRATION_INCARNATION_H
 #define PINRAIL_BASE_REGISTRATION_INCARNATION_H
 

@@ -16,6 +16,9 @@
 //  bits 8-43   generation     rises when the memory is allocated and when it is freed
 //  bits 44-63  references     of a registration that is not counted per thread; at most half of the range is used
 //
+// Threads  All functions may run together.
+// Hook     All functions.
+//
 // registration/S1  A reference is taken only while the registration is indexed and not claimed by an evictor, or by
 //     revoking that claim in the same exchange.
 // registration/S2  Exactly one thread sees the transition to "dead and unreferenced"; that thread deregisters.

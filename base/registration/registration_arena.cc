@@ -207,7 +207,7 @@ void free(pinrail_registration_t* reg) {
   }
 }
 
-void take_back_spare(pinrail_thread_t* thread) {
+void free_spare(pinrail_thread_t* thread) {
   if (thread->spare == nullptr) return;
   push(static_cast<pinrail_registration_t*>(thread->spare), PINRAIL_COUNTING_THREADS);
   thread->spare = nullptr;

@@ -2,7 +2,8 @@
 // registration_arena.h - memory of registrations, type-stable until the process ends.
 //
 // Owns     slabs of registrations, one set for each size of tail. Slabs are never unmapped or used for anything else.
-// Threads  all functions may run together. API context, unless a function says otherwise.
+// Threads  all functions may run together. API context, unless Hook names it.
+// Hook     area_of(), own_count(), first_object(), number_of(), is_number() and numbered().
 //
 // registration_arena/A1  The generation in a state word only rises, also while the memory is free.
 // registration_arena/A2  A free registration has no flags except kPerThread, which stays with its memory, and its
@@ -103,7 +104,7 @@ inline void check_tail(const pinrail_registration_t* /*reg*/) {}
 void fork_reinit();
 
 // For an ending thread: frees the registration that it kept for its next allocate().
-void take_back_spare(pinrail_thread_t* thread);
+void free_spare(pinrail_thread_t* thread);
 
 void* tail_of(const pinrail_registration_t* reg);
 pinrail_registration_t* of_tail(const void* tail);

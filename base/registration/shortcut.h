@@ -98,8 +98,8 @@ struct pinrail_host_shortcut_t {
 struct pinrail_rcache_shortcut_t {
   size_t size;
   // As find() of the index, for a caller that has searched the start table already.
-  pinrail_registration_t* (*find_elsewhere)(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                            uint32_t access);
+  pinrail_registration_t* (*find_without_start_table)(void* module, pinrail_thread_t* thread, uintptr_t base,
+                                                      size_t length, uint32_t access);
   // The index's start table, valid until destroy; NULL if it has none. forget_notes() precedes destroy.
   const pinrail_start_table_t* (*start_table)(void* module);
 };

@@ -135,9 +135,9 @@ void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* re
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
   current_thread = nullptr;
-  if (gate::is_child() || is_left_behind(&record->thread))
+  if (gate::is_child() || is_of_parent(&record->thread))
     return;  // in a child the locks below may be held by a thread of the parent
-  arena::take_back_spare(&record->thread);
+  arena::free_spare(&record->thread);
   void* own;
   {
     Guard guard(mutex);

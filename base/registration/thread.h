@@ -19,7 +19,7 @@ pinrail_thread_t* current_slow();
 // thread here. A thread of the child that still points to such a record serves no hit with it, and gets a new one from
 // current().
 void fork_reinit();
-inline bool is_left_behind(const pinrail_thread_t* thread) { return thread->size == 0; }
+inline bool is_of_parent(const pinrail_thread_t* thread) { return thread->size == 0; }
 
 // Returns whether the thread has reference slots of its own; see references.h.
 bool has_ref_slots(const pinrail_thread_t* thread);
@@ -35,7 +35,7 @@ extern __thread pinrail_thread_t* current_thread __attribute__((tls_model("initi
 
 inline pinrail_thread_t* current() {
   pinrail_thread_t* const thread = current_thread;
-  return thread != nullptr && !is_left_behind(thread) ? thread : current_slow();
+  return thread != nullptr && !is_of_parent(thread) ? thread : current_slow();
 }
 
 }  // namespace pinrail::thread

@@ -27,7 +27,7 @@ bool Exporter::make_file() {
   if (file_ < 0) return false;
   segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file_);  // never 0
   return file_of(segment_) == file_ && ftruncate(file_, static_cast<off_t>(bytes_)) == 0 &&
-         fcntl(file_, F_ADD_SEALS, kClaimBatch) == 0;
+         fcntl(file_, F_ADD_SEALS, kFileSeals) == 0;
 }
 
 // Allocates the file's memory for these slots. Without it, a write through the mapping would end the process.
@@ -67,7 +67,7 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   Guard guard(mutex_);
   reserved_ = std::min(kReserved, slots);
   taken_ = taken.release();
-  header_ = static_cast<Header*>(at);  // a new file contains zeros, so all seats are free
+  header_ = static_cast<Header*>(at);  // a new file contains zeros, so all importer entries are free
   words_ = words_of(header_);
   holders_ = holders_of(header_, slots);
   header_->magic = kMagic;

@@ -13,24 +13,24 @@ void Exporter::kill_hook(uint32_t slot) {
 
 // Returns how many importers have the slot's memory open, or had it open when they crashed.
 uint64_t Exporter::importers_hook(uint32_t slot) const {
-  uint64_t seated = 0;
-  for (const Word& word : holders_[slot].words) seated += static_cast<uint64_t>(__builtin_popcountll(word.load()));
-  return seated + (words_[slot].load() & kImporters);
+  uint64_t entered = 0;
+  for (const Word& word : holders_[slot].words) entered += static_cast<uint64_t>(__builtin_popcountll(word.load()));
+  return entered + (words_[slot].load() & kImporters);
 }
 
-// Only the exporter clears a crashed importer's bits and frees its seat. So a seat is not taken again before the
-// previous importer's bits are cleared.
+// Only the exporter clears a crashed importer's bits and frees its importer entry. So an importer entry is not taken
+// again before the previous importer's bits are cleared.
 void Exporter::forget_dead_hook(uint32_t slot) {
   if (!is_own_) return;
-  for (uint32_t i = 0; i < kSeats; ++i) {
-    Seat& seat = header_->seats[i];
-    uint64_t sitter = seat.load();
-    if ((holders_[slot].of(i).load() & bit_of(i)) == 0 || sitter == kBeingCleared) continue;
-    const auto pid = static_cast<uint32_t>(sitter & ((uint64_t{1} << kPidBits) - 1));
-    if (sitter != 0 && is_alive_hook(pid, sitter >> kPidBits)) continue;
-    if (!seat.compare_exchange_strong(sitter, kBeingCleared)) continue;
+  for (uint32_t i = 0; i < kImporterEntries; ++i) {
+    ImporterEntry& entry = header_->importers[i];
+    uint64_t importer = entry.load();
+    if ((holders_[slot].of(i).load() & bit_of(i)) == 0 || importer == kBeingCleared) continue;
+    const auto pid = static_cast<uint32_t>(importer & ((uint64_t{1} << kPidBits) - 1));
+    if (importer != 0 && is_alive_hook(pid, importer >> kPidBits)) continue;
+    if (!entry.compare_exchange_strong(importer, kBeingCleared)) continue;
     for (uint32_t each = 0; each < used_; ++each) holders_[each].of(i).fetch_and(~bit_of(i));
-    seat.store(0);
+    entry.store(0);
   }
 }
 

@@ -83,24 +83,26 @@ Status Importer::map(int file) {
   return success();
 }
 
-// The destructor gives back the seat only in the process that took it. After a fork or a restart from an image the seat
-// belongs to the other process.
+// The destructor gives back the importer entry only in the process that took it. After a fork or a restart from an
+// image the importer entry belongs to the other process.
 Importer::~Importer() {
   if (header_ == nullptr) return;
-  uint64_t sitter = sitter_;
-  if (seat_ != nullptr && pid_ == static_cast<uint32_t>(getpid())) seat_->compare_exchange_strong(sitter, 0);
+  uint64_t importer_word = importer_word_;
+  if (importer_entry_ != nullptr && pid_ == static_cast<uint32_t>(getpid()))
+    importer_entry_->compare_exchange_strong(importer_word, 0);
   munmap(header_, bytes_);
 }
 
-// Takes a free seat for this process. Without a free seat the importer is only counted in the words.
-void Importer::sit(const Process& self) {
+// Takes a free importer entry for this process. Without a free importer entry the importer is only counted in the
+// words.
+void Importer::register_importer(const Process& self) {
   if (self.pid >> kPidBits != 0) return;
-  for (uint32_t i = 0; i < kSeats; ++i) {
-    uint64_t nobody = 0;
-    sitter_ = seat_of(self.pid, self.start);
-    if (!header_->seats[i].compare_exchange_strong(nobody, sitter_)) continue;
-    seat_ = &header_->seats[i];
-    seat_number_ = i;
+  for (uint32_t i = 0; i < kImporterEntries; ++i) {
+    uint64_t free_entry = 0;
+    importer_word_ = importer_word_of(self.pid, self.start);
+    if (!header_->importers[i].compare_exchange_strong(free_entry, importer_word_)) continue;
+    importer_entry_ = &header_->importers[i];
+    importer_index_ = i;
     pid_ = self.pid;
     return;
   }
@@ -109,7 +111,7 @@ void Importer::sit(const Process& self) {
 // Sets the bit, then loads the word; the exporter kills the word, then loads the bits: one of the two sees the other's
 // store (seq_cst). If there is no memory to record the bit, the importer is counted in the word instead.
 bool Importer::enter(uint32_t slot, uint64_t incarnation) {
-  if (seat_ == nullptr) return slots::enter(&words_[slot], incarnation);
+  if (importer_entry_ == nullptr) return slots::enter(&words_[slot], incarnation);
   Guard guard(mutex_);
   uint32_t* times = nullptr;
   try {
@@ -117,7 +119,7 @@ bool Importer::enter(uint32_t slot, uint64_t incarnation) {
   } catch (const std::bad_alloc&) {
     return slots::enter(&words_[slot], incarnation);
   }
-  if ((*times)++ == 0) holders_[slot].of(seat_number_).fetch_or(bit_of(seat_number_));
+  if ((*times)++ == 0) holders_[slot].of(importer_index_).fetch_or(bit_of(importer_index_));
   if ((words_[slot].load() & kIncarnationMask) == incarnation) return true;
   leave_locked(slot);
   return false;
@@ -135,7 +137,7 @@ void Importer::leave_locked(uint32_t slot) {
   const auto found = entered_.find(slot);
   if (--found->second != 0) return;
   entered_.erase(found);
-  holders_[slot].of(seat_number_).fetch_and(~bit_of(seat_number_));
+  holders_[slot].of(importer_index_).fetch_and(~bit_of(importer_index_));
 }
 
 // acquire: as in is_alive(). The kernel sets the mark.
@@ -143,7 +145,7 @@ bool Importer::has_ended() const { return (end_of(header_)->load(std::memory_ord
 
 const std::atomic<uint64_t>* Importer::deaths() const { return &header_->deaths; }
 
-// Counts an importer without a seat in the word. False: another incarnation, or the count is full.
+// Counts an importer without an importer entry in the word. False: another incarnation, or the count is full.
 bool enter(Word* word, uint64_t incarnation) {
   uint64_t now = word->load();
   do {

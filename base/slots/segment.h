@@ -4,6 +4,8 @@
 // The file contains the header (one page), one word for each slot, and the holders of each slot. It is a memfd of the
 // exporter, which importers open through /proc/PID/fd. It has its full length from the beginning and is sealed with it,
 // but memory is allocated only for as many slots as were ever used.
+//
+// Hook     All functions.
 #ifndef PINRAIL_BASE_SLOTS_SEGMENT_H
 #define PINRAIL_BASE_SLOTS_SEGMENT_H
 
@@ -16,35 +18,35 @@ namespace pinrail::slots {
 constexpr uint32_t kMagic = 0x534c5250;
 constexpr uint32_t kVersion = 5;
 constexpr size_t kHeaderBytes = 4096;
-constexpr uint32_t kSeats = 256;
+constexpr uint32_t kImporterEntries = 256;
 // The seals of the file.
-constexpr int kClaimBatch = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // The low bits of a segment's number are the exporter's descriptor; the rest is random.
 constexpr unsigned kFileBits = 24;
 constexpr int file_of(uint64_t segment) { return static_cast<int>(segment & ((uint64_t{1} << kFileBits) - 1)); }
 
-// The process that has, or had, the segment open: its pid and start time; 0: free. Importer::sit()
-// takes a seat, and the importer's destructor gives it back. After a crash of the importer the exporter clears its bits
-// and frees the seat.
-using Seat = std::atomic<uint64_t>;
+// The process that has, or had, the segment open: its pid and start time; 0: free. Importer::register_importer()
+// takes an importer entry, and the importer's destructor gives it back. After a crash of the importer the exporter
+// clears its bits and frees the importer entry.
+using ImporterEntry = std::atomic<uint64_t>;
 constexpr uint64_t kBeingCleared = 1;  // names no process: its pid would be 1 and its start 0
 constexpr unsigned kPidBits = 22;      // the kernel's limit for pids
-constexpr uint64_t seat_of(uint32_t pid, uint64_t start) { return start << kPidBits | pid; }
+constexpr uint64_t importer_word_of(uint32_t pid, uint64_t start) { return start << kPidBits | pid; }
 
-// One bit per seat: the importer on that seat has the slot's memory open.
+// One bit per importer entry: the importer of that entry has the slot's memory open.
 struct Holders {
   static constexpr uint32_t kBits = 64;
-  Word words[kSeats / kBits];
+  Word words[kImporterEntries / kBits];
 
-  Word& of(uint32_t seat) { return words[seat / kBits]; }
+  Word& of(uint32_t importer) { return words[importer / kBits]; }
 };
-constexpr uint64_t bit_of(uint32_t seat) { return uint64_t{1} << seat % Holders::kBits; }
+constexpr uint64_t bit_of(uint32_t importer) { return uint64_t{1} << importer % Holders::kBits; }
 
 struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths has a cache line of its own
   uint32_t magic, version, count, pid;
   uint64_t start, segment;
   alignas(64) std::atomic<uint64_t> deaths;
-  alignas(64) Seat seats[kSeats];
+  alignas(64) ImporterEntry importers[kImporterEntries];
 };
 // The end mark (end_mark.h), which the kernel sets when the exporter has ended. It lies directly before the slots'
 // words, near the words that hits read.

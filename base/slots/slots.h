@@ -4,12 +4,12 @@
 // The exporter has a segment (a memfd that processes of the same user open through /proc) with one word for each
 // exported allocation. When the memory is freed the exporter changes the word. A peer's hit loads the word and compares
 // it. One 64-bit word:
-//   bits  0-15  the number of importers without a seat that have the memory open
+//   bits  0-15  the number of importers without an importer entry that have the memory open
 //   bit   16    dead: the memory is gone
 //   bits 17-63  generation: rises when the slot serves another allocation
-// An importer that opens the segment takes a seat for its process, if one of the 256 is free. Beside each word, a bit
-// per seat says which importers have the memory open, so that the bits of a crashed process can be told from the
-// others. Importers without a seat are only counted in the word.
+// An importer that opens the segment takes an entry in the importer table for its process, if one of the 256 is free.
+// Beside each word, a bit per entry says which importers have the memory open, so that the bits of a crashed process
+// can be told from the others. Importers without an importer entry are only counted in the word.
 //
 // Owns     Exporter: the segment, until it is destroyed. Importer: its mapping of an exporter's segment.
 // Threads  All functions may run together; create(), open() and the destructors exclude all others.
@@ -123,8 +123,8 @@ class Importer {
   // Maps the exporter's segment. NOT_FOUND: the exporter or that segment is gone. PERM: the file belongs to another
   // user or is not sealed. ERROR: the file is malformed or cannot be mapped.
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
-  // Takes a seat if one is free. The destructor gives it back, if it runs in the same process.
-  void sit(const Process& self);
+  // Takes an importer entry if one is free. The destructor gives it back, if it runs in the same process.
+  void register_importer(const Process& self);
   uint32_t count() const { return count_; }
   const Source& source() const { return source_; }
 
@@ -148,16 +148,16 @@ class Importer {
   size_t bytes_ = 0;
   uint32_t count_ = 0;
   Source source_;
-  std::atomic<uint64_t>* seat_ = nullptr;  // NULL: no seat; the importer is counted in the words
-  uint32_t seat_number_ = 0;
-  uint64_t sitter_ = 0;  // the value that the importer has stored in its seat
-  uint32_t pid_ = 0;     // the process that took the seat
+  std::atomic<uint64_t>* importer_entry_ = nullptr;  // NULL: no importer entry; the importer is counted in the words
+  uint32_t importer_index_ = 0;
+  uint64_t importer_word_ = 0;  // the value that the importer has stored in its importer entry
+  uint32_t pid_ = 0;            // the process that took the importer entry
   Mutex mutex_{LockRank::slots};
   // Slot -> number of enter() calls, of any incarnation.
   std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);
 };
 
-// As Importer::enter() and leave(), but counted in the word. For importers without a seat.
+// As Importer::enter() and leave(), but counted in the word. For importers without an importer entry.
 bool enter(Word* word, uint64_t incarnation);
 void leave(Word* word, uint64_t incarnation);
 // Returns whether the memory of that incarnation is still allocated. Any context.

@@ -2,7 +2,8 @@
 // assert_held.h - for code that holds a lock under another name than the one that a function requires it by. Clang's
 // analysis believes the caller; a build with --enable-debug looks whether the thread holds a lock of that rank.
 //
-// Threads  any. Context: any, hooks included.
+// Threads  All functions may run together.
+// Hook     All functions.
 #ifndef PINRAIL_BASE_SYNC_ASSERT_HELD_H
 #define PINRAIL_BASE_SYNC_ASSERT_HELD_H
 

@@ -16,7 +16,7 @@ __thread State state __attribute__((tls_model("initial-exec"))) = {};
 namespace {
 
 // Merges the event with a deferred one of the same function and argument. False if there is none.
-bool unite_hook(const Event& event) {
+bool merge_hook(const Event& event) {
   for (Event* other = state.events; other != state.events + state.depth.waiting; ++other) {
     if (other->deliver_hook != event.deliver_hook || other->arg != event.arg) continue;
     other->base = std::min(other->base, event.base);
@@ -30,7 +30,7 @@ bool unite_hook(const Event& event) {
 // fits.
 bool add_hook(const Event& event) {
   const uint32_t room = event.arg == nullptr ? kEvents : kEvents - 1;
-  if (state.depth.waiting >= room) return unite_hook(event);
+  if (state.depth.waiting >= room) return merge_hook(event);
   state.events[state.depth.waiting++] = event;
   return true;
 }

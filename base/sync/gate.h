@@ -7,7 +7,7 @@
 // called open(): the kernel wipes the word in a child.
 //
 // Threads  All functions may run together.
-// Hook     Functions whose names end in _hook, is_open() and is_child() may be called in a hook.
+// Hook     is_open(), is_child().
 //
 // gate/T1  A monitor holds the gate before it takes an event and releases it after all subscribers have handled the
 //     event. So a caller that knows that the memory is gone finds either the gate held or the registrations dead.

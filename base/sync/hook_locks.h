@@ -2,6 +2,8 @@
 // hook_locks.h - the two functions by which a lock that hooks take counts itself for its thread (deferred_hook.h).
 //
 // Components get them from the host table. Without them, as in some tests, locks are not counted.
+//
+// Hook     All functions.
 #ifndef PINRAIL_BASE_SYNC_HOOK_LOCKS_H
 #define PINRAIL_BASE_SYNC_HOOK_LOCKS_H
 

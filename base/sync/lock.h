@@ -4,6 +4,9 @@
 // Debug builds keep a mask of the ranks that a thread holds. They abort when a lock is taken whose rank is not above
 // all ranks held, and when a thread unlocks a lock that it does not hold. Each shared object has a mask of its own,
 // because components use no symbols of the library; so nesting is checked within one object.
+//
+// Hook     All functions but wait(), wait_for() and sleep(). A hook takes a lock only if hooks_may_take() permits its
+//          rank; debug builds abort otherwise.
 #ifndef PINRAIL_BASE_SYNC_LOCK_H
 #define PINRAIL_BASE_SYNC_LOCK_H
 

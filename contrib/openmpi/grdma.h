@@ -75,7 +75,7 @@ void announce_flags(uint32_t flags);
 bool device_was_short(void);
 
 // Figures of modules that are gone count on; print_stats prints the others.
-void keep_figures(grdma_module_t* module);
-void print_figures(grdma_module_t* module);
+void keep_stats(grdma_module_t* module);
+void log_stats(grdma_module_t* module);
 
 #endif

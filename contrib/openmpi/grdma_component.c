@@ -20,11 +20,12 @@ static int open_component(void) {
   char what[160];
   snprintf(what, sizeof(what), "Pinrail's rcache grdma was built for Open MPI " OPAL_VERSION "; this is Open MPI %s.",
            opal_version_string);
-  tell(what,
-       "no grdma serves this process: Pinrail's is not used, and Open MPI does not load its own after it."
-       " Transports that need it (ofi, openib, uct) stay away.",
-       "build Pinrail with this Open MPI's headers (configure --with-openmpi=DIR), or leave Pinrail's folder out of"
-       " mca_base_component_path.");
+  print_help(
+      what,
+      "no grdma serves this process: Pinrail's is not used, and Open MPI does not load its own after it."
+      " Transports that need it (ofi, openib, uct) stay away.",
+      "build Pinrail with this Open MPI's headers (configure --with-openmpi=DIR), or leave Pinrail's folder out of"
+      " mca_base_component_path.");
   return OPAL_ERR_NOT_AVAILABLE;
 }
 
@@ -44,9 +45,9 @@ static mca_rcache_base_module_t* init_module(mca_rcache_base_resources_t* resour
   if (!started) {
     const pinrail_status_t status = start_pinrail();
     if (status != PINRAIL_SUCCESS) {
-      tell("Pinrail, whose rcache grdma this process was given, does not start.",
-           "no grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
-           "read what Pinrail said above; pinrail_info shows its parameters and where they come from.");
+      print_help("Pinrail, whose rcache grdma this process was given, does not start.",
+                 "no grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
+                 "read what Pinrail said above; pinrail_info shows its parameters and where they come from.");
       return NULL;
     }
     started = true;

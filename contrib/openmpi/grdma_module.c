@@ -9,7 +9,7 @@ pthread_mutex_t modules_mutex = PTHREAD_MUTEX_INITIALIZER;
 grdma_module_t* modules;
 
 // What memory events killed goes back to the device here, should the program register nothing more. Open MPI calls it
-// at every eighth turn of its progress engine; whoever else is at it now does the work for all.
+// at every eighth turn of its progress engine; if another thread is doing it now, that thread does the work for all.
 static int progress(void) {
   if (pthread_mutex_trylock(&modules_mutex) != 0) return 0;
   for (grdma_module_t* each = modules; each != NULL; each = each->next) (void)pinrail_mpool_progress(each->pool);
@@ -93,8 +93,8 @@ void finalize_module(mca_rcache_base_module_t* rcache) {
   grdma_module_t* const module = (grdma_module_t*)rcache;
   take_out(module);
   (void)pinrail_mpool_progress(module->pool);
-  if (parameters.print_stats) print_figures(module);
-  keep_figures(module);
+  if (parameters.print_stats) log_stats(module);
+  keep_stats(module);
   (void)pinrail_mpool_destroy(module->pool, PINRAIL_DESTROY_FORCE);
   OBJ_DESTRUCT(&module->super.lock);
   discard(module);

@@ -4,10 +4,10 @@
 
 #include "contrib/openmpi/grdma.h"
 
-enum { kMaxFigures = 32 };
+enum { kMaxStats = 32 };
 
 // What modules that are gone had counted. Written under modules_mutex.
-static uint64_t kept[kMaxFigures];
+static uint64_t kept[kMaxStats];
 
 // What there is now, rather than what has happened since the start.
 static bool is_level(const char* name) {
@@ -31,7 +31,7 @@ static bool read_stats(grdma_module_t* module, pinrail_mpool_stats_t* stats) {
   return pinrail_mpool_read_stats(module->pool, stats) == PINRAIL_SUCCESS;
 }
 
-static uint64_t figure(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_t* info) {
+static uint64_t stat_value(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_t* info) {
   uint64_t value;
   memcpy(&value, (const char*)stats + info->offset, sizeof(value));
   return value;
@@ -50,7 +50,7 @@ static uint64_t sum_locked(const pinrail_stat_info_t* info) {
     pinrail_mpool_stats_t stats;
     if (is_of_cache(info->name) && !is_first_of_cache(each)) continue;
     if (!read_stats(each, &stats)) continue;
-    const uint64_t value = figure(&stats, info);
+    const uint64_t value = stat_value(&stats, info);
     sum = value > UINT64_MAX - sum ? UINT64_MAX : sum + value;  // no limit and no limit is no limit
   }
   return sum;
@@ -73,7 +73,7 @@ static int class_of(const char* name) {
 
 void register_pvars(const mca_base_component_t* component) {
   const pinrail_stat_info_t* info;
-  for (size_t i = 0; i < kMaxFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
+  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
     mca_base_component_pvar_register(component, info->name, info->help, OPAL_INFO_LVL_4, class_of(info->name),
                                      MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
                                      MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, get_value, NULL, NULL,
@@ -81,19 +81,19 @@ void register_pvars(const mca_base_component_t* component) {
   }
 }
 
-void keep_figures(grdma_module_t* module) {
+void keep_stats(grdma_module_t* module) {
   pinrail_mpool_stats_t stats;
   if (!read_stats(module, &stats)) return;
   const pinrail_stat_info_t* info;
   pthread_mutex_lock(&modules_mutex);
-  for (size_t i = 0; i < kMaxFigures && (info = pinrail_stat_at(i)) != NULL; ++i) {
-    if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += figure(&stats, info);
+  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
+    if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += stat_value(&stats, info);
   }
   pthread_mutex_unlock(&modules_mutex);
 }
 
 // The first line has the form of Open MPI's own, which scripts read.
-void print_figures(grdma_module_t* module) {
+void log_stats(grdma_module_t* module) {
   pinrail_mpool_stats_t stats;
   if (!read_stats(module, &stats)) return;
   const char* const who = OPAL_NAME_PRINT(OPAL_PROC_MY_NAME);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parameters: those that Open MPI shows (ompi_info --param rcache grdma --level 9), and what Pinrail is told of them.
+// Parameters: those that Open MPI shows (ompi_info --param rcache grdma --level 9), and the settings of Pinrail that
+// follow from them.
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@ void register_parameters(const mca_base_component_t* component) {
                                   MCA_BASE_VAR_TYPE_BOOL, NULL, 0, 0, OPAL_INFO_LVL_9, MCA_BASE_VAR_SCOPE_READONLY,
                                   &parameters.print_stats);
   string_parameter(component, "monitor",
-                   "Who tells of memory that goes away: \"openmpi\" (Open MPI's memory hooks), or monitors of Pinrail's"
+                   "What reports memory that goes away: \"openmpi\" (Open MPI's memory hooks), or monitors of Pinrail's"
                    " as in its parameter monitor, for instance \"patcher\"",
                    OPAL_INFO_LVL_5, kOpenMpi, &parameters.monitor);
   string_parameter(component, "size_limit",
@@ -86,8 +87,8 @@ static pinrail_status_t start_with(char* text) {
     settings[count++] = (pinrail_setting_t){"mpool_grdma_count_limit", parameters.count_limit};
   }
   if (!split(text, settings, &count)) {
-    tell("the parameter rcache_grdma_settings is not of the form name=value,name=value with at most 28 of them.",
-         "Pinrail does not start.", "write, for instance: --mca rcache_grdma_settings mpool_grdma_gc_limit=1M");
+    print_help("the parameter rcache_grdma_settings is not of the form name=value,name=value with at most 28 of them.",
+               "Pinrail does not start.", "write, for instance: --mca rcache_grdma_settings mpool_grdma_gc_limit=1M");
     return PINRAIL_ERR_BAD_PARAM;
   }
   const pinrail_init_options_t options = {sizeof(options), defaults, 1, settings, count};

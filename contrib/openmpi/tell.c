@@ -3,7 +3,7 @@
 
 #include "contrib/openmpi/open_mpi.h"
 
-void tell(const char* happened, const char* follows, const char* to_do) {
+void print_help(const char* happened, const char* follows, const char* to_do) {
   if (opal_process_info.my_local_rank != 0) return;
   opal_output(0, "What happened  %s\nWhat follows   %s\nWhat to do     %s", happened, follows, to_do);
 }

@@ -4,6 +4,6 @@
 #define PINRAIL_OPENMPI_TELL_H
 
 // Sentences, without a newline. A job has many processes: the first of each node speaks for all.
-void tell(const char* happened, const char* follows, const char* to_do);
+void print_help(const char* happened, const char* follows, const char* to_do);
 
 #endif

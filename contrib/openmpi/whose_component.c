@@ -35,15 +35,16 @@ static int open_component(void) {
   const char* const theirs = served != NULL ? file_of(served) : "";
   char what[1024];
   if (served == NULL) {
-    tell("Pinrail's folder is in mca_base_component_path, but no component grdma could be loaded.",
-         "no grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
-         "see that mca_rcache_grdma.so is there and can be read, and that \"rcache\" does not exclude it.");
+    print_help("Pinrail's folder is in mca_base_component_path, but no component grdma could be loaded.",
+               "no grdma serves this process. Transports that need it (ofi, openib, uct) stay away.",
+               "see that mca_rcache_grdma.so is there and can be read, and that \"rcache\" does not exclude it.");
   } else if (!is_in_folder_of(theirs, ours)) {
     snprintf(what, sizeof(what), "this process is served by the rcache grdma of %s, and not by Pinrail's beside %s.",
              theirs, ours);
-    tell(what, "everything works; Pinrail caches nothing.",
-         "name Pinrail's folder first in mca_base_component_path: mpirun $(contrib/openmpi/mpirun-args) ...; see that"
-         " mca_rcache_grdma.so is in it.");
+    print_help(
+        what, "everything works; Pinrail caches nothing.",
+        "name Pinrail's folder first in mca_base_component_path: mpirun $(contrib/openmpi/mpirun-args) ...; see that"
+        " mca_rcache_grdma.so is in it.");
   }
   opal_output_verbose(1, opal_rcache_base_framework.framework_output, "grdma is that of %s",
                       served != NULL ? theirs : "no file");
@@ -52,8 +53,8 @@ static int open_component(void) {
 
 static mca_rcache_base_module_t* init_module(mca_rcache_base_resources_t* resources) {
   (void)resources;
-  tell("a transport asked for an rcache by the name of \"pinrail\", which only says whose grdma is used.",
-       "it gets none.", "let it ask for \"grdma\": that is Pinrail's.");
+  print_help("a transport asked for an rcache by the name of \"pinrail\", which only says whose grdma is used.",
+             "it gets none.", "let it ask for \"grdma\": that is Pinrail's.");
   return NULL;
 }
 

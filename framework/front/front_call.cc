@@ -28,7 +28,7 @@ namespace pinrail::front {
 namespace {
 
 constexpr const char* kNoWholePages = "the range, in whole pages, does not lie within memory that can be registered";
-constexpr const char* kPoolIsOverwritten = "the pool in the registration is overwritten (rule C6)";
+constexpr const char* kPoolIsCorrupt = "the pool in the registration is overwritten (rule C6)";
 constexpr const char* kDeregister = "pinrail_mpool_deregister";
 
 bool is_range(const void* addr, size_t length) { return fault_of_range(addr, length) == nullptr; }
@@ -61,20 +61,20 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_status_t status = pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr),
                                                           length, access_and_flags, handle_out);
-  return say_if_bad(status, kCall, kNoWholePages);
+  return report_if_bad(status, kCall, kNoWholePages);
 }
 
 // Whether the thread may use the pool's start table. The start table serves only requests without flags.
-inline bool has_start(const pinrail_thread_t* thread, const pinrail_mpool_t* pool) {
+inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpool_t* pool) {
   return pool != nullptr && thread->index < pool->shortcut.hit_threads;
 }
 
 // Looks up the start table and takes the reference in the near or the far slot. A request that repeats is remembered
 // among the thread's recent requests (recent/Q2). Without a match in the table the pool is asked.
-__attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                              uint32_t access, pinrail_handle_t* handle_out) {
+__attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                                   uint32_t access, pinrail_handle_t* handle_out) {
   const pinrail_thread_t* thread = thread::current_thread;
-  if (!has_start(thread, pool)) return call_pool(pool, pointer, length, access, handle_out);
+  if (!lends_start_table(thread, pool)) return call_pool(pool, pointer, length, access, handle_out);
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   recent::Entry& entry = recent::entry_for(thread, addr);
   const bool again = entry.candidate == addr && recent::is_asked_again(&entry, addr);
@@ -91,14 +91,14 @@ __attribute__((noinline)) pinrail_status_t register_otherwise(pinrail_mpool_t* p
 }
 
 // The request is not among the thread's recent requests: looks up the start table. The near reference slot must be
-// free; in all other cases, and if the address was requested last time too, register_otherwise() continues.
-__attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                             uint32_t access, pinrail_handle_t* handle_out,
-                                                             recent::Entry* entry) {
+// free; in all other cases, and if the address was requested last time too, register_by_either_slot() continues.
+__attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                                   uint32_t access, pinrail_handle_t* handle_out,
+                                                                   recent::Entry* entry) {
   const pinrail_thread_t* thread = thread::current_thread;
   const uintptr_t addr = reinterpret_cast<uintptr_t>(pointer);
-  if (!has_start(thread, pool) || entry->candidate == addr)
-    return register_otherwise(pool, pointer, length, access, handle_out);
+  if (!lends_start_table(thread, pool) || entry->candidate == addr)
+    return register_by_either_slot(pool, pointer, length, access, handle_out);
   entry->candidate = addr;
   const size_t offset = addr & pool->shortcut.page_mask;
   start_table::Found found;
@@ -106,19 +106,19 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
     return call_pool(pool, pointer, length, access, handle_out);
   }
   if (!start_table::take_first(thread, found, pool, handle_out)) {
-    return register_otherwise(pool, pointer, length, access, handle_out);
+    return register_by_either_slot(pool, pointer, length, access, handle_out);
   }
   stat_counter::increment(hits_of(pool, thread));
   return PINRAIL_SUCCESS;
 }
 
 // The remembered registration failed validation after it was counted: rolls the count back and tries the next way.
-__attribute__((noinline)) pinrail_status_t register_again(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                          uint32_t access, pinrail_handle_t* handle_out,
-                                                          recent::Entry* entry) {
+__attribute__((noinline)) pinrail_status_t retry_after_rollback(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                                uint32_t access, pinrail_handle_t* handle_out,
+                                                                recent::Entry* entry) {
   references::roll_back(thread::current_thread, entry->reg);
   *entry = {};
-  return register_otherwise(pool, pointer, length, access, handle_out);
+  return register_by_either_slot(pool, pointer, length, access, handle_out);
 }
 
 // Drops a reference to a registration whose pool was destroyed by force: the last drop frees its memory and does
@@ -141,7 +141,7 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
 
 // Drops a reference where the short ways do not apply: an empty or stale handle, an orphan, a registration that is
 // dead and summed, or the first call of a thread. BAD_PARAM: the handle is empty or stale.
-__attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t handle) {
+__attribute__((noinline)) pinrail_status_t deregister_slow_path(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return refuse(kDeregister, "the handle is empty: its reg is NULL");
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return refuse(kDeregister, kHandleIsGone);
@@ -153,14 +153,14 @@ __attribute__((noinline)) pinrail_status_t deregister_unusual(pinrail_handle_t h
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_mpool_t* pool = handle.reg->pool;
   check_known(pool);
-  if (pool == nullptr) return refuse(kDeregister, kPoolIsOverwritten);
-  return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
+  if (pool == nullptr) return refuse(kDeregister, kPoolIsCorrupt);
+  return report_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
 // Tells the pool that the caller has dropped a reference to a dead registration. The pool still exists: destroying it
 // excludes calls with its handles. Out of line, because it is rare.
-__attribute__((noinline)) pinrail_status_t drop_dead(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
-                                                     pinrail_handle_t handle, uint64_t state) {
+__attribute__((noinline)) pinrail_status_t notify_dropped_dead(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
+                                                               pinrail_handle_t handle, uint64_t state) {
   const deferred::Call call;
   if (!call) {
     // In a signal handler. The reference is dropped; a higher `rollbacks` makes the next drain of the gc list sum
@@ -179,32 +179,32 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
-  return say_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
+  return report_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
 // Drops a reference that has no valid note: its bucket changed since the reference was taken, nothing was noted, or
 // another thread took it. If the registration has an entry in the start table, the entry is noted for the next
 // release; this happens before the drop, because after the drop the registration may be gone.
-__attribute__((noinline)) pinrail_status_t deregister_usual(pinrail_thread_t* thread, pinrail_handle_t handle) {
+__attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_thread_t* thread, pinrail_handle_t handle) {
   // Reads the pool only if the handle's incarnation is the present one: otherwise the pool may be gone.
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
-  if (ours != handle.generation) return deregister_unusual(handle);
+  if (ours != handle.generation) return deregister_slow_path(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
   check_known(pool);
-  if (pool == nullptr) return refuse(kDeregister, kPoolIsOverwritten);
+  if (pool == nullptr) return refuse(kDeregister, kPoolIsCorrupt);
   if (pool->shortcut.start_table == nullptr) return deregister_in_pool(pool, thread, handle);
   start_table::note_again(thread, *pool->shortcut.start_table, handle, pool);
   if (!references::drop_dated(thread, handle.reg, thread->epoch)) return deregister_in_pool(pool, thread, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
-  return drop_dead(pool, thread, handle, after);
+  return notify_dropped_dead(pool, thread, handle, after);
 }
 
 // The reference was dropped, but the bucket changed during the drop: checks whether the registration died.
-__attribute__((noinline)) pinrail_status_t drop_after_change(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
-                                                             pinrail_handle_t handle) {
+__attribute__((noinline)) pinrail_status_t recheck_after_drop(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
+                                                              pinrail_handle_t handle) {
   const uint64_t after = state::load(handle.reg);
-  return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : drop_dead(pool, thread, handle, after);
+  return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : notify_dropped_dead(pool, thread, handle, after);
 }
 
 // Invalidates the range in the pool. Hook context.
@@ -270,9 +270,9 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
   }
   recent::Entry& entry = recent::entry_for(thread, addr);
   if (!recent::matches(entry, addr, length, pool, access) || !references::count_again(thread, entry.reg)) {
-    return front::register_by_start(pool, pointer, length, access, handle_out, &entry);
+    return front::register_by_start_table(pool, pointer, length, access, handle_out, &entry);
   }
-  if (!recent::is_alive(entry)) return front::register_again(pool, pointer, length, access, handle_out, &entry);
+  if (!recent::is_alive(entry)) return front::retry_after_rollback(pool, pointer, length, access, handle_out, &entry);
   stat_counter::increment(entry.hits);
   *handle_out = {entry.reg, state::generation(entry.state_word)};
   return PINRAIL_SUCCESS;
@@ -291,23 +291,23 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_status_t status =
       pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
-  return front::say_if_bad(status, kCall, front::kNoWholePages);
+  return front::report_if_bad(status, kCall, front::kNoWholePages);
 }
 
 // Three ways, the shortest first: the note of the thread's near reference slot, the registration's state word, the
 // pool.
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
-  if (handle.reg == nullptr || thread == nullptr) return front::deregister_unusual(handle);
+  if (handle.reg == nullptr || thread == nullptr) return front::deregister_slow_path(handle);
   const void* noted = nullptr;
   const note::Release dropped = note::release(thread, handle, &noted);
-  if (dropped == note::Release::no_note) return front::deregister_usual(thread, handle);
+  if (dropped == note::Release::no_note) return front::deregister_without_note(thread, handle);
   allocation_table::Entry* const entry = allocation_table::entry_of(noted);
   if (entry != nullptr) allocation_table::date_release(thread, entry, handle.reg);
   if (dropped == note::Release::dropped) return PINRAIL_SUCCESS;
   const auto* const pool =
       entry != nullptr ? note::pool_of(thread, handle.reg) : static_cast<const pinrail_mpool_t*>(noted);
-  return front::drop_after_change(pool, thread, handle);
+  return front::recheck_after_drop(pool, thread, handle);
 }
 
 // Hook context. Reports no error, because it may run in a signal handler.

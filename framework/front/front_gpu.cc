@@ -16,10 +16,10 @@ namespace {
 
 // Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. Does not wait
 // for the gate: it concerns host memory only.
-__attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t* pool,
-                                                           const pinrail_gpu_block_t* block, size_t offset,
-                                                           size_t length, uint32_t access, uint32_t flags,
-                                                           pinrail_handle_t* handle_out) {
+__attribute__((noinline)) pinrail_status_t call_pool_remote(const pinrail_mpool_t* pool,
+                                                            const pinrail_gpu_block_t* block, size_t offset,
+                                                            size_t length, uint32_t access, uint32_t flags,
+                                                            pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register_remote";
   if (pool == nullptr || block == nullptr || handle_out == nullptr) {
     return refuse(kCall, "pool, block or handle_out is NULL");
@@ -34,25 +34,25 @@ __attribute__((noinline)) pinrail_status_t ask_pool_remote(const pinrail_mpool_t
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_status_t status =
       pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
-  return say_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
+  return report_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
 }
 
 // Registers the first byte of the allocation through the pool; the registration covers the whole allocation. Out of
 // line, so that hits keep no arguments in registers for it.
-__attribute__((noinline, cold)) pinrail_status_t ask_for_any_part(const pinrail_mpool_t* pool,
-                                                                  const pinrail_gpu_block_t* block,
-                                                                  pinrail_handle_t* handle_out) {
-  return ask_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
+__attribute__((noinline, cold)) pinrail_status_t register_whole_allocation(const pinrail_mpool_t* pool,
+                                                                           const pinrail_gpu_block_t* block,
+                                                                           pinrail_handle_t* handle_out) {
+  return call_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
 }
 
 // The reference was counted, but the entry was no longer valid: rolls the count back and registers through the pool.
-__attribute__((noinline, cold)) pinrail_status_t undo_and_ask(const pinrail_mpool_t* pool,
-                                                              const pinrail_gpu_block_t* block,
-                                                              pinrail_handle_t* handle_out,
-                                                              const pinrail_thread_t* thread,
-                                                              const pinrail_registration_t* reg) {
+__attribute__((noinline, cold)) pinrail_status_t retry_after_rollback(const pinrail_mpool_t* pool,
+                                                                      const pinrail_gpu_block_t* block,
+                                                                      pinrail_handle_t* handle_out,
+                                                                      const pinrail_thread_t* thread,
+                                                                      const pinrail_registration_t* reg) {
   references::roll_back(thread, reg);
-  return ask_for_any_part(pool, block, handle_out);
+  return register_whole_allocation(pool, block, handle_out);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_status_t status = pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
-  return front::say_if_bad(status, kCall, "the range does not lie within one allocation");
+  return front::report_if_bad(status, kCall, "the range does not lie within one allocation");
 }
 
 pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_block_t* block, size_t offset,
@@ -84,18 +84,19 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   pinrail_thread_t* const thread = thread::current_thread;
   if (thread == nullptr || pool == nullptr || block == nullptr || handle_out == nullptr || flags != 0 ||
       !gate::is_open()) {
-    return front::ask_pool_remote(pool, block, offset, length, access, flags, handle_out);
+    return front::call_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
   if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(*block, offset, length)) {
-    return front::ask_pool_remote(pool, block, offset, length, access, flags, handle_out);
+    return front::call_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
   const pinrail_allocation_table_t* const table = pool->shortcut.allocations;
-  if (table == nullptr || !has_known_head(*block)) return front::ask_for_any_part(pool, block, handle_out);
+  if (table == nullptr || !has_known_head(*block)) return front::register_whole_allocation(pool, block, handle_out);
   using allocation_table::SlotChoice, allocation_table::Taken;
   pinrail_handle_t handle;
   const Taken taken = allocation_table::try_take_block<SlotChoice::first>({thread, pool}, *table, *block, &handle);
-  if (taken == Taken::in_vain) return front::undo_and_ask(pool, block, handle_out, thread, handle.reg);
-  if (taken == Taken::no) return front::ask_for_any_part(pool, block, handle_out);
+  if (taken == Taken::counted_but_invalid)
+    return front::retry_after_rollback(pool, block, handle_out, thread, handle.reg);
+  if (taken == Taken::no) return front::register_whole_allocation(pool, block, handle_out);
   *handle_out = handle;
   return PINRAIL_SUCCESS;
 }

@@ -52,7 +52,7 @@ std::vector<std::string> shipped() {
 }
 
 // Whether the array exists and each setting has a name and a value.
-bool sane(const pinrail_setting_t* settings, size_t count) {
+bool are_named(const pinrail_setting_t* settings, size_t count) {
   if (count != 0 && settings == nullptr) return false;
   for (size_t i = 0; i < count; ++i) {
     if (settings[i].name == nullptr || settings[i].value == nullptr) return false;
@@ -71,7 +71,7 @@ Status copy_options(const pinrail_init_options_t& given, pinrail_init_options_t*
   }
   pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
   std::memcpy(&options, &given, given.size);
-  if (!sane(options.defaults, options.default_count) || !sane(options.settings, options.setting_count)) {
+  if (!are_named(options.defaults, options.default_count) || !are_named(options.settings, options.setting_count)) {
     return refuse(kCall, "a setting of options has no name or no value, or the array is NULL");
   }
   *options_out = options;
@@ -125,7 +125,7 @@ void unload_library(Library* library) {
 }
 
 // The first pinrail_init(): loads the library.
-Status first_entry(const pinrail_init_options_t& options) {
+Status first_init(const pinrail_init_options_t& options) {
   gate::open();  // first, so that a child forked by another thread from now on is recognised
   report::forget();
   std::unique_ptr<Library, decltype(&unload_library)> library(
@@ -137,7 +137,7 @@ Status first_entry(const pinrail_init_options_t& options) {
 }
 
 // A nested pinrail_init(): its settings must equal the values in force. BAD_PARAM: one differs.
-Status later_entry(const pinrail_init_options_t& options) {
+Status nested_init(const pinrail_init_options_t& options) {
   for (size_t i = 0; i < options.setting_count; ++i) {
     const pinrail_setting_t& setting = options.settings[i];
     pinrail_param_info_t info{};
@@ -163,7 +163,7 @@ Status enter(const pinrail_init_options_t& given) {
   pinrail_init_options_t options{};
   Status status = copy_options(given, &options);
   if (!status.ok()) return status;
-  status = entries == 0 ? first_entry(options) : later_entry(options);
+  status = entries == 0 ? first_init(options) : nested_init(options);
   if (status.ok()) ++entries;
   return status;
 }

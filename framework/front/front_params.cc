@@ -16,8 +16,8 @@ namespace {
 
 // Copies as much as info_out->size allows. BAD_PARAM, with a message: that size is wrong.
 Status copy(const char* call, const pinrail_param_info_t& info, pinrail_param_info_t* info_out) {
-  return pinrail::front::say_if_bad(copy_info(info, info_out).code(), call,
-                                    "info_out->size is not sizeof(pinrail_param_info_t)");
+  return pinrail::front::report_if_bad(copy_info(info, info_out).code(), call,
+                                       "info_out->size is not sizeof(pinrail_param_info_t)");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting
 }
 
 // Reports that membarrier fails, once. Without memory the message is dropped.
-void say_lost_barrier() {
+void report_lost_barrier() {
   (void)guarded([] {
     report::help("base", kHelp, "barrier lost", nullptr, 0);
     return success();
@@ -36,7 +36,7 @@ void say_lost_barrier() {
 }
 void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
                       int64_t* out) {
-  if (!references::sum(regs, count, mode, out)) say_lost_barrier();
+  if (!references::sum(regs, count, mode, out)) report_lost_barrier();
 }
 int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
   return references::settle_dead(handle, what);

@@ -17,7 +17,7 @@ constexpr pinrail_stat_info_t kFigures[] = {
     FIGURE(uncovered, "registrations", "not kept, for no monitor sees all that can happen to their memory"),
     FIGURE(indexed, "registrations", "registrations in the index now"),
     FIGURE(dead_bytes, "bytes", "killed and not yet given back"),
-    FIGURE(registered_bytes, "bytes", "what the device was told, now; of all pools of the cache"),
+    FIGURE(registered_bytes, "bytes", "registered with the device now; of all pools of the cache"),
     FIGURE(registered_count, "registrations", "the same, counted"),
     FIGURE(peak_registered_bytes, "bytes", "the most there ever was"),
     FIGURE(pinned_bytes, "bytes", "unique pages of registered_bytes"),

@@ -22,7 +22,7 @@ const char* fault_of_range(const void* addr, size_t length);
 const char* fault_of_access(uint64_t access_and_flags);
 
 // Returns the status, and reports it if it is BAD_PARAM.
-inline pinrail_status_t say_if_bad(pinrail_status_t status, const char* call, const char* why) {
+inline pinrail_status_t report_if_bad(pinrail_status_t status, const char* call, const char* why) {
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(call, why) : status;
 }
 

@@ -103,25 +103,25 @@ void Coverage::start(const Policy& policy, uint32_t everywhere, bool is_all) {
 
 // Asks the monitors what they see in the mapping. False, and logged: an event stays unseen, or monitor_strict refuses
 // it.
-bool Coverage::judge(const pinrail_mapping_t& mapping) const {
-  const uint32_t seen = ask_(mapping);
+bool Coverage::is_covered(const pinrail_mapping_t& mapping) const {
+  const uint32_t seen = events_seen_(mapping);
   const uint32_t unseen = events_of(mapping.kind) & possible_.load() & ~seen;
   const bool refused = is_strict_.load() && !is_private_memory(mapping.kind);
   if (unseen != 0) {
-    say_(describe(mapping, "no monitor sees " + name_events(unseen)));
+    log_line_(describe(mapping, "no monitor sees " + name_events(unseen)));
   } else if (refused) {
-    say_(describe(mapping, "another process may cut it, and monitor_strict is set"));
+    log_line_(describe(mapping, "another process may cut it, and monitor_strict is set"));
   }
   return unseen == 0 && !refused;
 }
 
-// Scope of one look at a mapping; ends it also on an exception.
-class Look {
+// Scope of one lookup of a mapping; ends it also on an exception.
+class VerdictLookup {
  public:
-  explicit Look(KnownMappings* known) : known_(known), ticket_(known->begin_look()) {}
-  ~Look() { known_->end_look(); }
-  Look(const Look&) = delete;
-  Look& operator=(const Look&) = delete;
+  explicit VerdictLookup(KnownMappings* known) : known_(known), ticket_(known->begin_lookup()) {}
+  ~VerdictLookup() { known_->end_lookup(); }
+  VerdictLookup(const VerdictLookup&) = delete;
+  VerdictLookup& operator=(const VerdictLookup&) = delete;
   void keep(const Verdict& verdict) { known_->keep(ticket_, verdict); }
 
  private:
@@ -131,17 +131,17 @@ class Look {
 
 // Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched
 // the requested range, the pool registers again (R13). API context.
-Verdict Coverage::look(uintptr_t at) {
+Verdict Coverage::find_verdict(uintptr_t at) {
   const NoCancel no_cancel;  // reading files is a cancellation point
-  Look look(&known_);
+  VerdictLookup lookup(&known_);
   pinrail_mapping_t mapping{};
-  if (!find_(at, &mapping)) mapping.base = UINTPTR_MAX;
+  if (!find_mapping_(at, &mapping)) mapping.base = UINTPTR_MAX;
   if (mapping.base > at) {
     const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE};
-    return {{at, hole.end}, judge(hole)};
+    return {{at, hole.end}, is_covered(hole)};
   }
-  const Verdict verdict{{mapping.base, mapping.end}, judge(mapping)};
-  look.keep(verdict);
+  const Verdict verdict{{mapping.base, mapping.end}, is_covered(mapping)};
+  lookup.keep(verdict);
   return verdict;
 }
 
@@ -151,7 +151,7 @@ bool Coverage::covers(const Span& span) {
     return true;  // relaxed: when a monitor goes blind, everything cached dies
   for (uintptr_t at = span.base; at < span.end;) {
     Verdict verdict;
-    if (!known_.find(at, &verdict)) verdict = look(at);
+    if (!known_.find(at, &verdict)) verdict = find_verdict(at);
     if (!verdict.covered) return false;
     at = verdict.span.end;
   }

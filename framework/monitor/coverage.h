@@ -41,11 +41,12 @@ std::string name_events(uint32_t events);
 
 class Coverage {
  public:
-  using Find = bool (*)(uintptr_t at, pinrail_mapping_t* mapping_out);  // find_mapping(), or a test's substitute
-  using Ask = uint32_t (*)(const pinrail_mapping_t& mapping);           // events that the monitors together see there
-  using Say = void (*)(const std::string& line);                        // logs a mapping that is not covered, and why
+  using FindMapping = bool (*)(uintptr_t at, pinrail_mapping_t* mapping_out);  // find_mapping(), or a test's substitute
+  using EventsSeen = uint32_t (*)(const pinrail_mapping_t& mapping);  // events that the monitors together see there
+  using LogLine = void (*)(const std::string& line);                  // logs a mapping that is not covered, and why
 
-  constexpr Coverage(Find find, Ask ask, Say say) : find_(find), ask_(ask), say_(say) {}
+  constexpr Coverage(FindMapping find, EventsSeen ask, LogLine say)
+      : find_mapping_(find), events_seen_(ask), log_line_(say) {}
 
   // Sets the policy and forgets all verdicts. everywhere: the events that the monitors see in any mapping. is_all: no
   // monitor sees more in particular mappings; then, if everywhere is all that can happen, covers() looks at no
@@ -59,12 +60,12 @@ class Coverage {
   const KnownMappings& known() const { return known_; }
 
  private:
-  Verdict look(uintptr_t at);
-  bool judge(const pinrail_mapping_t& mapping) const;
+  Verdict find_verdict(uintptr_t at);
+  bool is_covered(const pinrail_mapping_t& mapping) const;
 
-  const Find find_;
-  const Ask ask_;
-  const Say say_;
+  const FindMapping find_mapping_;
+  const EventsSeen events_seen_;
+  const LogLine log_line_;
   std::atomic<bool> covers_everything_{false};
   std::atomic<uint32_t> possible_{0};
   std::atomic<bool> is_strict_{false};

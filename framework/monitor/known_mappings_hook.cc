@@ -17,20 +17,20 @@ void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, s
 
 }  // namespace
 
-// Between begin_change_locked_hook() and end_change_locked_hook() the version is odd and entries change: readers
+// Between begin_change_locked() and end_change_locked() the version is odd and entries change: readers
 // without the lock retry with it. The caller holds mutex_. seq_cst: a hook changes the version, and then looks for
 // registrations that are under way; a thread that has announced such a registration then loads the version: one of the
 // two sees the other.
-void KnownMappings::begin_change_locked_hook() {
+void KnownMappings::begin_change_locked() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
 }
-// release: pairs with read_unlocked(). relaxed: only the holder of the lock writes the version.
-void KnownMappings::end_change_locked_hook() {
+// release: pairs with find_without_lock(). relaxed: only the holder of the lock writes the version.
+void KnownMappings::end_change_locked() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 // Returns the index of the first entry that ends above the address.
-size_t KnownMappings::first_behind_hook(uintptr_t at) const {
+size_t KnownMappings::first_ending_above(uintptr_t at) const {
   size_t low = 0, high = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
@@ -45,7 +45,7 @@ size_t KnownMappings::first_behind_hook(uintptr_t at) const {
 
 // Looks up the verdict at the address. The caller holds mutex_, or checks the version before and after.
 bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
-  const size_t place = first_behind_hook(at);
+  const size_t place = first_ending_above(at);
   if (place >= std::min(count_.load(std::memory_order_acquire), kRoom)) return false;  // acquire: as load()
   const uintptr_t base = load(entries_[place].base);
   const uintptr_t end = load(entries_[place].end);
@@ -55,9 +55,9 @@ bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
 }
 
 // Looks up without the lock. False: the entries were changing, and the outputs mean nothing.
-bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
+bool KnownMappings::find_without_lock(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
   const uint64_t before =
-      version_.load(std::memory_order_seq_cst);  // pairs with begin_change_locked_hook(), and end_change_locked_hook()
+      version_.load(std::memory_order_seq_cst);  // pairs with begin_change_locked(), and end_change_locked()
   *found_out = find_at(at, verdict_out);
   return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
 }
@@ -65,15 +65,15 @@ bool KnownMappings::read_unlocked(uintptr_t at, Verdict* verdict_out, bool* foun
 // Looks up without the lock, and with it if the entries were changing.
 bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
   bool found;
-  if (read_unlocked(at, verdict_out, &found)) return found;
+  if (find_without_lock(at, verdict_out, &found)) return found;
   const Guard guard(mutex_);
   return find_at(at, verdict_out);
 }
 
 // Whether the table may have a verdict that overlaps the span; true also if this cannot be told without the lock.
-bool KnownMappings::may_overlap_hook(const Span& span) const {
-  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change_locked_hook()
-  const size_t place = first_behind_hook(span.base);
+bool KnownMappings::may_overlap(const Span& span) const {
+  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change_locked()
+  const size_t place = first_ending_above(span.base);
   const bool apart = place >= std::min(count_.load(std::memory_order_acquire), kRoom) ||  // acquire: as load()
                      load(entries_[place].base) >= span.end;
   const bool sure = (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: as above
@@ -81,20 +81,20 @@ bool KnownMappings::may_overlap_hook(const Span& span) const {
 }
 
 // seq_cst: an event that does not see this look happened before it, so the look sees the event's effect.
-uint64_t KnownMappings::begin_look() {
-  looking_.fetch_add(1);
+uint64_t KnownMappings::begin_lookup() {
+  lookups_.fetch_add(1);
   const Guard guard(mutex_);
   return events_;
 }
 
-// Stores a verdict unless an event touched its span since begin_look() (known_mappings_hook/K2). Takes mutex_.
+// Stores a verdict unless an event touched its span since begin_lookup() (known_mappings_hook/K2). Takes mutex_.
 bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
   if (was_touched_locked(ticket, verdict.span)) return false;
-  begin_change_locked_hook();
-  erase_locked_hook(verdict.span);
+  begin_change_locked();
+  erase_locked(verdict.span);
   insert_locked(verdict);
-  end_change_locked_hook();
+  end_change_locked();
   return true;
 }
 
@@ -103,32 +103,32 @@ bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
 bool KnownMappings::was_touched_locked(uint64_t ticket, const Span& span) const {
   if (events_ - ticket > kEvents) return true;
   for (uint64_t event = ticket; event != events_; ++event) {
-    if (noted_[event % kEvents].overlaps(span)) return true;
+    if (recent_events_[event % kEvents].overlaps(span)) return true;
   }
   return false;
 }
 
-void KnownMappings::note_event_locked_hook(const Span& span) { noted_[events_++ % kEvents] = span; }
+void KnownMappings::note_event_locked(const Span& span) { recent_events_[events_++ % kEvents] = span; }
 
-// write_entry_locked_hook() writes an entry, move_entry_locked_hook() copies one; between begin_change_locked_hook()
-// and end_change_locked_hook(), under mutex_.
-void KnownMappings::write_entry_locked_hook(size_t at, uintptr_t base, uintptr_t end) {
+// write_entry_locked() writes an entry, move_entry_locked() copies one; between begin_change_locked()
+// and end_change_locked(), under mutex_.
+void KnownMappings::write_entry_locked(size_t at, uintptr_t base, uintptr_t end) {
   store(&entries_[at].base, base);
   store(&entries_[at].end, end);
 }
 
-void KnownMappings::move_entry_locked_hook(size_t to, size_t from) {
-  write_entry_locked_hook(to, load(entries_[from].base), load(entries_[from].end));
+void KnownMappings::move_entry_locked(size_t to, size_t from) {
+  write_entry_locked(to, load(entries_[from].base), load(entries_[from].end));
 }
 
 // Removes the entries that overlap the span. The caller holds mutex_.
-void KnownMappings::erase_locked_hook(const Span& span) {
+void KnownMappings::erase_locked(const Span& span) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
-  const size_t first = first_behind_hook(span.base);
+  const size_t first = first_ending_above(span.base);
   size_t behind = first;
   while (behind < count && load(entries_[behind].base) < span.end) ++behind;
   if (behind == first) return;
-  for (size_t from = behind; from < count; ++from) move_entry_locked_hook(first + (from - behind), from);
+  for (size_t from = behind; from < count; ++from) move_entry_locked(first + (from - behind), from);
   count_.store(count - (behind - first), std::memory_order_release);  // release: as store()
 }
 
@@ -136,24 +136,24 @@ void KnownMappings::erase_locked_hook(const Span& span) {
 void KnownMappings::insert_locked(const Verdict& verdict) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
   const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0);
-  size_t place = first_behind_hook(verdict.span.base);
+  size_t place = first_ending_above(verdict.span.base);
   if (count == kRoom) {
-    write_entry_locked_hook(std::min(place, kRoom - 1), verdict.span.base, end);
+    write_entry_locked(std::min(place, kRoom - 1), verdict.span.base, end);
     return;
   }
-  for (size_t from = count; from > place; --from) move_entry_locked_hook(from, from - 1);
-  write_entry_locked_hook(place, verdict.span.base, end);
+  for (size_t from = count; from > place; --from) move_entry_locked(from, from - 1);
+  write_entry_locked(place, verdict.span.base, end);
   count_.store(count + 1, std::memory_order_release);  // release: as store()
 }
 
 // An event that touches no verdict takes no lock while no look is under way.
 void KnownMappings::forget_hook(const Span& span) {
-  if (looking_.load() == 0 && !may_overlap_hook(span)) return;
+  if (lookups_.load() == 0 && !may_overlap(span)) return;
   const Guard guard(mutex_);
-  note_event_locked_hook(span);
-  begin_change_locked_hook();
-  erase_locked_hook(span);
-  end_change_locked_hook();
+  note_event_locked(span);
+  begin_change_locked();
+  erase_locked(span);
+  end_change_locked();
 }
 
 }  // namespace pinrail::monitor

@@ -7,7 +7,7 @@
 // Hook     all functions; keep() too, so that the lock is a leaf.
 //
 // known_mappings_hook/K1  What find() returns was kept, and no event has touched it since.
-// known_mappings_hook/K2  If an event touches a mapping after begin_look(), keep() stores nothing for it: the event
+// known_mappings_hook/K2  If an event touches a mapping after begin_lookup(), keep() stores nothing for it: the event
 //     wins.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
@@ -37,11 +37,11 @@ class KnownMappings {
   // Finds the verdict on the mapping that holds the address; false: none is known.
   bool find(uintptr_t at, Verdict* verdict_out) const;
 
-  // Each begin_look() is followed by one end_look(). Between them keep() stores a verdict; ticket: what begin_look()
-  // returned. False: an event touched the range, or so many events came that this cannot be told.
-  uint64_t begin_look();
+  // Each begin_lookup() is followed by one end_lookup(). Between them keep() stores a verdict; ticket: what
+  // begin_lookup() returned. False: an event touched the range, or so many events came that this cannot be told.
+  uint64_t begin_lookup();
   bool keep(uint64_t ticket, const Verdict& verdict);
-  void end_look() { looking_.fetch_sub(1); }
+  void end_lookup() { lookups_.fetch_sub(1); }
 
   // Removes the verdicts that the span touches.
   void forget_hook(const Span& span);
@@ -55,25 +55,25 @@ class KnownMappings {
   };
 
   bool find_at(uintptr_t at, Verdict* verdict_out) const;
-  size_t first_behind_hook(uintptr_t at) const;
-  bool read_unlocked(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
-  bool may_overlap_hook(const Span& span) const;
+  size_t first_ending_above(uintptr_t at) const;
+  bool find_without_lock(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
+  bool may_overlap(const Span& span) const;
   bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
-  void begin_change_locked_hook() REQUIRES(mutex_);
-  void end_change_locked_hook() REQUIRES(mutex_);
-  void note_event_locked_hook(const Span& span) REQUIRES(mutex_);
-  void erase_locked_hook(const Span& span) REQUIRES(mutex_);
+  void begin_change_locked() REQUIRES(mutex_);
+  void end_change_locked() REQUIRES(mutex_);
+  void note_event_locked(const Span& span) REQUIRES(mutex_);
+  void erase_locked(const Span& span) REQUIRES(mutex_);
   void insert_locked(const Verdict& verdict) REQUIRES(mutex_);
-  void write_entry_locked_hook(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
-  void move_entry_locked_hook(size_t to, size_t from) REQUIRES(mutex_);
+  void write_entry_locked(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
+  void move_entry_locked(size_t to, size_t from) REQUIRES(mutex_);
 
   mutable HookMutex mutex_{LockRank::mappings, deferred::kLocks};
-  std::atomic<uint32_t> looking_{0};
+  std::atomic<uint32_t> lookups_{0};
   std::atomic<uint64_t> version_{0};  // odd while the entries change
   std::atomic<size_t> count_{0};
   Entry entries_[kRoom];
   uint64_t events_ GUARDED_BY(mutex_) = 0;  // number of events noted since the start
-  Span noted_[kEvents] GUARDED_BY(mutex_) = {};
+  Span recent_events_[kEvents] GUARDED_BY(mutex_) = {};
 };
 
 }  // namespace pinrail::monitor

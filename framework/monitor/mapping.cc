@@ -35,13 +35,13 @@ constexpr uint64_t kShared = 0x08;
 
 bool begins(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
 
-enum class Told : uint8_t { yes, nothing_there, unable };
+enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 
-// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unable: the kernel or a filter
-// refuses.
-Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
+// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
+// filter refuses.
+ListingResult ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int file = ::open(kList, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return Told::unable;
+  if (file < 0) return ListingResult::unavailable;
   char name[1024] = "";  // the kernel refuses a longer path: ENAMETOOLONG
   Query query{};
   query.size = sizeof(query);
@@ -49,10 +49,12 @@ Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   query.address = at;
   query.name_size = sizeof(name);
   query.name = reinterpret_cast<uintptr_t>(name);
-  const int result = ioctl_of(file, kAsk, &query);
-  const Told told = result == 0 ? Told::yes : errno == ENOENT ? Told::nothing_there : Told::unable;
+  const int failed = ioctl_of(file, kAsk, &query);
+  const ListingResult result = failed == 0       ? ListingResult::yes
+                               : errno == ENOENT ? ListingResult::unmapped
+                                                 : ListingResult::unavailable;
   ::close(file);
-  if (told != Told::yes) return told;
+  if (result != ListingResult::yes) return result;
   const std::string_view path(name, query.name_size == 0 ? 0 : strnlen(name, sizeof(name)));
   *mapping_out = {sizeof(pinrail_mapping_t),
                   query.start,
@@ -61,7 +63,7 @@ Told ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
                   makedev(query.device_major, query.device_minor),
                   query.inode,
                   kind_of(path, (query.vma_flags & kShared) != 0, query.inode)};
-  return told;
+  return result;
 }
 
 // Parses one line of /proc/self/maps. False: it is malformed.
@@ -132,8 +134,9 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
 }
 
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const Told told = ask_kernel(at, mapping_out);
-  return told == Told::yes || (told == Told::unable && find_mapping_in_list(at, mapping_out));
+  const ListingResult result = ask_kernel(at, mapping_out);
+  return result == ListingResult::yes ||
+         (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));
 }
 
 }  // namespace pinrail::monitor

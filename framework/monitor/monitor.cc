@@ -32,7 +32,7 @@ Status add(Mutex* mutex_of_list, Subscriptions* list, uint32_t kinds, Hook hook,
 }
 
 // Unlinks a subscription, waits for hooks that may use it, and deletes it; ignores one that is not in the list.
-void take_out(Mutex* mutex_of_list, Subscriptions* list, void* subscription_pointer) {
+void remove_subscription(Mutex* mutex_of_list, Subscriptions* list, void* subscription_pointer) {
   auto* subscription = static_cast<Subscription*>(subscription_pointer);
   {
     Guard guard(*mutex_of_list);
@@ -50,12 +50,14 @@ void take_out(Mutex* mutex_of_list, Subscriptions* list, void* subscription_poin
 Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
   return add(&mutex, &subscriptions, kinds, hook, arg, subscription_out);
 }
-void unsubscribe(void* subscription) { take_out(&mutex, &subscriptions, subscription); }
+void unsubscribe(void* subscription) { remove_subscription(&mutex, &subscriptions, subscription); }
 
 Status subscribe_foreign(Hook hook, void* arg, void** subscription_out) {
   return add(&foreign_mutex, &foreign_subscriptions, 0, hook, arg, subscription_out);
 }
-void unsubscribe_foreign(void* subscription) { take_out(&foreign_mutex, &foreign_subscriptions, subscription); }
+void unsubscribe_foreign(void* subscription) {
+  remove_subscription(&foreign_mutex, &foreign_subscriptions, subscription);
+}
 
 // Forgets all subscriptions in a forked child; takes no lock, because a thread of the parent may have held it.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
@@ -63,7 +65,7 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&foreign_mutex) Mutex(LockRank::strangers);
   new (&subscriptions) Subscriptions;
   new (&foreign_subscriptions) Subscriptions;
-  leave_parents_monitors();
+  fork_reinit_monitors();
 }
 
 }  // namespace pinrail::monitor

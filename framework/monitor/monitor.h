@@ -43,7 +43,7 @@ void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
 
 // Re-initialises in a forked child: no subscriptions, no started monitors. Takes no lock.
 void fork_reinit();
-void leave_parents_monitors();  // the part of fork_reinit() that is in selection.cc
+void fork_reinit_monitors();  // the part of fork_reinit() that is in selection.cc
 
 // Declares the parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().
 Status declare(param::Registry* params);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds allocators that return memory by raw system calls. find_own_calls() runs at start-up, the rest in API context;
-// the callers hold no lock.
+// Finds allocators that return memory by raw system calls. find_raw_callers() runs at start-up, the rest in API
+// context; the callers hold no lock.
 #include "framework/monitor/own_calls.h"
 
 #include <dlfcn.h>
@@ -34,24 +34,24 @@ constexpr NamedFunction kSanitizers[] = {{"__asan_init", "AddressSanitizer"},
                                          {"__lsan_init", "LeakSanitizer"}};
 
 // The names of allocators that libraries provide beside the process's malloc, or instead of it.
-struct Pair {
-  const char *take, *give;
+struct AllocatorNames {
+  const char *allocate, *free_block;
 };
-constexpr Pair kAllocators[] = {{"malloc", "free"},
-                                {"mi_malloc", "mi_free"},
-                                {"je_malloc", "je_free"},
-                                {"tc_malloc", "tc_free"},
-                                {"scalable_malloc", "scalable_free"}};
+constexpr AllocatorNames kAllocators[] = {{"malloc", "free"},
+                                          {"mi_malloc", "mi_free"},
+                                          {"je_malloc", "je_free"},
+                                          {"tc_malloc", "tc_free"},
+                                          {"scalable_malloc", "scalable_free"}};
 
-using Take = void* (*)(size_t);
-using Give = void (*)(void*);
+using AllocateFunction = void* (*)(size_t);
+using FreeFunction = void (*)(void*);
 
 constexpr size_t kLongestPath = 512;
 constexpr size_t kMaxAllocators = 16;
 
 struct Allocator {
-  Take take;
-  Give give;
+  AllocateFunction allocate;
+  FreeFunction free_block;
   char path[kLongestPath];  // "": the program
 };
 
@@ -66,13 +66,13 @@ bool is_system_object(const LoadedObject& object) {
   return object.holds(reinterpret_cast<uintptr_t>(&getauxval)) || object.base() == getauxval(AT_BASE);
 }
 
-bool brings_allocator(const LoadedObject& object) {
+bool has_allocator(const LoadedObject& object) {
   if (is_system_object(object)) return false;
   for (const NamedFunction& sanitizer : kSanitizers) {
     if (object.function(sanitizer.function) != 0) return true;
   }
-  for (const Pair& pair : kAllocators) {
-    if (object.function(pair.take) != 0 && object.function(pair.give) != 0) return true;
+  for (const AllocatorNames& pair : kAllocators) {
+    if (object.function(pair.allocate) != 0 && object.function(pair.free_block) != 0) return true;
   }
   return false;
 }
@@ -95,12 +95,14 @@ std::vector<Allocator> find_other_allocators() {
   const auto used = reinterpret_cast<uintptr_t>(&malloc);
   for_each_object([&found, used](const LoadedObject& object) {
     if (is_system_object(object) || object.holds(used)) return true;
-    for (const Pair& pair : kAllocators) {
-      const uintptr_t take = object.function(pair.take), give = object.function(pair.give);
-      if (take == 0 || give == 0 || found.size() == kMaxAllocators) continue;
+    for (const AllocatorNames& pair : kAllocators) {
+      const uintptr_t allocate = object.function(pair.allocate), free_block = object.function(pair.free_block);
+      if (allocate == 0 || free_block == 0 || found.size() == kMaxAllocators) continue;
       found.emplace_back();
-      found.back().take = reinterpret_cast<Take>(take);  // NOLINT(performance-no-int-to-ptr): addresses of functions
-      found.back().give = reinterpret_cast<Give>(give);  // NOLINT(performance-no-int-to-ptr): as above
+      found.back().allocate =
+          reinterpret_cast<AllocateFunction>(allocate);  // NOLINT(performance-no-int-to-ptr): addresses of functions
+      found.back().free_block =
+          reinterpret_cast<FreeFunction>(free_block);  // NOLINT(performance-no-int-to-ptr): as above
       copy_path(object, &found.back().path);
     }
     return true;
@@ -109,7 +111,7 @@ std::vector<Allocator> find_other_allocators() {
 }
 
 // Whether the page is unmapped or was dropped. The caller has written to it just before.
-bool is_gone(uintptr_t page) {
+bool is_unmapped_or_dropped(uintptr_t page) {
   unsigned char is_there = 1;
   const long status = syscall(SYS_mincore, page, kPage, &is_there);
   return status != 0 ? errno == ENOMEM : (is_there & 1) == 0;
@@ -117,7 +119,7 @@ bool is_gone(uintptr_t page) {
 
 // Calls give_back() and returns whether the block's memory is gone although no event was reported.
 template <typename GiveBack>
-bool goes_unseen(OwnCallsProbe* probe, void* block, size_t length, GiveBack give_back) {
+bool bypasses_monitors(OwnCallsProbe* probe, void* block, size_t length, GiveBack give_back) {
   if (block == nullptr || block == MAP_FAILED) return false;
   const uintptr_t base = (reinterpret_cast<uintptr_t>(block) + kPage - 1) & ~(kPage - 1);
   const uintptr_t end = (reinterpret_cast<uintptr_t>(block) + length) & ~(kPage - 1);
@@ -127,16 +129,17 @@ bool goes_unseen(OwnCallsProbe* probe, void* block, size_t length, GiveBack give
   probe->base.store(base);
   probe->end.store(end);
   give_back();
-  const bool gone = is_gone(middle);
+  const bool gone = is_unmapped_or_dropped(middle);
   probe->end.store(0);
   return gone && !probe->is_reported.load();
 }
 
 // The first size is one that the C library serves by mmap; larger blocks would raise its threshold for that.
-bool malloc_goes_unseen(OwnCallsProbe* probe, Take volatile take, Give volatile give, bool is_of_system) {
+bool malloc_bypasses_monitors(OwnCallsProbe* probe, AllocateFunction volatile allocate,
+                              FreeFunction volatile free_block, bool is_of_system) {
   for (const size_t length : {size_t{144} << 10, size_t{1} << 20, size_t{64} << 20}) {
-    void* const block = take(length);
-    if (goes_unseen(probe, block, length, [give, block] { give(block); })) return true;
+    void* const block = allocate(length);
+    if (bypasses_monitors(probe, block, length, [free_block, block] { free_block(block); })) return true;
     if (is_of_system) break;
   }
   return false;
@@ -147,13 +150,13 @@ void* map_pages(size_t length) {
 }
 
 // Tries madvise and munmap as the program calls them, also if another object interposes them.
-bool mappings_go_unseen(OwnCallsProbe* probe) {
+bool mapping_calls_bypass_monitors(OwnCallsProbe* probe) {
   constexpr size_t kLength = 4 * kPage;
   void* const dropped = map_pages(kLength);
-  const bool drop = goes_unseen(probe, dropped, kLength, [dropped] { madvise(dropped, kLength, MADV_DONTNEED); });
+  const bool drop = bypasses_monitors(probe, dropped, kLength, [dropped] { madvise(dropped, kLength, MADV_DONTNEED); });
   if (dropped != MAP_FAILED) munmap(dropped, kLength);
   void* const unmapped = map_pages(kLength);
-  return drop || goes_unseen(probe, unmapped, kLength, [unmapped] { munmap(unmapped, kLength); });
+  return drop || bypasses_monitors(probe, unmapped, kLength, [unmapped] { munmap(unmapped, kLength); });
 }
 
 bool is_of_system(uintptr_t used) {
@@ -166,38 +169,40 @@ bool is_of_system(uintptr_t used) {
 }
 
 // Tries the allocator of an object, which stays loaded during the trial. False also if it was unloaded already.
-bool other_goes_unseen(OwnCallsProbe* probe, const Allocator& allocator) {
+bool allocator_bypasses_monitors(OwnCallsProbe* probe, const Allocator& allocator) {
   void* const handle = dlopen(allocator.path[0] == 0 ? nullptr : allocator.path, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return false;
-  const bool unseen = malloc_goes_unseen(probe, allocator.take, allocator.give, false);
+  const bool unseen = malloc_bypasses_monitors(probe, allocator.allocate, allocator.free_block, false);
   dlclose(handle);
   return unseen;
 }
 
-std::string past_c_library(const std::string& who) { return who + " gives memory back past the C library"; }
+std::string raw_calls_text(const std::string& who) { return who + " gives memory back past the C library"; }
 
 // Returns a sentence about the first allocator that goes unseen; empty: none. The C library's own munmap goes unseen
 // only where it could not be patched.
 std::string try_allocators(OwnCallsProbe* probe) {
-  if (mappings_go_unseen(probe)) {
+  if (mapping_calls_bypass_monitors(probe)) {
     return is_of_system(reinterpret_cast<uintptr_t>(&munmap)) ? "no monitor here sees what the C library unmaps"
-                                                              : past_c_library("the program's munmap");
+                                                              : raw_calls_text("the program's munmap");
   }
   const bool is_malloc_of_system = is_of_system(reinterpret_cast<uintptr_t>(&malloc));
-  if (malloc_goes_unseen(probe, malloc, std::free, is_malloc_of_system)) return past_c_library("the program's malloc");
+  if (malloc_bypasses_monitors(probe, malloc, std::free, is_malloc_of_system))
+    return raw_calls_text("the program's malloc");
   for (const Allocator& allocator : find_other_allocators()) {
-    if (other_goes_unseen(probe, allocator)) return past_c_library(std::string("the allocator of ") + allocator.path);
+    if (allocator_bypasses_monitors(probe, allocator))
+      return raw_calls_text(std::string("the allocator of ") + allocator.path);
   }
   return "";
 }
 
 }  // namespace
 
-std::string find_own_calls() {
-  if (const char* const sanitizer = find_sanitizer()) return past_c_library(sanitizer);
+std::string find_raw_callers() {
+  if (const char* const sanitizer = find_sanitizer()) return raw_calls_text(sanitizer);
   OwnCallsProbe probe;
   void* subscription;
-  if (!subscribe(PINRAIL_KIND_HOST, OwnCallsProbe::hook, &probe, &subscription).ok()) return "";
+  if (!subscribe(PINRAIL_KIND_HOST, OwnCallsProbe::report_hook, &probe, &subscription).ok()) return "";
   std::string found = try_allocators(&probe);
   unsubscribe(subscription);
   return found;
@@ -214,12 +219,12 @@ uint64_t count_loads() {
   return loads;
 }
 
-std::string Allocators::look() {
+std::string Allocators::find_new() {
   std::array<uintptr_t, kRoom> now{};
   size_t count = 0;
   char came[kLongestPath] = "";
   for_each_object([this, &now, &count, &came](const LoadedObject& object) {
-    if (!brings_allocator(object)) return true;
+    if (!has_allocator(object)) return true;
     const auto known_end = bases_.begin() + static_cast<ptrdiff_t>(count_);
     if (std::find(bases_.begin(), known_end, object.base()) == known_end) copy_path(object, &came);
     if (count < kRoom) now[count++] = object.base();

@@ -3,8 +3,8 @@
 // sanitizers do. A monitor that patches the C library does not see these calls.
 //
 // Owns     nothing.
-// Threads  find_own_calls(): start-up, without a lock held. The others: one call at a time, API context.
-// Hook     OwnCallsProbe::hook().
+// Threads  find_raw_callers(): start-up, without a lock held. The others: one call at a time, API context.
+// Hook     OwnCallsProbe::report_hook().
 //
 // own_calls/O1  An allocator is found if a block that was freed to it is unmapped without a report on the same thread,
 //     or if it belongs to a sanitizer, because those keep freed blocks for a while.
@@ -34,25 +34,25 @@ struct OwnCallsProbe {
   std::atomic<uintptr_t> base{0}, end{0};
   std::atomic<bool> is_reported{false};
 
-  static void hook(void* probe, uintptr_t base, size_t length);  // own_calls_hook.cc
+  static void report_hook(void* probe, uintptr_t base, size_t length);  // own_calls_hook.cc
 };
 
 // Returns a sentence that names an allocator with such calls; empty if none was found. Tries the process's malloc and
 // mmap and the allocators of other loaded objects, under the monitors that are started.
-std::string find_own_calls();
+std::string find_raw_callers();
 
 // The number of objects that the process has loaded so far.
 uint64_t count_loads();
 
-// The loaded objects that contain an allocator or a sanitizer. look() does not take the loader's lock: another thread
-// may hold it and wait for this thread.
+// The loaded objects that contain an allocator or a sanitizer. find_new() does not take the loader's lock: another
+// thread may hold it and wait for this thread.
 class Allocators {
  public:
   static constexpr size_t kRoom = 32;
 
   // Scans the loaded objects. Returns the path of one with an allocator that is new since the last scan; empty: none
   // is.
-  std::string look();
+  std::string find_new();
 
  private:
   std::array<uintptr_t, kRoom> bases_{};

@@ -57,14 +57,14 @@ struct Findings {
 Mutex mutex{LockRank::monitors};
 std::atomic<Findings*> findings{nullptr};
 std::atomic<bool> keeps_something{false};
-std::atomic<bool> has_own_calls{false};
+std::atomic<bool> has_raw_callers{false};
 Policy policy;                                    // written at start-up
 bool trusts_allocators = false;                   // the same
 const loader::Loader* components = nullptr;       // valid from start() to stop()
 const std::atomic<int64_t>* verbosity = nullptr;  // the same
 std::atomic<uint64_t> known_loads{0};
-std::atomic<bool> looking{false};  // a thread scans loaded objects; others skip the scan
-Allocators allocators;             // used only by the thread that set `looking`
+std::atomic<bool> checking{false};  // a thread scans loaded objects; others skip the scan
+Allocators allocators;              // used only by the thread that set `looking`
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
@@ -73,7 +73,7 @@ bool is_for_host(const loader::Opened& opened) {
   return ops_of(opened)->kinds == 0 || (ops_of(opened)->kinds & PINRAIL_KIND_HOST) != 0;
 }
 bool sees_any_caller(const pinrail_monitor_ops_t& ops) { return (ops.flags & PINRAIL_MONITOR_ANY_CALLER) != 0; }
-uint32_t ask_events(const StartedMonitor& monitor) {
+uint32_t read_events_seen(const StartedMonitor& monitor) {
   return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
 }
 
@@ -101,7 +101,7 @@ struct Seen {
     if (sees_any_caller(*monitor.ops)) by_any_caller |= more;
   }
   // If an allocator makes raw system calls, its events count only if a monitor sees any caller's (E1).
-  uint32_t result() const { return has_own_calls.load() ? events & (~kAllocatorEvents | by_any_caller) : events; }
+  uint32_t result() const { return has_raw_callers.load() ? events & (~kAllocatorEvents | by_any_caller) : events; }
 };
 
 // Events that the monitors see in the mapping, without the given one (NULL: all monitors).
@@ -115,7 +115,7 @@ uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMoni
   return seen.result();
 }
 
-uint32_t events_seen(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
+uint32_t events_seen_in(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
 
 // Logs a line. relaxed: the level guards no other data.
 void say(const std::string& line) {
@@ -197,7 +197,7 @@ Status read_policy(const param::Registry& params) {
 void forget() {
   started.clear();
   keeps_something.store(false);
-  has_own_calls.store(false);
+  has_raw_callers.store(false);
   for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
 }
 
@@ -211,7 +211,7 @@ Status start_one(const loader::Opened& opened) {
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   entry->is_named = opened.named;
-  entry->events.store(ask_events(*entry));
+  entry->events.store(read_events_seen(*entry));
   return status;
 }
 
@@ -240,7 +240,7 @@ Status start_all(const loader::Loader& loader, std::string* troubles, Idle* idle
       idle->emplace_back(name, kAddsNothing);
       continue;
     }
-    const loader::LastWords words;
+    const loader::LastLogLine words;
     const Status status = start_one(opened);
     if (status.ok()) continue;
     idle->emplace_back(name, "it does not start: " + words.with(status));
@@ -254,7 +254,7 @@ Status start_all(const loader::Loader& loader, std::string* troubles, Idle* idle
 }
 
 // The process has an allocator with raw system calls: starts those monitors that see any caller.
-void join_for_own_calls(const loader::Loader& loader) {
+void start_for_raw_calls(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
     if (!is_for_host(opened) || !sees_any_caller(*ops_of(opened)) || is_started(opened)) continue;
     const Status status = start_one(opened);
@@ -263,7 +263,7 @@ void join_for_own_calls(const loader::Loader& loader) {
 }
 
 // Stops each monitor that was not named and adds no kind of memory: it would only cost time.
-void stop_what_adds_nothing(Idle* idle) {
+void stop_superfluous(Idle* idle) {
   for (size_t i = started.count(); i-- > 0;) {
     StartedMonitor& monitor = started.at(i);
     if (!monitor.is_for_host() || monitor.is_named || !monitor.sees.load()) continue;
@@ -277,7 +277,7 @@ void stop_what_adds_nothing(Idle* idle) {
 }
 
 // Whether mappings can be read. Monitors that see every event everywhere do not need this; all others do.
-bool can_tell_kinds(const Kept& kept, std::string* troubles) {
+bool can_read_mappings(const Kept& kept, std::string* troubles) {
   if (!any_covers() && kept.keeps_everything()) return true;
   pinrail_mapping_t mapping{};
   if (find_mapping(reinterpret_cast<uintptr_t>(&policy), &mapping)) return true;
@@ -293,23 +293,23 @@ bool relies_on_c_library() {
 }
 
 // E5: tries the functions that the process really calls.
-void look_for_own_calls(const loader::Loader& loader, std::string* troubles) {
+void find_raw_calls(const loader::Loader& loader, std::string* troubles) {
   known_loads.store(count_loads());
   if (trusts_allocators || !relies_on_c_library()) return;
-  allocators.look();
-  const std::string found = find_own_calls();
+  allocators.find_new();
+  const std::string found = find_raw_callers();
   if (found.empty()) return;
   add_trouble(found, troubles);
-  has_own_calls.store(true);
-  join_for_own_calls(loader);
+  has_raw_callers.store(true);
+  start_for_raw_calls(loader);
 }
 
 // A loaded object contains an allocator that cannot be tried: the object may be unloaded at any time, and another
 // thread may hold the loader's lock. Its calls are assumed to go unseen; everything cached dies. The caller holds no
 // lock.
-void distrust(const std::string& path) {
-  has_own_calls.store(true);
-  join_for_own_calls(*components);
+void assume_raw_calls(const std::string& path) {
+  has_raw_callers.store(true);
+  start_for_raw_calls(*components);
   std::string why;
   {
     Guard guard(mutex);
@@ -324,33 +324,33 @@ void distrust(const std::string& path) {
 
 // If objects were loaded since the last look, checks whether they contain an allocator. One thread at a time; others
 // return.
-void look_for_loads() {
+void check_loaded_objects() {
   const uint64_t loads = count_loads();
-  if (trusts_allocators || loads == known_loads.load() || looking.exchange(true)) return;
+  if (trusts_allocators || loads == known_loads.load() || checking.exchange(true)) return;
   known_loads.store(loads);
-  const std::string came = allocators.look();
-  if (!came.empty() && !has_own_calls.load() && relies_on_c_library()) distrust(came);
-  looking.store(false);
+  const std::string came = allocators.find_new();
+  if (!came.empty() && !has_raw_callers.load() && relies_on_c_library()) assume_raw_calls(came);
+  checking.store(false);
 }
 
 }  // namespace
 
-Coverage coverage(find_mapping, events_seen, say);
+Coverage coverage(find_mapping, events_seen_in, say);
 
 Status declare(param::Registry* params) {
   return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
 }
 
 // Forgets the parent's monitors in a forked child; takes no lock.
-void leave_parents_monitors() NO_THREAD_SAFETY_ANALYSIS {
+void fork_reinit_monitors() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::monitors);
   started.clear();
   replace_in_child(&findings, nullptr);
   keeps_something.store(false);
-  has_own_calls.store(false);
-  looking.store(false);
+  has_raw_callers.store(false);
+  checking.store(false);
   new (&allocators) Allocators;
-  new (&coverage) Coverage(find_mapping, events_seen, say);
+  new (&coverage) Coverage(find_mapping, events_seen_in, say);
   components = nullptr;
   verbosity = nullptr;
 }
@@ -364,11 +364,11 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   Idle idle;
   status = start_all(loader, &troubles, &idle);
   if (!status.ok()) return status;
-  look_for_own_calls(loader, &troubles);
+  find_raw_calls(loader, &troubles);
   if (!any_sees() && troubles.empty()) troubles = "none is selected";
   const Kept kept = kept_without(nullptr);
-  const bool saw = any_sees() && can_tell_kinds(kept, &troubles);
-  stop_what_adds_nothing(&idle);
+  const bool saw = any_sees() && can_read_mappings(kept, &troubles);
+  stop_superfluous(&idle);
   components = &loader;
   start_coverage();
   Guard guard(mutex);
@@ -419,7 +419,7 @@ bool covers(uintptr_t base, size_t length) {
 namespace {
 
 // The started monitor with this host table that still sees events, or NULL.
-StartedMonitor* find_seeing(const pinrail_host_t* host) {
+StartedMonitor* find_started(const pinrail_host_t* host) {
   for (size_t i = 0; i < started.count(); ++i) {
     StartedMonitor& monitor = started.at(i);
     if (monitor.host == host && monitor.sees.load()) return &monitor;
@@ -430,10 +430,10 @@ StartedMonitor* find_seeing(const pinrail_host_t* host) {
 // Marks a monitor as blind, or as seeing fewer events. False: the monitor was blind already or is not started.
 bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
   Guard guard(mutex);
-  StartedMonitor* const blinded = find_seeing(host);
+  StartedMonitor* const blinded = find_started(host);
   if (blinded == nullptr) return false;
   *kinds_out = blinded->kinds;
-  blinded->events.store(ask_events(*blinded));
+  blinded->events.store(read_events_seen(*blinded));
   blinded->sees.store(blinded->events.load() != 0);
   if (blinded->is_for_host()) refresh_findings_locked(why);
   return true;
@@ -450,10 +450,10 @@ void blind(const pinrail_host_t* host, const char* why) {
 namespace {
 
 #ifdef __x86_64__
-constexpr uint64_t kTicksBetweenLooks = 100000;  // of the processor: some 40 us
+constexpr uint64_t kTicksBetweenChecks = 100000;  // of the processor: some 40 us
 uint64_t ticks() { return __builtin_ia32_rdtsc(); }
 #else
-constexpr uint64_t kTicksBetweenLooks = 1000000;  // nanoseconds
+constexpr uint64_t kTicksBetweenChecks = 1000000;  // nanoseconds
 uint64_t ticks() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -461,7 +461,7 @@ uint64_t ticks() {
 }
 #endif
 
-std::atomic<uint64_t> last_look{0};
+std::atomic<uint64_t> last_check{0};
 
 }  // namespace
 
@@ -469,14 +469,14 @@ std::atomic<uint64_t> last_look{0};
 void check_on_miss() {
   const uint64_t now = ticks();
   // relaxed: at worst two threads check at the same time.
-  if (now - last_look.load(std::memory_order_relaxed) < kTicksBetweenLooks) return;
-  last_look.store(now, std::memory_order_relaxed);
+  if (now - last_check.load(std::memory_order_relaxed) < kTicksBetweenChecks) return;
+  last_check.store(now, std::memory_order_relaxed);
   check().ignore();  // the monitors have reported it and called blind()
 }
 
 Status check() {
   const NoCancel no_cancel;
-  look_for_loads();
+  check_loaded_objects();
   Status result = success();
   for (size_t i = 0; i < started.count(); ++i) {
     const StartedMonitor& monitor = started.at(i);

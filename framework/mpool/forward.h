@@ -6,7 +6,7 @@
 // Module is the type behind the table's `module`: Pool, or a base class of it.
 //
 // Threads  as pinrail_mpool_ops_t of component.h says for each function. The caller holds no lock.
-// Context  API context; no function here may run in a hook.
+// Hook     pool_of().
 #ifndef PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 #define PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 

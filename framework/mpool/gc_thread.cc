@@ -24,15 +24,15 @@
 namespace pinrail::gc {
 namespace {
 
-constexpr int64_t kSoonMs = 100;
-constexpr int64_t kMaxBetweenLooksMs = 10000;
-constexpr int64_t kForEver = -1;
+constexpr int64_t kRetryMs = 100;
+constexpr int64_t kMaxIntervalMs = 10000;
+constexpr int64_t kNoDeadline = -1;
 
 struct Member {
   Drain drain;
   void* arg;
-  uint32_t every_ms;  // 0: drained only after a wake
-  uint64_t round;     // the last round that drained it
+  uint32_t interval_ms;  // 0: drained only after a wake
+  uint64_t round;        // the last round that drained it
 };
 
 Mutex mutex{LockRank::gc};
@@ -50,7 +50,7 @@ int64_t now_ms() {
 }
 
 // Marks the next member that this round has not drained as under way and returns it; NULL: none, or drains are paused.
-Member* begin_next(uint64_t round) {
+Member* begin_next_drain(uint64_t round) {
   Guard guard(mutex);
   if (pauses != 0) return nullptr;
   for (Member* member : *members) {
@@ -62,8 +62,8 @@ Member* begin_next(uint64_t round) {
   return nullptr;
 }
 
-// Ends the drain that begin_next() marked. Takes `mutex`.
-void end_this() {
+// Ends the drain that begin_next_drain() marked. Takes `mutex`.
+void end_drain() {
   Guard guard(mutex);
   under_way = nullptr;
   drained.notify_all();
@@ -74,11 +74,11 @@ bool drain_all(uint64_t round) {
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return true;  // no memory: try again later
   bool is_left = false;
-  while (Member* member = begin_next(round)) {
-    OnUnwind unwound(end_this);
+  while (Member* member = begin_next_drain(round)) {
+    OnUnwind unwound(end_drain);
     if (member->drain(member->arg, thread) != 0) is_left = true;
     unwound.disarm();
-    end_this();
+    end_drain();
   }
   return is_left;
 }
@@ -86,10 +86,10 @@ bool drain_all(uint64_t round) {
 // The shortest interval of a member; -1: no member has one.
 int64_t shortest_interval() {
   Guard guard(mutex);
-  int64_t shortest = kForEver;
+  int64_t shortest = kNoDeadline;
   for (const Member* member : *members) {
-    if (member->every_ms == 0) continue;
-    shortest = shortest == kForEver ? member->every_ms : std::min(shortest, int64_t{member->every_ms});
+    if (member->interval_ms == 0) continue;
+    shortest = shortest == kNoDeadline ? member->interval_ms : std::min(shortest, int64_t{member->interval_ms});
   }
   return shortest;
 }
@@ -97,7 +97,7 @@ int64_t shortest_interval() {
 // Sleeps until a wake "now", until 100 ms after a wake "soon", or until the given time has passed.
 void wait_for_work(int64_t look_after_ms) {
   const int64_t began = now_ms();
-  int64_t deadline = look_after_ms == kForEver ? INT64_MAX : began + look_after_ms;
+  int64_t deadline = look_after_ms == kNoDeadline ? INT64_MAX : began + look_after_ms;
   bool is_soon = false;
   while (!stopping.load()) {
     const uint32_t seen = word.when.load();
@@ -105,10 +105,10 @@ void wait_for_work(int64_t look_after_ms) {
     const int64_t now = now_ms();
     if (seen == PINRAIL_GC_SOON && !is_soon) {
       is_soon = true;
-      deadline = std::min(deadline, now + kSoonMs);
+      deadline = std::min(deadline, now + kRetryMs);
     }
     if (now >= deadline) return;
-    word.sleep(seen, deadline == INT64_MAX ? kForEver : deadline - now);
+    word.sleep(seen, deadline == INT64_MAX ? kNoDeadline : deadline - now);
   }
 }
 
@@ -116,16 +116,16 @@ void wait_for_work(int64_t look_after_ms) {
 // again after 100 ms, and then after twice the last time, at most 10 s.
 void* run(void*) {
   prctl(PR_SET_NAME, "pinrail-gc");
-  int64_t look_after_ms = kForEver;
+  int64_t look_after_ms = kNoDeadline;
   for (uint64_t round = 1; !stopping.load(); ++round) {
     const int64_t interval = shortest_interval();
-    const bool is_sooner = interval != kForEver && (look_after_ms == kForEver || interval < look_after_ms);
+    const bool is_sooner = interval != kNoDeadline && (look_after_ms == kNoDeadline || interval < look_after_ms);
     wait_for_work(is_sooner ? interval : look_after_ms);
     // Before the drain: a wake during the drain counts for the next one (gc_thread/W3).
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
-    const int64_t last = is_woken || look_after_ms == kForEver ? kSoonMs / 2 : look_after_ms;
-    look_after_ms = drain_all(round) ? std::min(2 * last, kMaxBetweenLooksMs) : kForEver;
+    const int64_t last = is_woken || look_after_ms == kNoDeadline ? kRetryMs / 2 : look_after_ms;
+    look_after_ms = drain_all(round) ? std::min(2 * last, kMaxIntervalMs) : kNoDeadline;
   }
   return nullptr;
 }
@@ -150,14 +150,14 @@ void Word::sleep(uint32_t seen, int64_t milliseconds) {
   syscall(SYS_futex, &when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time, nullptr, 0);
 }
 
-Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out) {
-  auto member = std::make_unique<Member>(Member{drain, arg, every_ms, 0});
+Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out) {
+  auto member = std::make_unique<Member>(Member{drain, arg, interval_ms, 0});
   Guard guard(mutex);
   members->reserve(members->size() + 1);
   if (!start_locked()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   members->push_back(member.get());
   *member_out = member.release();
-  if (every_ms != 0) wake_hook(PINRAIL_GC_NOW);  // the thread may be asleep for longer than that
+  if (interval_ms != 0) wake_hook(PINRAIL_GC_NOW);  // the thread may be asleep for longer than that
   return success();
 }
 

@@ -29,9 +29,9 @@ namespace pinrail::gc {
 // Drains one member, as for gc_join in component_mpool.h. Nonzero: something is left to check again.
 using Drain = int (*)(void* arg, pinrail_thread_t* thread);
 
-// Adds a member. every_ms: the longest time between two of its drains; 0: it is drained only after a wake.
+// Adds a member. interval_ms: the longest time between two of its drains; 0: it is drained only after a wake.
 // OUT_OF_RESOURCE: no memory, or no thread could be started.
-Status join(Drain drain, void* arg, uint32_t every_ms, void** member_out);
+Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out);
 // Removes a member and waits for its drain under way. Must not be called inside the drain.
 void leave(void* member);
 

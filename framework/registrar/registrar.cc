@@ -27,9 +27,9 @@ namespace {
 
 // Scope of one call of a registrar. Admits one thread at a time if the registrar demands it; a thread that is inside
 // may re-enter.
-class Turn {
+class RegistrarCall {
  public:
-  Turn(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
+  RegistrarCall(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
     refuse_in_hook("a registrar is called");
     ++thread->in_registrar;
     // relaxed: only this thread can have stored its own pointer.
@@ -39,15 +39,15 @@ class Turn {
     bound->serial.lock();
     bound->serving.store(thread, std::memory_order_relaxed);
   }
-  ~Turn() {
+  ~RegistrarCall() {
     if (holds_) {
       bound_->serving.store(nullptr, std::memory_order_relaxed);
       bound_->serial.unlock();
     }
     --thread_->in_registrar;
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  RegistrarCall(const RegistrarCall&) = delete;
+  RegistrarCall& operator=(const RegistrarCall&) = delete;
 
  private:
   pinrail_bound_registrar_t* const bound_;
@@ -198,7 +198,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
                               const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   Status status = check_request(bound->table, *request);
   if (!status.ok()) return status.code();
-  Turn turn(bound, thread);
+  RegistrarCall call(bound, thread);
   status = init_tail(bound, reg);
   if (!status.ok()) return status.code();
   OnUnwind unwound([&] { finish_tail(bound, reg); });
@@ -211,7 +211,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
 // Deregisters reg and forgets it, whatever the registrar returns; an error is reported.
 pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                                 pinrail_reason_t reason) {
-  Turn turn(bound, thread);
+  RegistrarCall call(bound, thread);
   OnUnwind unwound([&] { forget(bound, reg, reason); });
   const Status status = call_deregister_mem(bound, reg, reason);
   arena::check_tail(reg);
@@ -229,14 +229,14 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread
 // As deregister_mem(), without calling the device.
 void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                  pinrail_reason_t reason) {
-  Turn turn(bound, thread);
+  RegistrarCall call(bound, thread);
   forget(bound, reg, reason);
 }
 
 // Tells the registrar that the process was restarted; SUCCESS if it has no such function.
 pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
   if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
-  Turn turn(bound, thread);
+  RegistrarCall call(bound, thread);
   const Status status = answer_of(bound, [&] { return Status(bound->table.restart(bound->table.context)); });
   return is_known(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
 }

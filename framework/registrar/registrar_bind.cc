@@ -76,7 +76,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
   auto bound = std::make_unique<pinrail_bound_registrar>();
   bound->table.size = sizeof(pinrail_registrar_t);
   bound->name = opened.descriptor->name;
-  const loader::LastWords words;
+  const loader::LastLogLine words;
   // Room for a component that was built for a larger table, which is refused below.
   struct {
     pinrail_registrar_t table;
@@ -95,7 +95,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
   return status;
 }
 
-void say_failed(const char* name, const std::string& reason) {
+void report_bind_failure(const char* name, const std::string& reason) {
   const pinrail_help_arg_t args[] = {{"name", name}, {"reason", reason.c_str()}};
   report::help("registrar", kHelp, "registrar failed", args, 2);
 }
@@ -119,14 +119,14 @@ Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t
   for (const loader::Opened& opened : loader.opened("registrar")) {
     if (std::strcmp(opened.descriptor->name, choice.name) != 0) continue;
     const Status status = bind_component(opened, choice.native, bound_out, &reason);
-    if (!status.ok()) say_failed(choice.name, reason);
+    if (!status.ok()) report_bind_failure(choice.name, reason);
     return status;
   }
   const Status why = why_not_opened(loader, choice.name, &reason);
   if (why.is(PINRAIL_ERR_NOT_FOUND)) {
     report::help("registrar", kHelp, "no such registrar", &name, 1);
   } else {
-    say_failed(choice.name, reason);
+    report_bind_failure(choice.name, reason);
   }
   return why;
 }
@@ -144,7 +144,7 @@ std::string names_of_kinds(uint32_t kinds) {
 }
 
 // Why none of the registrars will do: those that could not be opened, then those that were tried.
-void say_none_works(const loader::Loader& loader, uint32_t kinds, std::string tried) {
+void report_none_works(const loader::Loader& loader, uint32_t kinds, std::string tried) {
   for (const loader::Listed& listed : loader.listed()) {
     if (listed.framework != "registrar" || !listed.selected || listed.status.ok()) continue;
     tried += (tried.empty() ? "" : ", ") + listed.name + " " + listed.reason;
@@ -171,7 +171,7 @@ Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bou
     if (is_other) reason = "registers other memory";
     tried += (tried.empty() ? "" : ", ") + std::string(opened.descriptor->name) + " " + reason;
   }
-  say_none_works(loader, kinds, tried);
+  report_none_works(loader, kinds, tried);
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 

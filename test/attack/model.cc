@@ -202,10 +202,10 @@ void Model::attempt_begins(size_t pool, const pinrail_register_request_t& reques
   call.touched_before = call.touched_before || call.touched;
   call.touched = false;
   const Range told{reinterpret_cast<uintptr_t>(request.addr), request.length};
-  if (!call.registers || call.pool != pool) return note("a device is told of memory by a call that registers none");
-  if (!(told == call.range)) note("R3: the device is told of " + text_of(told) + " for " + text_of(call.range));
+  if (!call.registers || call.pool != pool) return note("a registrar is called by a call that registers nothing");
+  if (!(told == call.range)) note("R3: the device registers " + text_of(told) + " for " + text_of(call.range));
   if ((request.rights & rights_of(call.access)) != rights_of(call.access) || request.traits != traits_of(call.access))
-    note("the device is told of other access than was asked for");
+    note("the device registers with other access than requested");
 }
 
 void Model::attempt_ends(size_t pool, pinrail_registration_t* reg, const pinrail_register_request_t& request,
@@ -231,7 +231,7 @@ void Model::attempt_ends(size_t pool, pinrail_registration_t* reg, const pinrail
 
 void Model::device_forgot(size_t pool, pinrail_registration_t* reg, pinrail_reason_t reason) {
   Entry* const entry = entry_of(reg);
-  if (entry == nullptr || entry->pool != pool) return note("a device is told to forget what it does not know");
+  if (entry == nullptr || entry->pool != pool) return note("the device deregisters what it has not registered");
   Call* const call = calls_.empty() ? nullptr : &calls_.back();
   if (call == nullptr) return note("a device is called outside of every call");
   const std::string what = text_of(*entry) + " given back for reason " + std::to_string(reason);
@@ -242,7 +242,7 @@ void Model::device_forgot(size_t pool, pinrail_registration_t* reg, pinrail_reas
   if (entry->invalidated != is_invalidated && !(is_invalidated && entry->maybe_invalidated))
     note((entry->was_indexed ? "R12: another reason: " : "R12: another reason for what was never indexed: ") + what);
   if (pools_[pool].mode == PINRAIL_THREAD_CALLER && call->pool != pool) note("C2: called from another pool: " + what);
-  if (reason == PINRAIL_REASON_FINALIZED && !by_destroy) note("R12: nobody destroys the pool: " + what);
+  if (reason == PINRAIL_REASON_FINALIZED && !by_destroy) note("R12: no call destroys the pool: " + what);
   if (reason == PINRAIL_REASON_EVICTED) {
     ++call->evicted;
     if (!entry->indexed) note("R12: it was not in the index: " + what);
@@ -289,7 +289,7 @@ Entry* Model::found(size_t pool, const Range& range, uint32_t access, pinrail_ha
 void Model::check_rights(const Call& call, const Entry& entry) {
   const uint32_t asked = rights_of(call.access);
   if (entry.reg->rights != entry.rights || entry.reg->traits != entry.traits || entry.reg->flags != call.flags)
-    note("the registration shows other access than the device was told: " + text_of(entry));
+    note("the registration shows other access than the device has: " + text_of(entry));
   if (call.is_lax() || call.stands_apart) {
     if ((entry.rights & asked) != asked) note("R2: rights are missing: " + text_of(entry));
     return;
@@ -331,7 +331,7 @@ Entry* Model::registered(const Call& call, pinrail_handle_t handle, bool expects
       note("a request with PERSISTENT is served by what may be evicted: " + text_of(*entry));
     return entry;
   }
-  if (expects_hit && !call.disturbed) note("R3: the device is told of what the cache has: " + text_of(call.range));
+  if (expects_hit && !call.disturbed) note("R3: the device registers what the cache has: " + text_of(call.range));
   Entry* const entry = call.made.back();
   if (never_fits(call)) note("R8: larger than the limit: " + text_of(call.range));
   check_rights(call, *entry);

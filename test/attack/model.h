@@ -80,7 +80,7 @@ struct Attempt {
 // One call of a pool under way.
 struct Call {
   size_t pool = 0;
-  Range range;          // of register: as the device is told
+  Range range;          // of register: as the device gets it
   uint32_t access = 0;  // rights and traits
   uint32_t flags = 0;
   bool registers = false;
@@ -158,7 +158,7 @@ class Model {
   bool never_fits(const Call& call) const;
   Range rounded(size_t pool, const Range& range) const;
   std::list<Entry>& entries() { return entries_; }
-  // Entries that nobody can name any more.
+  // Entries to which no handle exists any more.
   void forget_the_gone();
 
  private:

@@ -233,8 +233,8 @@ void Battle::end() {
     pinrail_mpool_stats_t stats{};
     stats.size = sizeof(stats);
     const bool read = pinrail_mpool_read_stats(pools_[pool], &stats) == PINRAIL_SUCCESS;
-    if (!read || stats.indexed != 0) note("R9: something stays in the index that nobody holds");
-    if (pinrail_mpool_destroy(pools_[pool], 0) != PINRAIL_SUCCESS) note("R10: a pool that nobody uses is BUSY");
+    if (!read || stats.indexed != 0) note("R9: an unreferenced registration stays in the index");
+    if (pinrail_mpool_destroy(pools_[pool], 0) != PINRAIL_SUCCESS) note("R10: an unused pool is BUSY");
     if (devices_[pool]->live_count() != 0) note("R10: the device knows something of a destroyed pool");
     for (const std::string& violation : devices_[pool]->violations()) note("the registrar's contract: " + violation);
     if (devices_[pool]->peak_live_bytes() > limit_) note("R8: the device knew more than the limit");

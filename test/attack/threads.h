@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // threads.h - threads that do random things at once to pools that share a cache name.
 //
-// What is checked does not depend on who comes first: a registration that is returned covers what was asked for; what
-// is held is not given back (R9); no limit is exceeded (R8); what an event touched is not returned to the thread that
-// reported it (E1); in the end nothing is referenced, and the devices know nothing.
+// What is checked does not depend on the order of the threads: a registration that is returned covers what was asked
+// for; what is held is not given back (R9); no limit is exceeded (R8); what an event touched is not returned to the
+// thread that reported it (E1); in the end nothing is referenced, and the devices know nothing.
 #ifndef PINRAIL_TEST_ATTACK_THREADS_H
 #define PINRAIL_TEST_ATTACK_THREADS_H
 

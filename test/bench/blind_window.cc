@@ -63,7 +63,7 @@ pinrail_mpool_t* make_pool() {
   return pinrail_mpool_create("grdma", &choice, nullptr, &options, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
 }
 
-// The other library's munmap: it asks the kernel itself, and tells nobody.
+// The other library's munmap: it makes the system call itself and reports nothing.
 int deaf_munmap(void* base, size_t length) {
   return static_cast<int>(system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length)));
 }

@@ -15,7 +15,7 @@
 //   team:P     threads that each draw regions as "mixed:P" does
 //   uncached   invalidation of ranges of 64 KiB that are not cached
 //   mmap       mmap and munmap of 64 KiB, untouched and not cached
-//   fresh      mmap of 64 KiB, register + deregister of it, munmap: a miss in a mapping that nobody has looked at
+//   fresh      mmap of 64 KiB, register + deregister of it, munmap: a miss in a mapping that was not looked at before
 //   memory     bytes that the cache takes for each region (first of all, on an empty cache)
 //   pause      the longest hits of one thread while another invalidates all regions (last of all: they are gone)
 //
@@ -282,7 +282,7 @@ class Rows {
     }
   }
 
-  // Each pair by itself; what was a miss is told by the registrar's calls.
+  // Each pair by itself; the registrar's calls show which pairs were misses.
   void tail(State& state, bool of_misses) {
     constexpr double kSamples = 5;  // times as long as other rows: one pair of a thousand shall be many
     constexpr uint64_t kBatch = 1024;

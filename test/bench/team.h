@@ -32,7 +32,7 @@ double run_team(unsigned threads, const std::function<void(unsigned)>& warm_up,
                 const std::function<void(unsigned)>& body);
 
 // How much more that many threads do than one, when each adds to a word of its own. On a quiet machine with as many
-// processors it is their number; less, and somebody else is using them, or they share a core.
+// processors it is their number; fewer: other programs are using them, or they share a core.
 double machine_scaling(unsigned threads);
 
 // Whether machine_scaling() is within 7.5 % of what it should be (for two threads: 1.85 to 2.15).

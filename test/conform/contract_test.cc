@@ -77,7 +77,7 @@ TEST_P(RegistrarOverwrites, the_request_fails_with_the_rule_and_nothing_else_is_
   pinrail_handle_t handle{};
   EXPECT_EQ(add(&handle), PINRAIL_ERR_ERROR);
   EXPECT_TRUE(says("(rule C6)")) << said_;
-  EXPECT_EQ(fake_->live_count(), 0U) << "what the device was told is taken back";
+  EXPECT_EQ(fake_->live_count(), 0U) << "the registration with the device is undone";
   fake_->on_register(nullptr);
   ASSERT_EQ(add(&handle), PINRAIL_SUCCESS) << said_;
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);

@@ -234,7 +234,7 @@ TEST_P(CudaPools, the_range_is_the_allocation_and_not_what_its_pool_has_around_i
   ASSERT_EQ(cuMemFree(pad), CUDA_SUCCESS);
 }
 
-// Who asks spoils the program's pool, by a driver of CUDA 13.0.
+// Asking spoils the program's pool with a driver of CUDA 13.0.
 TEST_P(CudaPools, a_pool_that_was_made_without_descriptors_is_not_asked_for_one) {
   CUmemPoolProps wanted{};
   wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// E4: what is dead and unreferenced goes back to the device although nobody calls.
+// E4: dead and unreferenced registrations are deregistered without any call into the library.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -20,7 +20,7 @@ Settings with_thread(const std::string& when, const std::string& gc_limit = "64M
   return {{"mpool_grdma_gc_thread", when}, {"mpool_grdma_gc_limit", gc_limit}};
 }
 
-// Nobody calls into the library while it waits.
+// No thread calls into the library while it waits.
 bool are_gone(const fake::FakeRegistrar& device) {
   return comes_true([&] { return device.live_count() == 0; });
 }
@@ -72,7 +72,7 @@ TEST(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
   EXPECT_TRUE(are_gone(device));
 }
 
-// So long the thread has not come yet, a barrier serves many. Nobody waits here, so the thread is seldom faster.
+// Until the gc thread has come, one barrier serves many. This thread does not wait, so the gc thread is seldom faster.
 TEST(GcThread, a_miss_gives_back_what_is_dead_when_it_has_become_a_batch) {
   Library library(with_thread("auto"));
   fake::FakeRegistrar device;

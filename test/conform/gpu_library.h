@@ -112,7 +112,7 @@ class Bystander {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
     child_ = fork();
     if (child_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nobody behind
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
       live(fcntl(ends[1], F_DUPFD_CLOEXEC, 1000));
       _exit(1);
     }
@@ -169,7 +169,7 @@ class Bystander {
     char answer = 0;
     return recv(socket_, &answer, 1, 0) == 1;
   }
-  // The child: its name, and then what it is told.
+  // The child: its name, and then its orders.
   static void live(int socket) {
     slots::Process own;
     if (!slots::this_process(&own).ok() || send(socket, &own, sizeof(own), 0) != ssize_t{sizeof(own)}) return;
@@ -196,7 +196,7 @@ class Bystander {
   int socket_ = -1;
 };
 
-// A process that does what it is told, one order after the other, and answers each. It is forked before anything else
+// A process that executes orders, one after the other, and answers each. It is forked before anything else
 // is done, for the driver does not survive a fork; one for all tests of the program. An answer that did not come has
 // the status ERROR.
 template <typename Order, typename Answer>
@@ -208,7 +208,7 @@ class Peer : public ::testing::Environment {
     ::testing::AddGlobalTestEnvironment(peer);
     return *peer;
   }
-  // The peer's part: obey(order) is its answer. False if nobody wanted that.
+  // The peer's part: obey(order) is its answer. False if the order is unknown.
   template <typename Obey>
   static bool serve(int socket, Obey&& obey) {
     Order order;
@@ -245,7 +245,7 @@ class Peer : public ::testing::Environment {
     ASSERT_GE(child_, 0);
     if (child_ == 0) {
       ::close(ends[0]);
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves nobody behind
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
       _exit(live_(ends[1]));
     }
     ::close(ends[1]);

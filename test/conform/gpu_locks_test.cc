@@ -21,7 +21,7 @@ class Inside {
     while (cuda_double_at_gate() == 0) std::this_thread::yield();
   }
   ~Inside() {
-    EXPECT_EQ(cuda_double_open_gate(), 1) << "somebody waited until it came out";
+    EXPECT_EQ(cuda_double_open_gate(), 1) << "a thread waited until it came out";
     thread_.join();
   }
   Inside(const Inside&) = delete;

@@ -199,7 +199,7 @@ TEST_P(GpuRestart, a_restart_that_fails_changes_nothing_and_may_be_tried_again) 
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t past = block_of(pool, memory);
   {
-    const Pretence nobody(0x7ffffff0);  // of whom the system knows nothing
+    const Pretence unknown_process(0x7ffffff0);  // no process has this pid
     EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
   }
   EXPECT_TRUE(pool.invariants_hold());
@@ -254,7 +254,7 @@ TEST(GpuRestartMonitor, frees_are_seen_whatever_the_process_is_now) {
 #endif
 }
 
-// GPUDirect: the registrar that knows GPU memory is told, too, or it would take this for a forked child.
+// GPUDirect: the registrar of GPU memory gets the restart, too; otherwise it would take this for a forked child.
 TEST(GpuRestartDirect, dmabufs_are_made_whatever_the_process_is_now) {
   const CurrentContext context;
   const GpuMemory memory(PINRAIL_GPU_VMM);

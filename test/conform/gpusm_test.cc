@@ -147,7 +147,7 @@ TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
   slots::Importer importer;
   ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
   ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
-  pinrail_monitor_report(pointer_of(at), 1);  // comes back, although nobody leaves
+  pinrail_monitor_report(pointer_of(at), 1);  // returns, although no importer leaves
   EXPECT_FALSE(is_alive(block));
   slots::leave(importer.word(block.slot), block.slot_word);
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
@@ -166,7 +166,7 @@ class Importer {
       slots::Importer importer;
       const bool known =
           slots::this_process(&own).ok() && importer.open(block.user, block.pid, block.start, block.segment).ok();
-      if (known) importer.sit(own);
+      if (known) importer.register_importer(own);
       const bool in = known && importer.enter(block.slot, block.slot_word);
       if (in && write(ends[1], "g", 1) == 1) pause();
       _exit(1);

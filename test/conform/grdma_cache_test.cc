@@ -68,7 +68,7 @@ void on_another_thread(Body body) {
 
 void drop(pinrail_handle_t handle) { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); }
 
-// The last drop of a dead registration gives it back, without a call of anybody else.
+// The last drop of a dead registration gives it back, without another call.
 class LastDrop : public ::testing::TestWithParam<bool> {
  protected:
   ~LastDrop() override {

@@ -65,7 +65,7 @@ class Reopened {
 
   std::unique_ptr<fake::FakeRegistrar> device;
   std::atomic<int> tails{0};  // made and not finished
-  int restarts = 0;           // that it was told of
+  int restarts = 0;           // calls of restart
   pinrail_status_t refusal = PINRAIL_SUCCESS;
 
  private:
@@ -186,7 +186,7 @@ TEST_P(GrdmaFt, nothing_of_the_past_life_is_given_to_the_device) {
   report(place(4), kPage);
   EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);  // dead, and known to be held
   for (uintptr_t i = 8; i < 200; ++i) use(pool_, place(i));
-  report(place(8), 8 * kStride);  // dead, and nobody has looked
+  report(place(8), 8 * kStride);  // dead, and not yet drained
   const fake::FakeRegistrar& past = *reopened_.device;
   const uint64_t given_back = past.deregister_calls();
 

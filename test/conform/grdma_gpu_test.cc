@@ -17,7 +17,7 @@
 namespace pinrail::test {
 namespace {
 
-// What it was told, and which byte the dmabuf began with.
+// The request, and the byte that the dmabuf began with.
 struct Told {
   uint32_t kind = 0;
   uintptr_t addr = 0;
@@ -140,7 +140,7 @@ TEST_P(GrdmaGpu, other_memory_at_the_same_address_is_registered_anew) {
     put_byte(memory, round);
     use(in(memory, 8192), 100);
     use(in(memory, 8192), 100);
-    ASSERT_EQ(device_.told.size(), size_t{round}) << "nobody reported the free";
+    ASSERT_EQ(device_.told.size(), size_t{round}) << "the free was not reported";
     EXPECT_EQ(device_.told.back().first_byte, round);
     memory.replace();
   }
@@ -235,7 +235,7 @@ TEST_P(GrdmaGpuOnce, hits_of_host_memory_ask_the_driver_nothing_and_those_of_a_g
   EXPECT_EQ(device_.told.size(), 2u);
 }
 
-// Nobody sees frees and allocations of GPU memory here: what an address was says nothing.
+// No monitor sees frees of GPU memory here, so a former use of an address proves nothing.
 TEST_P(GrdmaGpuOnce, an_address_is_host_memory_and_a_gpus_in_turn) {
   GpuMemory memory(GetParam());
   void* const at = memory.pointer();

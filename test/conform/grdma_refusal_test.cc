@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a refused request leaves as it was, and what a caller who asks for something special gets.
+// Refused requests change nothing; requests with unusual flags.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -96,7 +96,7 @@ TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
   EXPECT_EQ(said.find("never fits", first + 1), std::string::npos) << said;
 }
 
-// R4: rights that nobody asked for cost nobody his registration.
+// R4: no request fails because of rights that were not requested.
 TEST(GrdmaUnion, that_the_device_has_no_room_for_evicts_nothing_and_what_was_asked_is_registered) {
   const Library library;
   pinrail_registrar_t table{};
@@ -141,7 +141,7 @@ TEST_F(GrdmaRefusal, persistent_asked_for_twice_is_one_pin) {
   EXPECT_EQ(fake_.live_count(), 0u);
 }
 
-// R12: the address may be somebody else's by now.
+// R12: the address may belong to other memory by now.
 TEST_F(GrdmaRefusal, what_bypassed_the_cache_is_given_back_as_invalidated_if_an_event_came) {
   Pool pool(fake_);
   const pinrail_handle_t gone = pool.must(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);

@@ -52,7 +52,7 @@ TEST_F(Grdma, a_second_call_is_a_hit_and_the_device_is_asked_once) {
 }
 
 TEST_F(Grdma, a_part_of_a_registration_holds_the_whole_until_both_are_released) {
-  Pool pool(fake_, {0});  // leave_pinned 0: what nobody holds goes at once
+  Pool pool(fake_, {0});  // leave_pinned 0: an unreferenced registration is returned at once
   const pinrail_handle_t whole = pool.must(0x1000, 3 * kPage);
   const pinrail_handle_t part = pool.must(0x2000, kPage);
   EXPECT_EQ(whole.reg, part.reg);

@@ -104,7 +104,7 @@ TEST(OwnCalls, what_is_loaded_later_is_found_by_the_next_miss_and_uffd_joins) {
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0, 1}));
 }
 
-// What was cached before may have been the allocator's own, and nobody watches it.
+// What was cached before may be the allocator's memory, which no monitor watches.
 TEST(OwnCalls, what_was_cached_when_one_came_is_given_up) {
   NEED_PATCHER();
   ChildAnswer answer{};

@@ -109,7 +109,7 @@ class Recorder {
 // What the component said of itself; the host table has no room for a context there.
 inline std::atomic<int> blind_count{0};
 
-// Whether each event stays a while inside the library, so that it is there when somebody stops the monitor.
+// Whether each event stays a while inside the library, so that it is there when the monitor is stopped.
 inline std::atomic<bool> slow_reports{false};
 
 class Patcher {
@@ -119,7 +119,7 @@ class Patcher {
     fake_ = new fake::FakeHost(*descriptor_);
     fake_->set("check_interval", check_interval);
     fake_->set("leave_out", leave_out);
-    // On a page of its own, which is gone after close(): whoever looks at it then crashes.
+    // On a page of its own, which is unmapped after close(): a later access crashes.
     host_page_ = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pinrail_host_t& table = *new (host_page_) pinrail_host_t(*fake_->table());
     table.monitor_subscribe = [](const pinrail_host_t*, uint32_t kinds, void (*hook)(void*, uintptr_t, size_t),
@@ -206,7 +206,7 @@ inline bool malloc_is_libcs() {
 
 #if PINRAIL_CAN_PATCH
 
-// Doubles of other runtimes: what they lay over a function, in one memcpy and with nobody running in it.
+// Doubles of other runtimes: what they write over a function, in one memcpy while no thread runs in it.
 inline void write_code(uintptr_t function, const std::vector<uint8_t>& bytes) {
   const long page = static_cast<long>(function & ~(kPageBytes - 1));
   patch::system_call_hook(SYS_mprotect, page, 2 * kPageBytes, PROT_READ | PROT_WRITE | PROT_EXEC);
@@ -235,7 +235,7 @@ inline bool await_sleeping_monitor() {
   return comes_true([] { return sleeps(thread_called("pinrail-monitor")); });
 }
 
-// Code that does what the function does, but for errno, and that nobody can patch: it begins with a short jump.
+// Code that does what the function does, except for errno, and that cannot be patched: it begins with a short jump.
 inline void make_unpatchable(const char* name, int number) {
 #ifdef __aarch64__
   // mov x8, number; svc #0; ret: elsewhere

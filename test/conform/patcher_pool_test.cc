@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The library with monitor/patcher as its users have it: nobody reports anything, and nothing stale is found.
+// The library with monitor/patcher as programs use it: the program reports nothing, and no stale registration is found.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -72,7 +72,7 @@ Scene a_file() {
   if (ftruncate(scene.fd, kLength) == 0) scene.base = map(MAP_SHARED, scene.fd);
   return scene;
 }
-// Above the break; the heap may be somebody's, so the break only goes back to where it was.
+// Above the break; the heap may be in use, so the break only goes back to where it was.
 Scene the_heap() {
   const auto now = reinterpret_cast<uintptr_t>(sbrk(0));
   const uintptr_t base = (now + kPage - 1) / kPage * kPage;
@@ -86,7 +86,7 @@ Scene a_segment() {
   if (id < 0 || got == reinterpret_cast<void*>(-1)) return {};
   return {reinterpret_cast<uintptr_t>(got), kLength};
 }
-// A page of data of an object that nobody else has loaded: a copy, for the loader knows files by their number.
+// A page of data of an object that is loaded nowhere else: a copy, for the loader knows files by their number.
 Scene an_object() {
   Scene scene;
   const std::string copy = testing::TempDir() + "race" + std::to_string(getpid()) + ".so";

@@ -101,7 +101,7 @@ TEST(Patcher, what_mmap_returns_is_reported_before_the_caller_has_it) {
   Patcher patcher;
   NEED_PATCHER(patcher);
   const uintptr_t base = marked_pages(2);
-  patch::system_call_hook(SYS_munmap, static_cast<long>(base), 2 * kPage);  // behind everybody's back
+  patch::system_call_hook(SYS_munmap, static_cast<long>(base), 2 * kPage);  // unseen by any hook
   patcher.recorder.clear();
   ASSERT_EQ(mmap(at(base), 2 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), at(base));
   EXPECT_TRUE(came_after(patcher, base, 2 * kPage));
@@ -178,7 +178,7 @@ TEST(Patcher, madvise_that_drops_pages) {
     (void)madvise(at(base + kPage), kPage, advice);  // not every kernel knows all of them
     EXPECT_TRUE(came_first(patcher, base + kPage, kPage)) << advice;
     if (advice == MADV_DONTNEED) {
-      EXPECT_TRUE(came_after(patcher, base + kPage, kPage)) << "whoever registered meanwhile";
+      EXPECT_TRUE(came_after(patcher, base + kPage, kPage)) << "for a registration made meanwhile";
     }
     munmap(at(base), 3 * kPage);
   }
@@ -656,7 +656,7 @@ TEST(Patcher, a_forked_child_reports_nothing_and_works) {
         patcher.recorder.clear();
         const int result = munmap(at(base), kPage);
         const auto inherited = static_cast<int64_t>(patcher.recorder.reports().size());
-        patcher.stop();  // the thread that looks is not here: nobody may wait for it
+        patcher.stop();  // the checking thread does not exist here: no call may wait for it
         Patcher own;
         own.recorder.clear();
         munmap(at(base + kPage), kPage);

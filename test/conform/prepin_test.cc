@@ -191,7 +191,7 @@ TEST_F(Prepin, bad_arguments_change_nothing) {
 }
 
 // A page-by-page oracle under random pins and unpins. A pin inside another one shares its registration, which stays
-// while one of them does: so what the device was told decides, and each pinned page is part of it.
+// while one of them does: so the device's registrations decide, and each pinned page is part of it.
 TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
   make();
   constexpr size_t kPages = 64;
@@ -225,7 +225,7 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
   }
 }
 
-// Not a use: what was asked about is evicted as if nobody had asked.
+// Not a use: what was queried is evicted as if it had not been.
 TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
   make();
   pool_->use(kBase, kPage);

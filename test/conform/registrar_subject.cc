@@ -17,7 +17,7 @@ namespace {
 class Bound : public ::testing::Environment {
  public:
   void SetUp() override {
-    // Best effort: whoever may not raise his limit keeps it, and his privilege to be beyond it.
+    // Best effort: a process that may not raise its limit keeps the limit, and any privilege to exceed it.
     limit_locked_memory(RLIM_INFINITY, false);
   }
 };

@@ -152,7 +152,7 @@ TEST(UffdLife, without_proc_nothing_is_kept_and_it_is_said_why) {
   EXPECT_EQ(answer, all_true(2));
 }
 
-// As long as anybody has the descriptor the kernel waits for it to be read.
+// As long as a process has the descriptor open, the kernel waits for it to be read.
 TEST(UffdLife, nobody_waits_either_where_a_child_lives_that_was_forked_before) {
   NEED_UFFD();
   const ChildAnswer answer = answer_of([] {

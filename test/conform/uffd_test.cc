@@ -137,7 +137,7 @@ TEST(Uffd, process_madvise_of_the_process_itself) {
   iovec list{at(base), kPage};
   const bool advised = syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L) >= 0;
   close(static_cast<int>(self));
-  if (!advised) GTEST_SKIP() << "this kernel lets nobody advise DONTNEED from outside";
+  if (!advised) GTEST_SKIP() << "this kernel does not permit process_madvise with DONTNEED";
   EXPECT_FALSE(watched.has(base));
   raw_unmap(base, 4);
 }
@@ -153,7 +153,7 @@ TEST(Uffd, the_break_moves_down) {
   EXPECT_FALSE(watched.has(base, 4));
 }
 
-// A memfd whose bytes nobody takes away but by madvise.
+// A memfd whose bytes are removed by madvise only.
 Settings shared_too() { return uffd_alone("guard_install,shmat_over,remap_file_pages,punch_hole,truncate"); }
 
 int make_file(size_t pages) {
@@ -299,7 +299,7 @@ TEST(UffdCovers, a_miss_in_a_known_mapping_asks_the_kernel_nothing) {
     EXPECT_TRUE(watched.has(base + page * kPage)) << "no file can be opened: it must be known";
   }
   watched.pool.use(base + 33 * kPage, kPage);
-  EXPECT_FALSE(watched.has(base + 33 * kPage)) << "behind the hole is another mapping, and nobody can look";
+  EXPECT_FALSE(watched.has(base + 33 * kPage)) << "behind the hole is another mapping, which cannot be told apart";
   setrlimit(RLIMIT_NOFILE, &before);
   raw_unmap(base, 64);
 }

@@ -42,7 +42,7 @@ struct Embedder {
     if (devices != nullptr) function<decltype(ibv_free_device_list)>("ibv_free_device_list")(devices);
     if (context != nullptr) pd = function<decltype(ibv_alloc_pd)>("ibv_alloc_pd")(context);
   }
-  // 0: nobody else took it, and nothing is left in it.
+  // 0: it was not taken, and nothing is left in it.
   int free_pd() {
     const int error = function<decltype(ibv_dealloc_pd)>("ibv_dealloc_pd")(pd);
     pd = nullptr;

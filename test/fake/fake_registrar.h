@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fake_registrar.h - a registrar without a device: it counts, remembers and checks, and fails where the script says.
 //
-// Owns     what it remembers of each registration. Never pins, reads or writes the memory that it is told of.
+// Owns     what it remembers of each registration. Never pins, reads or writes the memory that it registers.
 // Threads  All functions may run together. Options are fixed at construction. Callbacks run without any lock of the
 //          fake held, on the thread of the call: they may sleep, allocate, unmap, or call the pool again.
 //

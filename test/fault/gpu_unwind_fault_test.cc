@@ -86,7 +86,7 @@ TEST_P(GpuUnwindingBack, out_of_a_batch_leaves_the_others_to_who_comes_next) {
   expect_whole(&pool, memory.front()->block);
 }
 
-// A destroy waits for what others are closing; of what was left over nobody is.
+// A destroy waits for what others are closing; deferred closings are not under way.
 TEST_P(GpuUnwindingBack, out_of_a_batch_does_not_keep_the_pool_from_going) {
   std::vector<std::unique_ptr<PeerMemory>> memory;
   for (uint64_t i = 1; i <= 10; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));

@@ -147,7 +147,7 @@ TEST(NthAllocation, fails_and_nothing_is_lost) {
   EXPECT_GT(reached, 5) << "the allocations of the library were not seen";
 }
 
-// What the message about the limit needs may be what is not to be had. Nobody may wait then for what came to nothing.
+// The message about the limit may fail for lack of memory. No thread may wait for the failed request then.
 TEST(NthAllocation, of_a_request_that_could_never_fit_fails_and_the_range_is_free) {
   Library library;
   long n = 0;
@@ -180,7 +180,7 @@ pinrail_registrar_t obedient(const fake::FakeRegistrar& fake) {
   return table;
 }
 
-// Likewise what is told of a registrar.
+// Likewise the message about a registrar.
 TEST(NthAllocation, of_what_is_told_of_a_registrar_fails_and_nothing_is_lost) {
   constexpr auto kNoStatus = static_cast<pinrail_status_t>(7);
   const Library library;

@@ -84,7 +84,7 @@ TEST(LostBarrier, what_is_cached_stays_and_nothing_more_is_cached) {
     EXPECT_TRUE(pool.has(kBase + 2 * kPage, kPage)) << "what is cached still answers";
     EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
     EXPECT_TRUE(pool.invariants_hold());
-    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS) << "nobody holds anything, and a destroy needs no barrier";
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS) << "nothing is referenced, and a destroy needs no barrier";
     EXPECT_EQ(registrar.live_count(), 0u);
     EXPECT_EQ(registrar.violations(), std::vector<std::string>{});
   });

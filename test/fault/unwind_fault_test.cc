@@ -35,7 +35,7 @@ class Unwinding : public ::testing::TestWithParam<Case> {
 // Out of what gives a registration back.
 class UnwindingBack : public Unwinding {};
 
-// The same range can be registered afterwards, nothing is counted that nobody holds, and the pool can go.
+// The same range can be registered afterwards, no reference is counted that is not held, and the pool can be destroyed.
 void expect_whole(Pool* pool, const LeavingRegistrar& registrar) {
   EXPECT_TRUE(registrar.has_left());
   on_a_thread([&] {
@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(back, Unwinding, ::testing::ValuesIn(kBack));
 INSTANTIATE_TEST_SUITE_P(forth, Unwinding, ::testing::ValuesIn(kForth));
 INSTANTIATE_TEST_SUITE_P(back, UnwindingBack, ::testing::ValuesIn(kBack));
 
-// R5: whoever waits for another's registration is cancelled when it is back from our call, not inside it.
+// R5: a thread that waits for another's registration is cancelled after our call has returned, not inside it.
 TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
   const Library library;
   LeavingRegistrar registrar;

@@ -102,7 +102,7 @@ bool free_two(const Memory& memory, size_t bytes, const CUdeviceptr both[2]) {
   return well;
 }
 
-// False: the two cannot go on. What the driver refuses is told.
+// False: the two cannot go on. What the driver refuses is printed.
 bool show(const Driver& driver, pinrail_mpool_t* pool, const Case& what, int socket) {
   Memory memory(driver, what.kind);
   Told told{};

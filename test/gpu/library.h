@@ -24,7 +24,7 @@ inline bool receive_all(int socket, void* data, size_t length) {
 }
 
 // This process and a child that runs the body with its end of a socket and then ends with what that returns. Each has
-// its own end alone, so that whoever waits for one that has died sees it.
+// its own end alone, so that a thread that waits for a dead one notices.
 class TwoProcesses {
  public:
   template <typename Body>

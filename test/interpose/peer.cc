@@ -56,7 +56,7 @@ bool load_ucx(std::string* why_out) {
   return false;
 }
 
-// Its hooks are a framework that whoever wants events opens, as rcache does.
+// Its hooks are a framework that a subscriber of events opens, as rcache does.
 bool load_openmpi(std::string* why_out) {
   void* const library = dlopen("libopen-pal.so.40", RTLD_NOW | RTLD_GLOBAL);
   int (*init)(int*, char***);

@@ -46,7 +46,7 @@ void Worker::step() {
   Block*& block = blocks_[random_() % kBlocks];
   const unsigned die = static_cast<unsigned>(random_() % 100);
   if (shared_.hangs && beat_.count.load() > 100) {
-    beat_.doing.store("hanging, as it was told");
+    beat_.doing.store("hanging, as ordered");
     for (;;) pause();
   }
   if (block == nullptr) {

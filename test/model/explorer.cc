@@ -58,7 +58,7 @@ struct Word {
   uint32_t writers;
   uint32_t new_readers;  // for the next round
   uint32_t new_writers;
-  int owner;  // of a mutex; of another word who has modified it, until that is visible
+  int owner;  // of a mutex; of another word: the thread that modified it, until that is visible
   bool is_mutex;
   bool is_dirty;
   bool is_freed;
@@ -169,7 +169,7 @@ class Explorer {
     return number + 1 != count_ && ((readers_of(word) | writers_of(word)) & ~(1u << number)) != 0;
   }
   bool is_private(uintptr_t address) const;
-  // at_end runs when nobody else does: what it sees and does makes no turns.
+  // at_end runs when no other thread does: its accesses make no turns.
   bool is_last() const { return current_ == static_cast<int>(count_) - 1; }
 
   static uint32_t bit(int number) { return 1u << static_cast<unsigned>(number); }
@@ -580,7 +580,7 @@ void Explorer::became_empty(unsigned number) {
   for (unsigned i = 0; i < count_; ++i) threads_[i].barrier_waits_for &= ~(1u << number);
 }
 
-// Who has taken a word is a part of the state by the store in his buffer.
+// The owner of a word is part of the state by the store in its buffer.
 void Explorer::see(unsigned number, size_t place) {
   std::vector<Store>& buffer = threads_[number].buffer;
   const Store store = buffer[place];
@@ -596,11 +596,11 @@ void Explorer::flush_one(unsigned number, size_t place) {
   flush_unseen(number);
 }
 
-// Stores that nobody else can see need no turn when they are the oldest.
+// Stores that no other thread can see need no turn when they are the oldest.
 void Explorer::flush_unseen(unsigned number) {
   std::vector<Store>& buffer = threads_[number].buffer;
   for (size_t place = 0; place < buffer.size();) {
-    // A seq_cst one orders what comes before it and after it, whoever sees it.
+    // A seq_cst store orders what comes before and after it, for every observer.
     const bool may_overtake = place == 0 || (buffer[place].order & kSequential) == 0;
     if (may_overtake && !others_touch(word_at(buffer[place].address), number)) {
       see(number, place);

@@ -12,17 +12,17 @@
 // explorer/X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks,
 //     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
 //     stop.
-// explorer/X3  An access that nobody else can see is no turn: to a word that no other thread touches, or to one that no
-//     other thread writes. Which words these are is found out: an execution that proves it wrong does not count (it
-//     goes on as a rehearsal, with drawn turns, to find out more), and when all others were visited, a round with what
-//     is known now begins. Rehearsals come before the first round, too.
+// explorer/X3  An access that no other thread can see is no turn: to a word that no other thread touches, or to one
+//     that no other thread writes. Which words these are is found out: an execution that proves it wrong does not count
+//     (it goes on as a rehearsal, with drawn turns, to find out more), and when all others were visited, a round with
+//     what is known now begins. Rehearsals come before the first round, too.
 // explorer/X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
 // explorer/X5  On the weak machine, which is Arm's but for loads, stores of a buffer become visible in any order, but
 //     those to one word in theirs, and one with release only after all that were made before it. A read-modify-write
-//     reads the memory and takes the word; its store goes into the buffer, and nobody else modifies the word until that
-//     is visible. So without release it holds nothing back, and loads may be done before its store is seen. A seq_cst
-//     load waits for the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an acquire
-//     load asks for that, and relaxed ones are not what is explored here.
+//     reads the memory and takes the word; its store goes into the buffer, and no other thread modifies the word until
+//     that is visible. So without release it holds nothing back, and loads may be done before its store is seen. A
+//     seq_cst load waits for the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an
+//     acquire load asks for that, and relaxed ones are not what is explored here.
 #ifndef PINRAIL_TEST_MODEL_EXPLORER_H
 #define PINRAIL_TEST_MODEL_EXPLORER_H
 

@@ -294,8 +294,8 @@ TEST_F(WeakLitmus, a_seq_cst_exchange_and_a_seq_cst_load_are_one) {
 TEST_F(WeakLitmus, a_comparison_that_fails_is_no_fence) {
   z_ = 1;
   const auto compare = [&] {
-    uint64_t nobody = 0;
-    z_.compare_exchange_strong(nobody, 0);
+    uint64_t expected = 0;
+    z_.compare_exchange_strong(expected, 0);
   };
   EXPECT_EQ(outcomes({[&] {
                         put(x_);

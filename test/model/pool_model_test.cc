@@ -210,7 +210,7 @@ TEST_F(PoolModel, a_thread_ends_while_another_one_drops_and_the_evictor_sums) {
                 [&] { expect_settled(false); }});
 }
 
-// A handle that two threads spend: nothing is given back twice, nor while somebody else holds it.
+// A handle that two threads spend: nothing is deregistered twice, or while another thread holds it.
 TEST_F(PoolModel, a_handle_is_spent_by_two_threads) {
   const pinrail_handle_t handle = hold(0, kA);
   pool_->entry(kA).holders = 0;
@@ -238,7 +238,7 @@ TEST_F(PoolModel, an_event_against_the_same_event) {
                 [&] { expect_settled(true); }});
 }
 
-// E2. Without the lock the hook sees that nobody is under way, or the index as it is afterwards.
+// E2. Without the lock the hook sees that no registration is under way, or the index as it is afterwards.
 TEST_F(PoolModel, a_miss_against_an_invalidation) {
   cache(kA);  // so that a miss finds all memory that it needs: each execution would keep some
   pool_->invalidate(kA);

@@ -330,7 +330,7 @@ TEST_F(DeadModel, a_drop_without_slots_while_it_is_summed) {
 }
 
 // vma_find.cc, acquire(), against memory that serves another registration: the slot says which one is indexed, and
-// whoever finds the memory in it may take the one that is in it now, never the next one.
+// a thread that finds the memory in it may take the present registration, never the next one.
 class ReuseModel : public ReferencesModel {
  protected:
   void stale_hit(int i) {

@@ -8,7 +8,7 @@
 
 #include "test/openmpi/common.h"
 
-enum { kApart = 8192, kBytes = 4096 };  // pages between them are nobody's, so that ranges do not touch
+enum { kApart = 8192, kBytes = 4096 };  // pages between them are unused, so that ranges do not touch
 
 static uint64_t step(uint64_t* state) {
   *state = *state * 6364136223846793005ull + 1442695040888963407ull;

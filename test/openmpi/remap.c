@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory that goes away between two transfers and comes back at the same address with other pages: what a cache did
-// not hear of would be sent from, or received into, pages that are nobody's. Each mapping is used twice.
+// not hear of would be sent from, or received into, pages that are no longer mapped. Each mapping is used twice.
 // remap ROUNDS            by mmap
 // remap 0 ROUNDS          by malloc and free, in sizes with and without a mapping of their own
 #include <stdlib.h>

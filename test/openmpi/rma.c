@@ -34,7 +34,7 @@ static void put_and_get(MPI_Win window, const char* exposed, void* const* buffer
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Everybody adds to the first rank's window, and counts on its first word.
+// Each rank adds to the first rank's window, and counts on its first word.
 static void accumulate(MPI_Win window, const uint64_t* exposed, uint64_t* buffer) {
   uint64_t before, one = 1;
   for (int i = 0; i < kAdders; ++i) buffer[i] = (uint64_t)(rank + 1) * (uint64_t)i;
@@ -45,8 +45,8 @@ static void accumulate(MPI_Win window, const uint64_t* exposed, uint64_t* buffer
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Win_sync(window);
   if (rank != 0) return;
-  const uint64_t everybody = (uint64_t)ranks * (uint64_t)(ranks + 1) / 2;
-  for (int i = 0; i < kAdders; ++i) check_value(exposed[i], everybody * (uint64_t)i, "sum");
+  const uint64_t sum_of_ranks = (uint64_t)ranks * (uint64_t)(ranks + 1) / 2;
+  for (int i = 0; i < kAdders; ++i) check_value(exposed[i], sum_of_ranks * (uint64_t)i, "sum");
   check_value(exposed[kAdders], (uint64_t)ranks, "count");
 }
 

@@ -4,9 +4,9 @@
 //
 // What has arrived is known by requests, MPI_Rput and MPI_Rget, for MPI_Win_flush does not tell where threads share the
 // transport: btl ofi of Open MPI 4.1.4 counts an operation after libfabric has taken it. If another thread reads its
-// completion before that, the count lacks one meanwhile, and whoever flushes then returns although an operation of its
-// own is under way. So a get that was only flushed found now and then, whoever registered, the whole buffer as it had
-// been before, and the data some milliseconds later. A request is completed by its own operation.
+// completion before that, the count lacks one meanwhile, and a flush then returns although an operation of its thread
+// is under way. So a get that was only flushed sometimes found the old contents of the buffer, with any registration
+// cache, and the data some milliseconds later. A request is completed by its own operation.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -53,7 +53,7 @@ struct Buffer {
   std::unique_ptr<tools::EventMemory> memory;  // NULL: it could not be had just now
   uint64_t version = 0;
   Due due;
-  std::atomic<bool> is_due{false};  // the same, for whoever has not locked yet
+  std::atomic<bool> is_due{false};  // the same, for a thread that has not locked yet
 
   void note(const char* what, unsigned thread, const Piece& piece);
   std::string history();

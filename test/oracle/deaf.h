@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// deaf.h - for mutants: ranges of which pools are told nothing, whoever reports them.
+// deaf.h - for mutants: ranges whose events do not reach the pools, whatever reports them.
 //
 // deaf_wrap.cc takes the place of the one function through which all monitors' reports reach the pools, at link time,
 // so that the library needs no door for it; deaf_none.cc is for the program that runs with the library as it is.

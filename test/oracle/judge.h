@@ -17,7 +17,7 @@ enum class Direction : uint8_t { device_reads, device_writes };
 
 class Judge {
  public:
-  // One more operation, through which length bytes were compared. Tells of the first few differences. True: the bytes
+  // One more operation, through which length bytes were compared. Prints the first few differences. True: the bytes
   // are the same.
   bool compare(Buffer* buffer, const Piece& piece, const unsigned char* device, const unsigned char* processor,
                Direction direction);

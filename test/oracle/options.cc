@@ -60,13 +60,12 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
   line.value("--minutes", "N", "How long.",
              [o](const std::string& typed) { return take_time(typed, 60, &o->seconds); });
   line.number("--threads", "N", "1 to 64. Default: one for each processor, 2 to 8.", 1, 64, &o->threads);
-  line.text(
-      "--monitor", "LIST",
-      "Pinrail's parameter \"monitor\". Default: Pinrail's own. \"none\": nobody reports anything; such a run must "
-      "find differences, or it proves nothing.",
-      &o->monitor);
+  line.text("--monitor", "LIST",
+            "Pinrail's parameter \"monitor\". Default: Pinrail's own. \"none\": nothing is reported; such a run must "
+            "find differences, or it proves nothing.",
+            &o->monitor);
   line.value("--mutant", "EVENT",
-             "The event happens, but no monitor tells of it, nor of what is mapped in its place: such a run must find "
+             "The event happens, but no monitor reports it, nor what is mapped in its place: such a run must find "
              "differences, and ends with the third one. \"list\" names these events.",
              [o](const std::string& typed) { return take_mutant(typed, o); });
   line.text("--registrar", "NAME", "iouring (default) or verbs: what can move bytes as a device.", &o->registrar);
@@ -78,7 +77,7 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
               &limit);
   line.number("--seed", "N",
               "For what is drawn at random. Default: by the clock. With several threads the same seed draws the same "
-              "again, but the system decides who comes first.",
+              "again, but the system decides which comes first.",
               1, UINT64_MAX, &o->seed);
   const std::optional<int> status = line.read(argc, argv, out, err);
   o->largest = static_cast<size_t>(largest) << 10;

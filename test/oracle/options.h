@@ -17,7 +17,7 @@ struct Options {
   double seconds = 60;
   unsigned threads = 0;  // 0: as many as processors, within 2 and 8
   uint64_t seed = 0;     // 0: by the clock
-  std::string monitor;   // "": Pinrail's own choice; "none": nobody reports
+  std::string monitor;   // "": Pinrail's own choice; "none": nothing is reported
   std::string registrar = "iouring";
   std::string events;  // "": all; else names with commas between them
   bool raw_calls = false;

@@ -13,7 +13,7 @@ using Number = unsigned long long;
 
 pinrail_status_t init(const Options& options) {
   std::vector<pinrail_setting_t> settings = tools::settings_of(options.mca);
-  // Nobody reports: the program could, as "external" says, and does not.
+  // Nothing is reported: the program could, as "external" says, and does not.
   if (!options.monitor.empty()) {
     settings.push_back({"monitor", options.monitor == "none" ? "external" : options.monitor.c_str()});
   }

@@ -5,7 +5,7 @@
 //
 // An event goes like this, with the buffer's lock held: a piece of it is registered and compared, so that it is cached;
 // the event; new contents by the processor; then the piece is registered again and compared. The last step is now and
-// then left to whoever has the buffer next, which may be another thread.
+// then left to the thread that has the buffer next.
 #ifndef PINRAIL_TEST_ORACLE_WORKER_H
 #define PINRAIL_TEST_ORACLE_WORKER_H
 

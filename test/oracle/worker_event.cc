@@ -37,7 +37,7 @@ static Piece touched_piece(const tools::MemoryEvent& event, const Buffer& buffer
 
 bool Worker::fire(Buffer* buffer, Kind* kind) {
   if (tools::fire_memory_event(*kind->event, buffer->memory.get())) return true;
-  // The break: somebody else's memory lies above, and is not ours to cut off.
+  // The break: memory of other users lies above and must stay.
   if (errno != EBUSY) run_.judge.failed(kind->event->name, std::generic_category().message(errno));
   run_.buffers.renew(buffer, &random_);
   return false;

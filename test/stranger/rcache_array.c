@@ -78,7 +78,7 @@ static pinrail_registration_t* find_with_lock(index_t* index, pinrail_thread_t* 
   for (size_t i = count_up_to(index, base); i > first; --i) {
     pinrail_registration_t* reg = index->regs[i - 1];
     if (!answers(index, reg, base, length, access)) continue;
-    /* A dead one is being removed by whoever killed it. Another may answer. */
+    /* A dead one is removed by the thread that killed it. Another may answer. */
     if (index->host->registrations->take(index->host, thread, reg)) return reg;
   }
   return NULL;

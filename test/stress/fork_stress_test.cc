@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Forks while other threads are in the middle of everything: no child waits for a lock that nobody will give back, and
+// Forks while other threads are in the middle of everything: no child waits for a lock that is never released, and
 // none calls the parent's device.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

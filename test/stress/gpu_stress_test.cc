@@ -18,7 +18,7 @@ constexpr size_t kMemories = 24;
 constexpr uint32_t kSlots = 64;
 constexpr int kRounds = 1500;
 
-// Looks until it is told to stop, and at least once.
+// Looks until it is stopped, and at least once.
 void check_all_the_time(const GpuPool* pool, const std::atomic<bool>* stop, std::atomic<uint64_t>* broken,
                         uint64_t most_bytes) {
   do {

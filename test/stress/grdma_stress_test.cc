@@ -237,8 +237,8 @@ TEST(GrdmaCrossThread, a_reference_may_be_dropped_on_any_thread) {
   EXPECT_EQ(fake.live_count(), 0u);
 }
 
-// R6: a registrar that blocks, allocates and unmaps delays nobody else. It blocks until the others have done all they
-// want; if one of them waits for it, it gives up.
+// R6: a registrar that blocks, allocates and unmaps delays no other thread. It blocks until the others have done all
+// they want; if one of them waits for it, it gives up.
 class SlowRegistrar : public ::testing::TestWithParam<pinrail_thread_mode_t> {};
 
 TEST_P(SlowRegistrar, delays_no_hit_no_event_and_no_other_range) {
@@ -273,7 +273,7 @@ TEST_P(SlowRegistrar, delays_no_hit_no_event_and_no_other_range) {
   }
   others_are_done = true;
   slow.join();
-  EXPECT_FALSE(gave_up) << "somebody waited for it";
+  EXPECT_FALSE(gave_up) << "a thread waited for it";
   EXPECT_EQ(pool.stats().hits - hits, kRounds);
   EXPECT_EQ(fake.register_calls(), GetParam() == PINRAIL_THREAD_CONCURRENT ? 2 + kRounds : 2u);
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});

@@ -24,7 +24,7 @@ int installs() {
   return asked == nullptr ? 50 : std::atoi(asked);
 }
 
-// A thread that sleeps in munmap() until it is woken: the kernel waits there for whoever watches the range.
+// A thread that sleeps in munmap() until it is woken: the kernel waits there for the reader of the userfaultfd.
 class Sleeper {
  public:
   Sleeper() : watch_(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY))) {
@@ -130,7 +130,7 @@ TEST(PatcherStress, installs_while_threads_run_and_sleep_in_the_functions) {
     ++clean;
   }
   EXPECT_EQ(clean, installs());
-  if (!with_sleeper) GTEST_SKIP() << "no userfaultfd with unmap events here: nobody slept in munmap";
+  if (!with_sleeper) GTEST_SKIP() << "no userfaultfd with unmap events here: no thread slept in munmap";
 }
 
 long bare_munmap(void* base, size_t length) {
@@ -139,7 +139,7 @@ long bare_munmap(void* base, size_t length) {
 
 // A hook that sleeps has left libc's body: what is laid there meanwhile is not what it returns to.
 TEST(PatcherStress, others_may_write_over_ours_while_a_thread_sleeps_in_it) {
-  if (!Sleeper().can()) GTEST_SKIP() << "no userfaultfd with unmap events here: nobody can sleep in munmap";
+  if (!Sleeper().can()) GTEST_SKIP() << "no userfaultfd with unmap events here: no thread can sleep in munmap";
   for (int i = 0; i < installs(); ++i) {
     ChildAnswer answer{};
     ASSERT_TRUE(in_child(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// R1: the count of references by itself: a sum of 0 under a claim means that nobody holds the registration, whatever
+// R1: the count of references by itself: a sum of 0 under a claim means that no thread holds the registration, whatever
 // the processor reorders, on whichever thread references are dropped, and however threads come and go.
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(ReferencesStress, a_sum_of_zero_under_a_claim_is_true) {
     while (!stop.load(std::memory_order_relaxed)) {
       for (int i = 0; i < 24; ++i) cold[at = (at + 4096 * 7 + 64) % cold.size()] = 1;
       if (!references::take(thread, reg, state::load(reg))) continue;
-      // relaxed: whoever holds it must never see it claimed.
+      // relaxed: a holder must never see it claimed.
       for (int i = 0; i < 60; ++i) wrong += claimed.load(std::memory_order_relaxed) ? 1 : 0;
       references::drop_counted(thread, reg);
       held.fetch_add(1, std::memory_order_relaxed);
@@ -117,7 +117,7 @@ TEST(References, more_than_a_slot_holds_is_folded) {
   EXPECT_EQ(sum_of(reg), 0);
 }
 
-// A thread that lives as long as the test, and does what it is told.
+// A thread that lives as long as the test and runs given functions.
 class Worker {
  public:
   Worker() : thread_([this] { run(); }) {}

@@ -89,7 +89,7 @@ void miss_all_the_time() {
   }
 }
 
-// On another thread: whoever has seen that the memory is gone must not get a registration of before.
+// On another thread: a thread that has seen that the memory is gone must not get an older registration.
 void watch_shared() {
   while (!over.load()) {
     const uint32_t gone = is_gone.load();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// monitor/uffd under load: nothing stale where one thread unmaps and another maps again, and nobody waits for ever
+// monitor/uffd under load: nothing stale where one thread unmaps and another maps again, and no thread waits for ever
 // where the reader could be what it waits for. PINRAIL_TEST_ROUNDS: unmappings of the first test (20000).
 #include <malloc.h>
 #include <sched.h>

@@ -23,7 +23,7 @@ constexpr uintptr_t kBase = 0x100000;
 constexpr uintptr_t kPage = 4096;
 constexpr uintptr_t kPages = 96;
 
-// Who sees the last reference of a dead registration go frees it: its memory is somebody else's at once.
+// The thread that drops the last reference of a dead registration frees it, and its memory is reused at once.
 struct World {
   Index index{false, arena::chunks(), thread::epoch_word()};
   std::atomic<uint64_t> found{0}, wrong{0}, freed{0}, made{0};

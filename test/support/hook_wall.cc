@@ -27,7 +27,7 @@ void on_give() { pinrail::refuse_in_hook("memory is freed"); }
 
 #ifdef PINRAIL_SANITIZERS_ALLOCATOR
 
-// Theirs stays; it tells of each call. (GCC ships the function, but not the header.)
+// Theirs stays; it reports each call. (GCC ships the function, but not the header.)
 extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, size_t),
                                                          void (*on_free)(const volatile void*));
 

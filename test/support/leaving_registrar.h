@@ -15,7 +15,7 @@ namespace pinrail::test {
 
 enum class Leave : uint8_t { throws, exits, is_cancelled };
 
-// A registrar whose functions leave as they are told, once.
+// A registrar whose functions leave in the given way, once.
 class LeavingRegistrar {
  public:
   enum class In : uint8_t { none, register_mem, deregister_mem, tail_init, tail_fini };

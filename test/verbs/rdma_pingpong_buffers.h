@@ -45,7 +45,7 @@ class Buffers {
   std::mt19937_64 random_;
 };
 
-// A message's bytes are told by its number: no 8 bytes of two messages that follow one another are alike at one place.
+// A message's bytes follow from its number: no 8 bytes of two messages that follow one another are alike at one place.
 void fill(unsigned char* buffer, size_t bytes, uint64_t number);
 // The first byte that is another than fill() writes; bytes if there is none.
 size_t first_difference(const unsigned char* buffer, size_t bytes, uint64_t number);

@@ -4,8 +4,8 @@
 //
 // Owns     the buckets and the owner records. Outgrown arrays stay until the object is destroyed, because readers may
 //          still use them.
-// Threads  writers hold the cache lock, except shut() and open(); readers may run at any time.
-// Hook     shut(), open() and is_shut() may run in any context; nothing else may run in a hook.
+// Threads  writers hold the cache lock, except shut_hook() and open(); readers may run at any time.
+// Hook     shut_hook(), open() and is_shut().
 //
 // allocation_index/N1  A registration is in the table at most once. If it finds no room, it is left out, and the pool
 //     answers requests for it.
@@ -25,7 +25,7 @@
 namespace pinrail::gpu_pool {
 
 // What a request must equal to match an entry.
-struct Called {
+struct EntryKey {
   uint64_t key;    // salted_key
   uint64_t owner;  // number of its owner record
   uint32_t sum;    // checksum of base, length and id
@@ -57,13 +57,13 @@ class alignas(64) Allocations {
                      __ATOMIC_RELEASE);  // release: before the mask; pairs with the acquire loads of readers
     store(&table_.mask, (new_lines - 1) * kLine);
     for (size_t i = 0; i < kEntries * old_lines; ++i) {
-      if (!is_free(&old[i])) put(leave(&old[i]));  // leave() first: a reader may be at the old entry
+      if (!is_free(&old[i])) place(take_content(&old[i]));  // take_content() first: a reader may be at the old entry
     }
   }
 
   // Stores an owner record. Either the table has no entry of that number, or the owner is unchanged. number: in and
   // out; 0: the owner has none yet, or the table has too many owners. May throw bad_alloc; then nothing has changed.
-  void introduce(const pinrail_owner_t& owner, uint64_t* number) {
+  void set_owner(const pinrail_owner_t& owner, uint64_t* number) {
     if (*number == allocation_table::kNoOwner) {
       if (known_owners_ > allocation_table::kMaxOwners) return;
       if (known_owners_ == room_) {
@@ -84,15 +84,15 @@ class alignas(64) Allocations {
   }
 
   // Inserts a registration that no reader can have. It is left out if an entry cannot express its number or owner.
-  void insert(pinrail_registration_t* reg, const Called& called) {
+  void insert(pinrail_registration_t* reg, const EntryKey& entry_key) {
     const uint64_t number = arena::number_of(reg);
-    if (called.owner == allocation_table::kNoOwner || !arena::is_number(number)) return;
-    put({called, incarnation::of(number, generation_of(reg)), last_use(reg)});
+    if (entry_key.owner == allocation_table::kNoOwner || !arena::is_number(number)) return;
+    place({entry_key, incarnation::of(number, generation_of(reg)), last_use(reg)});
   }
 
   // Removes the entry: no reader finds it from now on. The registration takes over the entry's last use.
   void remove(pinrail_registration_t* reg, uint64_t key) {
-    if (Entry* entry = find(reg, key)) touch(reg, leave(entry).last_use);
+    if (Entry* entry = find(reg, key)) touch(reg, take_content(entry).last_use);
   }
 
   // The epoch of the last use noted in the registration's entry; 0 if it has none.
@@ -102,7 +102,7 @@ class alignas(64) Allocations {
   }
 
   // While the table is shut, hits ask the pool. Any context.
-  void shut() { __atomic_store_n(&table_.hit_threads, 0, __ATOMIC_SEQ_CST); }
+  void shut_hook() { __atomic_store_n(&table_.hit_threads, 0, __ATOMIC_SEQ_CST); }
   void open() { __atomic_store_n(&table_.hit_threads, hit_threads_, __ATOMIC_SEQ_CST); }
   bool is_shut() const { return __atomic_load_n(&table_.hit_threads, __ATOMIC_ACQUIRE) == 0; }
 
@@ -116,7 +116,7 @@ class alignas(64) Allocations {
 
   // The content of an entry that is being moved.
   struct Content {
-    Called called;
+    EntryKey entry_key;
     uint64_t incarnation;
     uint64_t last_use;
   };
@@ -165,10 +165,10 @@ class alignas(64) Allocations {
   }
 
   // The key's two buckets: their first entries.
-  struct Homes {
+  struct Buckets {
     Entry *first, *second;
   };
-  Homes homes_of(uint64_t key) const {
+  Buckets buckets_of_key(uint64_t key) const {
     const allocation_table::Hash hash = allocation_table::hash_of(key);
     return {allocation_table::bucket_of(table_.entries, table_.mask, hash.first),
             allocation_table::bucket_of(table_.entries, table_.mask, hash.second)};
@@ -176,7 +176,7 @@ class alignas(64) Allocations {
 
   Entry* find(const pinrail_registration_t* reg, uint64_t key) const {
     const uint64_t number = arena::number_of(reg);
-    const Homes buckets = homes_of(key);
+    const Buckets buckets = buckets_of_key(key);
     for (Entry* bucket : {buckets.first, buckets.second}) {
       for (Entry* entry = bucket; entry != bucket + kEntries; ++entry) {
         if (!is_free(entry) && incarnation::number_of(entry->incarnation) == number) return entry;
@@ -195,16 +195,17 @@ class alignas(64) Allocations {
   // Writes an entry (allocation_table/A2). The stores after the odd version are release too, so they stay behind it.
   static void fill(Entry* entry, const Content& with) {
     store(&entry->tag, next_version(entry));
-    store(&entry->key, with.called.key);
+    store(&entry->key, with.entry_key.key);
     store(&entry->incarnation, with.incarnation);
     store(&entry->last_use, with.last_use);
-    store(&entry->tag, with.called.owner << allocation_table::kOwnerAt | next_version(entry) | with.called.sum);
+    store(&entry->tag, with.entry_key.owner << allocation_table::kOwnerAt | next_version(entry) | with.entry_key.sum);
   }
 
   // Frees an entry and returns its content.
-  static Content leave(Entry* entry) {
-    const Called called = {entry->key, allocation_table::owner_of(entry->tag), allocation_table::sum_of(entry->tag)};
-    const Content content = {called, entry->incarnation, date_of(entry)};
+  static Content take_content(Entry* entry) {
+    const EntryKey entry_key = {entry->key, allocation_table::owner_of(entry->tag),
+                                allocation_table::sum_of(entry->tag)};
+    const Content content = {entry_key, entry->incarnation, date_of(entry)};
     store(&entry->tag, next_version(entry));
     store(&entry->incarnation, 0);  // a release then dates the registration instead
     store(&entry->tag, next_version(entry));
@@ -226,10 +227,10 @@ class alignas(64) Allocations {
 
   // Cuckoo insert. If both buckets are full, it displaces an entry of the bucket that the displaced entry did not come
   // from. After kMoves displacements the last displaced entry is left out.
-  void put(Content content) {
+  void place(Content content) {
     const Entry* last = nullptr;
     for (int move = 0; move < kMoves; ++move) {
-      const Homes buckets = homes_of(content.called.key);
+      const Buckets buckets = buckets_of_key(content.entry_key.key);
       Entry* free = free_one(buckets.first);
       if (free == nullptr) free = free_one(buckets.second);
       if (free != nullptr) {
@@ -238,7 +239,7 @@ class alignas(64) Allocations {
       }
       Entry* const bucket = buckets.first == last ? buckets.second : buckets.first;
       Entry* const victim = bucket + any_entry();
-      const Content other = leave(victim);
+      const Content other = take_content(victim);
       fill(victim, content);
       content = other;
       last = bucket;

@@ -8,7 +8,7 @@
 #include "base/core/guarded.h"
 #include "base/core/span.h"
 #include "components/common/gpu_pool/gpu_pool.h"
-#include "framework/mpool/say.h"
+#include "framework/mpool/messages.h"
 
 namespace pinrail::gpu_pool {
 
@@ -46,7 +46,7 @@ void Pool::add_peer(Peer* peer) {
 
 // Closes what died and is unreferenced. Called by the gc thread and by pinrail_mpool_progress().
 Status Pool::progress(pinrail_thread_t* thread) {
-  look_around(thread);
+  before_progress(thread);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer, false);
   sum_again(thread);
   return success();
@@ -60,7 +60,7 @@ size_t Pool::count_referenced_locked(std::string* list_out) {
   mpool::Referenced referenced(list_out);
   const auto sum = [&] {
     host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
-    for (size_t i = 0; i < count; ++i) referenced.look_at(batch[i], references[i]);
+    for (size_t i = 0; i < count; ++i) referenced.add(batch[i], references[i]);
     count = 0;
   };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
@@ -88,18 +88,18 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     if ((flags & PINRAIL_DESTROY_FORCE) == 0) referenced = count_referenced_locked(&list);
   }
   if (referenced != 0) {
-    mpool::say_busy(host_, referenced, list);
+    mpool::report_busy(host_, referenced, list);
     return PINRAIL_ERR_BUSY;
   }
   if (gc_member_ != nullptr) host_->pools->gc_leave(host_, gc_member_);
   // Other pools of the cache may still be closing registrations that they evicted from this one.
   while (wait_for_closing(thread)) {
   }
-  release_all(thread, Device::knows);
+  release_all(thread, Device::registered);
   if (settings_.print_stats) {
     pinrail_mpool_stats_t figures{};
     stats(&figures);
-    mpool::say_stats(host_, figures);
+    mpool::report_stats(host_, figures);
   }
   caches_->leave(cache_);
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
@@ -115,20 +115,20 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
   pinrail_registration_t* regs[Victims::kRoom];
   int64_t references[Victims::kRoom];
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
-    while (const size_t count = take_some_of(peer, regs, references)) {
+    while (const size_t count = take_batch_of(peer, regs, references)) {
       for (size_t i = 0; i < count; ++i) release_one(thread, regs[i], references[i], device);
     }
   }
 }
 
 // Kills up to one batch and sums it without a barrier, because no other thread uses these registrations.
-size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out) {
+size_t Pool::take_batch_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out) {
   Guard guard(cache_->mutex);
   size_t count = 0;
   pinrail_registration_t* reg = peer->regs;
   for (; reg != nullptr && count < Victims::kRoom; reg = area_of(reg).next) {
     uint64_t word = 0;
-    die_locked(reg, &word);
+    kill_and_unindex_locked(reg, &word);
     ++cache_->closing;
     regs_out[count++] = reg;
   }
@@ -136,15 +136,15 @@ size_t Pool::take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t
   return count;
 }
 
-// Releases one registration of take_some_of(). A referenced one becomes an orphan: its handles may still be
+// Releases one registration of take_batch_of(). A referenced one becomes an orphan: its handles may still be
 // deregistered, and each drop is counted.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
   deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
-  left(reg);
+  after_close(reg);
   {
     Guard guard(cache_->mutex);
     --cache_->closing;
-    dismiss_locked(reg);
+    unlink_locked(reg);
   }
   if (references <= 0) {
     references::discard_excess_drops(reg, references);

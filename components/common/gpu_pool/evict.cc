@@ -14,7 +14,7 @@
 namespace pinrail::gpu_pool {
 namespace {
 
-Span remote_span(const pinrail_registration_t* reg) { return Span::of(name_of(reg).base, reg->length); }
+Span remote_span(const pinrail_registration_t* reg) { return Span::of(identity_of(reg).base, reg->length); }
 
 constexpr size_t kSmall = 4;  // bytes: a length that finds any registration at that base
 
@@ -32,7 +32,7 @@ void Pool::link_locked(pinrail_registration_t* reg) {
 }
 
 // Removes the registration from its peer's list and from the budget, after the registrar has forgotten it.
-void Pool::dismiss_locked(pinrail_registration_t* reg) {
+void Pool::unlink_locked(pinrail_registration_t* reg) {
   Area& area = area_of(reg);
   if (area.next != nullptr) area_of(area.next).previous = area.previous;
   (area.previous != nullptr ? area_of(area.previous).next : area.peer->regs) = area.next;
@@ -48,7 +48,7 @@ uint64_t Pool::last_use_locked(const pinrail_registration_t* reg) const {
 
 // Removes the registration from the index, from the table that hits read and from the LRU list.
 void Pool::unindex_locked(pinrail_registration_t* reg) {
-  table_.remove(hash_of(name_of(reg)), reg);
+  table_.remove(hash_of(identity_of(reg)), reg);
   hide_locked(reg);
   if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
 }
@@ -63,10 +63,10 @@ bool Pool::claim_for_closing_locked(const pinrail_thread_t* thread, pinrail_regi
 
 // Kills an indexed registration, referenced or not; word_out receives its state word from before. False: it was not
 // indexed.
-bool Pool::die_locked(pinrail_registration_t* reg, uint64_t* word_out) {
+bool Pool::kill_and_unindex_locked(pinrail_registration_t* reg, uint64_t* word_out) {
   if (!kill(reg, word_out)) return false;
   unindex_locked(reg);
-  allocation_table::stir(
+  allocation_table::invalidate_notes(
       shortcut::of(host_)->gpu_bucket);  // invalidates notes: releases read the state word and see that it is dead
   return true;
 }
@@ -104,7 +104,7 @@ bool Pool::evict_oldest(pinrail_thread_t* thread) {
   if (victim == nullptr) return false;
   Pool* owner = area_of(victim).peer->pool;
   owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  owner->close_one(thread, victim, PINRAIL_REASON_EVICTED);
+  owner->close_claimed(thread, victim, PINRAIL_REASON_EVICTED);
   return true;
 }
 
@@ -120,7 +120,7 @@ bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
 
 // Tries to make room, once. True: the caller should try its request again. False: nothing is idle.
 bool Pool::make_room(pinrail_thread_t* thread) {
-  if (close_left_over(thread)) return true;
+  if (close_deferred(thread)) return true;
   sum_again(thread);
   if (!evict_oldest(thread)) return wait_for_closing(thread);
   while (settings_.empty_cache && evict_oldest(thread)) {
@@ -129,7 +129,7 @@ bool Pool::make_room(pinrail_thread_t* thread) {
 }
 
 // The error if nothing is idle: TEMP_OUT_OF_RESOURCE if another registration than `own` exists, else OUT_OF_RESOURCE.
-Status Pool::nothing_idle(const pinrail_registration_t* own) {
+Status Pool::no_victim_status(const pinrail_registration_t* own) {
   Guard guard(cache_->mutex);
   const uint64_t others = cache_->budget.usage().count - (own != nullptr ? 1 : 0);
   return others != 0 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -137,13 +137,14 @@ Status Pool::nothing_idle(const pinrail_registration_t* own) {
 
 // Closes up to one batch of the exporter's idle registrations that overlap the range; returns how many. held_out
 // becomes true if an overlapping one is referenced.
-size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out) {
+size_t Pool::close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length,
+                                    bool* held_out) {
   const Span span = Span::of(base, length);
   Victims victims;
   {
     Guard guard(cache_->mutex);
     for (Peer* each = peers_.load(); each != nullptr; each = each->next) {
-      if (!each->is_process(peer)) continue;
+      if (!each->is_same_process(peer)) continue;
       for (pinrail_registration_t *reg = each->regs, *next; reg != nullptr && !victims.full(); reg = next) {
         next = area_of(reg).next;
         if (!remote_span(reg).overlaps(span)) continue;
@@ -165,7 +166,7 @@ size_t Pool::close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t
 Pool::Aged Pool::next_oldest_of_locked(const Peer& peer, const Aged& after) {
   Aged oldest{UINT64_MAX, nullptr};
   for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
-    if (!each->is_process(peer)) continue;
+    if (!each->is_same_process(peer)) continue;
     for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
       if ((state::load(reg) & state::kIndexed) == 0) continue;
       const Aged aged{last_use_locked(reg), reg};  // the address breaks ties: dates of two threads may be equal
@@ -188,33 +189,33 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
     } while (!claim_for_closing_locked(thread, oldest));
   }
   evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  close_one(thread, oldest, PINRAIL_REASON_EVICTED);
+  close_claimed(thread, oldest, PINRAIL_REASON_EVICTED);
   return true;
 }
 
 // The driver reports that a stale mapping is in the way. Each call closes something, and the caller then asks the
 // driver again: first closes what is idle at that base, of any length; then what overlaps; then the exporter's other
-// idle registrations, one per call. blocked: nothing could be closed, or what overlaps is referenced.
-Pool::Way Pool::make_way(pinrail_thread_t* thread, const Request& request, int* stage) {
-  if (request.block == nullptr) return Way::blocked;
+// idle registrations, one per call. in_use: nothing could be closed, or what overlaps is referenced.
+Pool::StaleMapping Pool::clear_stale_mapping(pinrail_thread_t* thread, const Request& request, int* stage) {
+  if (request.block == nullptr) return StaleMapping::in_use;
   const Key& key = request.key;
   bool held = false;
   for (; *stage < 2;) {
     const size_t length = *stage == 0 ? kSmall : key.length;
     *stage += 1;
-    if (close_idle_of(thread, *key.peer, key.base, length, &held) != 0) return Way::made;
-    if (held) return Way::blocked;
+    if (close_idle_overlapping(thread, *key.peer, key.base, length, &held) != 0) return StaleMapping::cleared;
+    if (held) return StaleMapping::in_use;
   }
-  if (close_oldest_of(thread, *key.peer) || wait_for_closing(thread)) return Way::made;
-  return Way::blocked;
+  if (close_oldest_of(thread, *key.peer) || wait_for_closing(thread)) return StaleMapping::cleared;
+  return StaleMapping::in_use;
 }
 
-// Deregisters by the registrar, or (Device::forgot) only abandons. The reason becomes INVALIDATED if the memory is
+// Deregisters by the registrar, or (Device::restarted) only abandons. The reason becomes INVALIDATED if the memory is
 // gone.
 void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                                   Device device) {
   if (is_stale(reg)) reason = PINRAIL_REASON_INVALIDATED;  // R12
-  if (device == Device::forgot) {
+  if (device == Device::restarted) {
     host_->pools->registrar_abandon(config_.registrar, thread, reg, reason);
     return;
   }
@@ -223,54 +224,54 @@ void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration
 }
 
 // Closes a registration that this thread has claimed, and frees its memory; also if the registrar ends the thread.
-void Pool::close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  const pinrail_host_t* const host = host_;  // after dismiss_locked() another thread may destroy the pool
+void Pool::close_claimed(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+  const pinrail_host_t* const host = host_;  // after unlink_locked() another thread may destroy the pool
   const auto forget = [&] {
-    left(reg);
+    after_close(reg);
     {
       Guard guard(cache_->mutex);
       --cache_->closing;
-      dismiss_locked(reg);
+      unlink_locked(reg);
     }
     references::fold_own(thread, reg);
     host->registrations->free(host, reg);
   };
   OnUnwind unwound(forget);
-  deregister_from_device(thread, reg, reason, Device::knows);
+  deregister_from_device(thread, reg, reason, Device::registered);
   unwound.disarm();
   forget();
 }
 
-// Closes a batch that this thread has claimed. If the registrar throws, the rest is left over (gpu_pool/X6).
+// Closes a batch that this thread has claimed. If the registrar throws, closing the rest is deferred (gpu_pool/X6).
 void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason) {
   pinrail_registration_t* const* at = victims.begin();
-  OnUnwind unwound([&] { leave_over(at + 1, victims.end()); });
-  for (; at != victims.end(); ++at) close_one(thread, *at, reason);
+  OnUnwind unwound([&] { defer_closing(at + 1, victims.end()); });
+  for (; at != victims.end(); ++at) close_claimed(thread, *at, reason);
   unwound.disarm();
 }
 
-// Leaves claimed registrations to the next caller of close_left_over() (gpu_pool/X6).
-void Pool::leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end) {
+// Leaves claimed registrations to the next caller of close_deferred() (gpu_pool/X6).
+void Pool::defer_closing(pinrail_registration_t* const* begin, pinrail_registration_t* const* end) {
   Guard guard(cache_->mutex);
   for (; begin != end; ++begin) {
-    area_of(*begin).is_left_over = true;
-    ++left_over_;
+    area_of(*begin).is_close_deferred = true;
+    ++deferred_;
     --cache_->closing;
   }
   cache_->changed.notify_all();
 }
 
-// Closes up to one batch of left-over registrations. False: there was none.
-bool Pool::close_left_over(pinrail_thread_t* thread) {
-  if (left_over_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: a hint
+// Closes up to one batch of registrations whose closing was deferred. False: there was none.
+bool Pool::close_deferred(pinrail_thread_t* thread) {
+  if (deferred_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: a hint
   Victims victims;
   {
     Guard guard(cache_->mutex);
     for (Peer* peer = peers_.load(); peer != nullptr && !victims.full(); peer = peer->next) {
       for (pinrail_registration_t* reg = peer->regs; reg != nullptr && !victims.full(); reg = area_of(reg).next) {
-        if (!area_of(reg).is_left_over) continue;
-        area_of(reg).is_left_over = false;
-        --left_over_;
+        if (!area_of(reg).is_close_deferred) continue;
+        area_of(reg).is_close_deferred = false;
+        --deferred_;
         add_victim_locked(reg, &victims);
       }
     }
@@ -298,7 +299,7 @@ size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
         uint64_t word = state::load(reg);
         if ((word & state::kIndexed) == 0 || !is(reg)) continue;
         invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-        if (!die_locked(reg, &word)) continue;
+        if (!kill_and_unindex_locked(reg, &word)) continue;
         if ((word & state::kPerThread) != 0) {
           dead[count++] = reg;
         } else {
@@ -332,7 +333,7 @@ size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
 void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id) {
   const Span span = Span::of(base, length);
   kill_where(thread, peer, [&](const pinrail_registration_t* reg) {
-    return name_of(reg).id != but_id && remote_span(reg).overlaps(span);
+    return identity_of(reg).id != but_id && remote_span(reg).overlaps(span);
   });
 }
 

@@ -6,7 +6,7 @@
 namespace pinrail::gpu_pool {
 namespace {
 
-constexpr int kPatience = 1000;  // rounds of 1 ms
+constexpr int kMaxWaits = 1000;  // rounds of 1 ms
 
 }  // namespace
 
@@ -18,14 +18,14 @@ Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   return success();
 }
 
-Status Pool::tell_registrar(pinrail_thread_t* thread) const {
+Status Pool::restart_registrar(pinrail_thread_t* thread) const {
   return host_->pools->registrar_restart(config_.registrar, thread);
 }
 
 // Forgets all registrations without calling the device. The caller ensures that no other thread uses a pool of this
 // cache; hooks may run, but read no registration.
 void Pool::abandon_all(pinrail_thread_t* thread) {
-  release_all(thread, Device::forgot);
+  release_all(thread, Device::restarted);
   Guard guard(cache_->mutex);
   held_dead_ = 0;
 }
@@ -36,10 +36,10 @@ void Pool::release_idle(pinrail_thread_t* thread) {
   progress(thread).ignore();  // closes what is dead; never an error
   bool held = false;
   for (const Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
-    while (close_idle_of(thread, *peer, 0, UINTPTR_MAX, &held) == Victims::kRoom) {
+    while (close_idle_overlapping(thread, *peer, 0, UINTPTR_MAX, &held) == Victims::kRoom) {
     }
   }
-  for (int round = 0; round < kPatience && wait_for_closing(thread); ++round) {
+  for (int round = 0; round < kMaxWaits && wait_for_closing(thread); ++round) {
   }
 }
 

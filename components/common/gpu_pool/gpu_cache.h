@@ -34,7 +34,7 @@ struct Area {
   int64_t kept;  // belongs to settle_dead() of the host table (references/C5)
   Peer* peer;
   uint32_t lru_place;
-  bool is_left_over;                 // claimed, but its thread ended before closing it
+  bool is_close_deferred;            // claimed, but its thread ended before closing it
   pinrail_registration_t* previous;  // in the list of its peer
   pinrail_registration_t* next;
 };
@@ -46,7 +46,7 @@ inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, ge
 
 // The identity of the memory: all that a request is compared with, in one line behind the registrar's tail. Written
 // before the registration is indexed. The fields from `start` to `slot_word` lie as in a block.
-struct alignas(64) Name {
+struct alignas(64) Identity {
   uint64_t start;
   uintptr_t base;  // in its owner's address space
   size_t length;
@@ -56,14 +56,14 @@ struct alignas(64) Name {
   std::atomic<uint64_t>* slot;  // the slot's word; NULL: none
   uint32_t pid;
 };
-static_assert(sizeof(Name) == 64, "one line");
+static_assert(sizeof(Identity) == 64, "one line");
 
-inline size_t tail_with_name(size_t tail_size) { return (tail_size + 63) / 64 * 64 + sizeof(Name); }
-inline Name& name_of(pinrail_registration_t* reg) {
-  return *reinterpret_cast<Name*>(reinterpret_cast<char*>(reg + 1) + reg->tail_size - sizeof(Name));
+inline size_t tail_with_identity(size_t tail_size) { return (tail_size + 63) / 64 * 64 + sizeof(Identity); }
+inline Identity& identity_of(pinrail_registration_t* reg) {
+  return *reinterpret_cast<Identity*>(reinterpret_cast<char*>(reg + 1) + reg->tail_size - sizeof(Identity));
 }
-inline const Name& name_of(const pinrail_registration_t* reg) {
-  return name_of(const_cast<pinrail_registration_t*>(reg));
+inline const Identity& identity_of(const pinrail_registration_t* reg) {
+  return identity_of(const_cast<pinrail_registration_t*>(reg));
 }
 
 struct LruPlaceOf {

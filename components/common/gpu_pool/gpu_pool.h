@@ -25,7 +25,7 @@
 //     registration. While a peer has a linked registration, its slots stay mapped and its owner record does not
 //     change.
 // gpu_pool/X6  A thread closes what it has claimed, also if the registrar throws or the thread ends inside it: the
-//     registration being closed is dismissed, and the others are left over for the next caller.
+//     registration being closed is dismissed, and the others are left for the next caller.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 
@@ -60,7 +60,9 @@ struct Peer {
   uint64_t deaths_seen = 0;
   std::unique_ptr<slots::Importer> slots;
 
-  bool is_process(const Peer& other) const { return owner.pid == other.owner.pid && owner.start == other.owner.start; }
+  bool is_same_process(const Peer& other) const {
+    return owner.pid == other.owner.pid && owner.start == other.owner.start;
+  }
   bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
     return owner.pid == pid && owner.start == start && owner.segment == segment;
   }
@@ -74,7 +76,7 @@ struct Peer {
     return process;
   }
   // Makes the object serve this exporter. words: its validity words, NULL if it has none.
-  void become(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
+  void set_exporter(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
     owner = {pid, start, segment, reinterpret_cast<const uint64_t*>(words)};
   }
 };
@@ -143,7 +145,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);  // ends with `delete this`
   void stats(pinrail_mpool_stats_t* stats_out);
-  void counters(pinrail_mpool_stats_t* figures) const;  // only those that rise monotonically, and the limits
+  void counters(pinrail_mpool_stats_t* stats_out) const;  // only those that rise monotonically, and the limits
   // The number of referenced registrations.
   size_t referenced();
   // Checks the invariants; returns the first that is broken, NULL: none.
@@ -159,19 +161,19 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // Joins the cache of that name, and the gc thread if the pool needs it. On an error neither is joined.
   Status join(const char* cache_name);
 
-  // Hooks of the component around a registration, called without a lock. begin(): before the registrar is called; an
-  // error ends the request. made(): after the registrar succeeded and before others can find the registration; an
-  // error deregisters it. left(): after the registrar has forgotten it, or refused it.
-  virtual Status begin(const Request&, pinrail_registration_t*) { return success(); }
-  virtual Status made(const Request&, pinrail_registration_t*) { return success(); }
-  virtual void left(pinrail_registration_t* reg) = 0;
+  // Hooks of the component around a registration, called without a lock. before_open(): before the registrar is called;
+  // an error ends the request. after_open(): after the registrar succeeded and before others can find the registration;
+  // an error deregisters it. after_close(): after the registrar has forgotten it, or refused it.
+  virtual Status before_open(const Request&, pinrail_registration_t*) { return success(); }
+  virtual Status after_open(const Request&, pinrail_registration_t*) { return success(); }
+  virtual void after_close(pinrail_registration_t* reg) = 0;
   // The registrar refused the request: whether the memory or its owner is gone, so that eviction would not help.
   virtual bool is_gone(const Request&) const { return false; }
   // Called at the start of progress().
-  virtual void look_around(pinrail_thread_t*) {}
+  virtual void before_progress(pinrail_thread_t*) {}
   // Handles RESTART: the process may have another identity now. Steps that may fail come before abandon_all().
   virtual Status restart(pinrail_thread_t* thread) = 0;
-  Status tell_registrar(pinrail_thread_t* thread) const;
+  Status restart_registrar(pinrail_thread_t* thread) const;
   void abandon_all(pinrail_thread_t* thread);
 
   void add_peer(Peer* peer);
@@ -200,18 +202,18 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
     Key key;
     Pending* next = nullptr;
   };
-  enum class Looked : uint8_t { hit, ours, gone };
-  enum class Device : uint8_t { knows, forgot };  // forgot: after a restart, the device must not be called
+  enum class LookupResult : uint8_t { found, announced, gone };
+  enum class Device : uint8_t { registered, restarted };  // restarted: after a restart, the device must not be called
 
   // register.cc
-  Looked look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
-              pinrail_registration_t** reg_out);
+  LookupResult find_or_announce(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
+                                pinrail_registration_t** reg_out);
   Status open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out);
   Status open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  Status make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  Status open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  void settle(Pending* own);
+  void withdraw(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const
       REQUIRES(cache_->mutex);
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out)
@@ -222,7 +224,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   }
   Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
-  void say_limit(const pinrail_registration_t* reg);
+  void report_limit(const pinrail_registration_t* reg);
 
   // references.cc. A sum is exact if no thread can take a new reference: the registration is claimed or dead.
   int64_t references_of_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) const
@@ -241,9 +243,10 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void sum_again(pinrail_thread_t* thread);
 
   // evict.cc
-  enum class Way : uint8_t { made, blocked };
-  Way make_way(pinrail_thread_t* thread, const Request& request, int* stage);
-  size_t close_idle_of(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length, bool* held_out);
+  enum class StaleMapping : uint8_t { cleared, in_use };
+  StaleMapping clear_stale_mapping(pinrail_thread_t* thread, const Request& request, int* stage);
+  size_t close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length,
+                                bool* held_out);
   bool close_oldest_of(pinrail_thread_t* thread, const Peer& peer);
   bool wait_for_closing(const pinrail_thread_t* thread);
   bool evict_oldest(pinrail_thread_t* thread);
@@ -253,19 +256,19 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool claim_for_closing_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // last use, registration
   Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
-  bool die_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
+  bool kill_and_unindex_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
   // May be called for another pool of the cache, under the shared cache_->mutex.
   uint64_t last_use_locked(const pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  Status nothing_idle(const pinrail_registration_t* own);
+  Status no_victim_status(const pinrail_registration_t* own);
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
   void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                               Device device);
-  void close_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
-  void leave_over(pinrail_registration_t* const* begin, pinrail_registration_t* const* end);
-  bool close_left_over(pinrail_thread_t* thread);
+  void close_claimed(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void defer_closing(pinrail_registration_t* const* begin, pinrail_registration_t* const* end);
+  bool close_deferred(pinrail_thread_t* thread);
   void link_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void dismiss_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void unlink_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   template <typename Is>
   size_t kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is);
 
@@ -273,7 +276,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   static int progress_entry(void* pool, pinrail_thread_t* thread);
   Status join_gc_thread();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
-  size_t take_some_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
+  size_t take_batch_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
   void release_all(pinrail_thread_t* thread, Device device);
 
@@ -288,9 +291,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
-  std::atomic<size_t> left_over_{0};  // number of left-over registrations (gpu_pool/X6)
+  std::atomic<size_t> deferred_{0};   // number of registrations whose closing was deferred (gpu_pool/X6)
   std::atomic<size_t> held_dead_{0};  // dead, counted per thread, and referenced when last summed
-  uint64_t summed_undone_ = 0;        // value of *thread->rollbacks before the first of those sums
+  uint64_t rollbacks_at_sum_ = 0;     // value of *thread->rollbacks before the first of those sums
   void* gc_member_ = nullptr;
   std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};
 };

@@ -22,17 +22,19 @@ uint64_t hash_of(const Named& named) {
 
 // Whether the memory is still allocated, as its validity slot and its exporter's end mark say. True if it has no slot.
 inline bool is_current(const pinrail_registration_t* reg) {
-  const Name& name = name_of(reg);
-  return name.slot == nullptr || (slots::is_alive(name.slot, name.slot_word) && !area_of(reg).peer->has_ended());
+  const Identity& identity = identity_of(reg);
+  return identity.slot == nullptr ||
+         (slots::is_alive(identity.slot, identity.slot_word) && !area_of(reg).peer->has_ended());
 }
 
-inline bool is_same_range(const Name& name, const Key& key) {
-  return name.base == key.base && name.length == key.length && name.pid == key.pid && name.start == key.start &&
-         name.segment == key.segment;
+inline bool is_same_range(const Identity& identity, const Key& key) {
+  return identity.base == key.base && identity.length == key.length && identity.pid == key.pid &&
+         identity.start == key.start && identity.segment == key.segment;
 }
 
-inline bool is_same_memory(const Name& name, const Key& key) {
-  return is_same_range(name, key) && name.id == key.id && (key.slot_word == 0 || name.slot_word == key.slot_word);
+inline bool is_same_memory(const Identity& identity, const Key& key) {
+  return is_same_range(identity, key) && identity.id == key.id &&
+         (key.slot_word == 0 || identity.slot_word == key.slot_word);
 }
 
 }  // namespace pinrail::gpu_pool

@@ -30,7 +30,7 @@ int64_t Pool::references_of_locked(const pinrail_thread_t* thread, pinrail_regis
 // The key of the registration's entry, XORed with the owner's salt; 0: it can have no entry. The caller holds the
 // cache lock.
 uint64_t Pool::entry_key(const pinrail_registration_t* reg) const {
-  const Name& name = name_of(reg);
+  const Identity& name = identity_of(reg);
   const uint64_t salt = allocation_table::owner_salt(name.pid, name.start, name.segment);
   if (known_by_ == allocation_table::By::id || name.segment == 0) return name.id == 0 ? 0 : name.id ^ salt;
   if (name.slot == nullptr) return 0;
@@ -46,14 +46,14 @@ void Pool::hide_locked(pinrail_registration_t* reg) { allocations_.remove(reg, e
 // Removes the entry and forgets the slot: after a restart the exporter's segment must not be written.
 void Pool::forget_slot_locked(pinrail_registration_t* reg) {
   hide_locked(reg);
-  name_of(reg).slot = nullptr;
+  identity_of(reg).slot = nullptr;
 }
 
 void Pool::show_locked(pinrail_registration_t* reg) {
   const uint64_t key = entry_key(reg);
   if (key == 0 || (state::load(reg) & state::kPerThread) == 0) return;
-  const Name& name = name_of(reg);
-  const uint32_t sum = allocation_table::sum_over(name.base, name.length, name.id);
+  const Identity& name = identity_of(reg);
+  const uint32_t sum = allocation_table::checksum_of_range(name.base, name.length, name.id);
   allocations_.insert(reg, {key, area_of(reg).peer->number, sum});
 }
 
@@ -111,7 +111,7 @@ void Pool::claim_dead_locked(const pinrail_thread_t* thread, pinrail_registratio
   const uint64_t before = rollbacks(thread);
   host_->registrations->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
   const auto note_held = [&] {
-    if (held_dead_++ == 0) summed_undone_ = before;
+    if (held_dead_++ == 0) rollbacks_at_sum_ = before;
   };
   for (size_t i = 0; i < count; ++i) {
     if (references[i] == references::kUnknown) {
@@ -169,12 +169,12 @@ pinrail_status_t Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t ha
 // Closes what was left over, and sums again the dead registrations that seemed referenced, if a rollback happened
 // since: a thread, perhaps of another pool, may have counted a speculative reference during the sum (references/C1).
 void Pool::sum_again(pinrail_thread_t* thread) {
-  close_left_over(thread);
+  close_deferred(thread);
   for (bool more = held_dead_.load(std::memory_order_relaxed) != 0; more;) {  // relaxed: a hint
     Victims victims;
     {
       Guard guard(cache_->mutex);
-      if (held_dead_ == 0 || summed_undone_ == rollbacks(thread)) return;
+      if (held_dead_ == 0 || rollbacks_at_sum_ == rollbacks(thread)) return;
       claim_again_locked(thread, &victims);
       more = victims.full();
     }
@@ -189,7 +189,7 @@ void Pool::claim_again_locked(const pinrail_thread_t* thread, Victims* victims) 
   const uint64_t before = rollbacks(thread);
   held_dead_ = 0;
   const auto note_held = [&](uint64_t when) {
-    if (held_dead_++ == 0) summed_undone_ = when;
+    if (held_dead_++ == 0) rollbacks_at_sum_ = when;
   };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {

@@ -9,7 +9,7 @@
 #include "base/core/on_unwind.h"
 #include "components/common/gpu_pool/match.h"
 #include "framework/mpool/device_request.h"
-#include "framework/mpool/say.h"
+#include "framework/mpool/messages.h"
 
 namespace pinrail::gpu_pool {
 namespace {
@@ -32,9 +32,9 @@ pinrail_register_request_t request_for(const Request& request, const pinrail_reg
 // memory, which is stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
   return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
-    const Name& name = name_of(reg);
-    if (!is_same_range(name, key)) return false;
-    if (is_same_memory(name, key) && is_current(reg)) return true;
+    const Identity& identity = identity_of(reg);
+    if (!is_same_range(identity, key)) return false;
+    if (is_same_memory(identity, key) && is_current(reg)) return true;
     *mismatch_out = reg;
     return false;
   });
@@ -52,15 +52,15 @@ bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* r
 // Finds a registration by its id, without a lock; it must equal the whole key, and its slot must be alive.
 Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
   using allocation_table::By, allocation_table::SlotChoice;
-  const allocation_table::Asked asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
+  const allocation_table::AllocationKey asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
   const auto is_same = [&](const allocation_table::Found&, const pinrail_registration_t* reg) {
-    const Name& name = name_of(reg);
-    return is_same_memory(name, key) && is_current(reg);
+    const Identity& identity = identity_of(reg);
+    return is_same_memory(identity, key) && is_current(reg);
   };
   pinrail_handle_t counted, handle;
   const auto taken = allocation_table::try_take<By::id, SlotChoice::any>({thread, config_.pool}, allocations_.table(),
                                                                          asked, is_same, &counted);
-  if (!allocation_table::settle(thread, taken, counted, &handle)) return find_indexed(thread, key, reg_out);
+  if (!allocation_table::finish_take(thread, taken, counted, &handle)) return find_indexed(thread, key, reg_out);
   *reg_out = handle.reg;
   return success();
 }
@@ -94,18 +94,18 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
   return PINRAIL_ERR_NOT_FOUND;
 }
 
-// hit: reg_out is referenced. ours: the caller must register, and `own` announces it to other threads. gone: the key
-// names dead memory. Waits while another thread registers the same memory.
-Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
-                        pinrail_registration_t** reg_out) {
+// found: reg_out is referenced. announced: the caller must register, and `own` announces it to other threads. gone: the
+// key names dead memory. Waits while another thread registers the same memory.
+Pool::LookupResult Pool::find_or_announce(pinrail_thread_t* thread, const Request& request, Pending* own,
+                                          Victims* victims, pinrail_registration_t** reg_out) {
   Guard guard(cache_->mutex);
   for (;;) {
     pinrail_registration_t* mismatch = nullptr;
     pinrail_registration_t* reg = match_locked(request.key, &mismatch);
-    if (reg != nullptr && take_locked(thread, reg, reg_out)) return Looked::hit;
+    if (reg != nullptr && take_locked(thread, reg, reg_out)) return LookupResult::found;
     const Key& key = request.key;
     const bool is_dead = key.slot != nullptr && !slots::is_alive(key.slot, key.slot_word);
-    if (is_dead || key.peer->has_ended()) return Looked::gone;
+    if (is_dead || key.peer->has_ended()) return LookupResult::gone;
     Pending* other = pending_;
     while (other != nullptr && !same_memory(other->key, key)) other = other->next;
     if (other == nullptr || thread->in_registrar != 0) {
@@ -113,14 +113,14 @@ Pool::Looked Pool::look(pinrail_thread_t* thread, const Request& request, Pendin
       own->key = key;
       own->next = pending_;
       pending_ = own;
-      return Looked::ours;
+      return LookupResult::announced;
     }
     cache_->changed.wait(cache_->mutex);  // R5: another thread registers it; look again afterwards
   }
 }
 
-// Ends the announcement of look() and wakes the threads that wait for it.
-void Pool::settle(Pending* own) {
+// Ends the announcement of find_or_announce() and wakes the threads that wait for it.
+void Pool::withdraw(Pending* own) {
   Guard guard(cache_->mutex);
   Pending** at = &pending_;
   while (*at != own) at = &(*at)->next;
@@ -135,15 +135,15 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   sum_again(thread);
   Pending own;
   Victims victims;
-  switch (look(thread, request, &own, &victims, reg_out)) {
-    case Looked::hit: hits_.add(thread); return success();
-    case Looked::gone: return PINRAIL_ERR_NOT_FOUND;
-    case Looked::ours: break;
+  switch (find_or_announce(thread, request, &own, &victims, reg_out)) {
+    case LookupResult::found: hits_.add(thread); return success();
+    case LookupResult::gone: return PINRAIL_ERR_NOT_FOUND;
+    case LookupResult::announced: break;
   }
   pinrail_registration_t* reg = nullptr;
   // If the thread ends here: others wait for `own`, and the caller will not get the reference.
   OnUnwind unwound([&] {
-    settle(&own);
+    withdraw(&own);
     if (reg != nullptr) Status(deregister(thread, handle_of(reg))).ignore();
   });
   close(thread, victims, PINRAIL_REASON_INVALIDATED);
@@ -160,7 +160,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   unwound.disarm();
-  settle(&own);
+  withdraw(&own);
   return status;
 }
 
@@ -171,7 +171,8 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
   pinrail_registration_t* reg = nullptr;
   const bool kept = cached && is_kept(request.flags());
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
-  Status status = host_->registrations->alloc(host_, tail_with_name(limits_of_registrar_.tail_size), counting, &reg);
+  Status status =
+      host_->registrations->alloc(host_, tail_with_identity(limits_of_registrar_.tail_size), counting, &reg);
   if (!status.ok()) return status;
   reg->base = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
   reg->length = request.key.length;
@@ -179,20 +180,20 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
   reg->flags = request.flags();
   reg->pool = config_.pool;
   const Key& key = request.key;
-  name_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.slot_word, nullptr, key.pid};
+  identity_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.slot_word, nullptr, key.pid};
   area_of(reg).peer = key.peer;
   bool is_linked = false;
   const auto forget = [&] {
     if (is_linked) {
       Guard guard(cache_->mutex);
-      dismiss_locked(reg);
+      unlink_locked(reg);
     }
     host_->registrations->free(host_, reg);
   };
   OnUnwind unwound(forget);
   status = admit(thread, reg);
   is_linked = status.ok();
-  if (status.ok()) status = make(thread, request, reg);
+  if (status.ok()) status = open_or_undo(thread, request, reg);
   unwound.disarm();
   if (!status.ok()) {
     forget();
@@ -204,20 +205,20 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cac
   return success();
 }
 
-// Calls begin(), the registrar and made(); on an error undoes what was done.
-Status Pool::make(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  Status status = begin(request, reg);
+// Calls before_open(), the registrar and after_open(); on an error undoes what was done.
+Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  Status status = before_open(request, reg);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] { left(reg); });
+  OnUnwind unwound([&] { after_close(reg); });
   status = open_on_device(thread, request, reg);
   if (status.ok()) {
-    status = made(request, reg);
+    status = after_open(request, reg);
     if (!status.ok()) {
       Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
     }
   }
   unwound.disarm();
-  if (!status.ok()) left(reg);
+  if (!status.ok()) after_close(reg);
   return status;
 }
 
@@ -233,9 +234,9 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
         return success();
       }
     }
-    if (!make_room(thread)) return nothing_idle(nullptr);
+    if (!make_room(thread)) return no_victim_status(nullptr);
   }
-  say_limit(reg);
+  report_limit(reg);
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
@@ -247,9 +248,9 @@ Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pi
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &asked, reg);
     if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
-      if (!make_room(thread)) return nothing_idle(reg);
+      if (!make_room(thread)) return no_victim_status(reg);
     } else if (status.is(PINRAIL_ERR_WOULD_BLOCK)) {
-      if (make_way(thread, request, &stage) == Way::blocked) return status;
+      if (clear_stale_mapping(thread, request, &stage) == StaleMapping::in_use) return status;
     } else {
       return status;
     }
@@ -267,7 +268,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     try {
       table_.reserve_one();
       allocations_.reserve(table_.count() + 1);
-      allocations_.introduce(request.key.peer->owner, &request.key.peer->number);
+      allocations_.set_owner(request.key.peer->owner, &request.key.peer->number);
       cache_->lru_list.reserve(cache_->lru_list.size() + 1);
     } catch (const std::bad_alloc&) {
       state::set(reg, counting | state::kDead);  // the caller keeps its reference
@@ -277,7 +278,7 @@ void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_reg
     pinrail_registration_t* mismatch = nullptr;
     match_locked(request.key, &mismatch);
     uint64_t word = 0;
-    if (mismatch != nullptr && die_locked(mismatch, &word)) {
+    if (mismatch != nullptr && kill_and_unindex_locked(mismatch, &word)) {
       if ((word & state::kPerThread) != 0) {
         claim_dead_locked(thread, &mismatch, 1, &victims);
       } else if (state::references(word) == 0) {
@@ -340,15 +341,15 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
     }
     ++cache_->closing;
   }
-  close_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
+  close_claimed(thread, handle.reg, PINRAIL_REASON_RELEASED);
   return success();
 }
 
-void Pool::say_limit(const pinrail_registration_t* reg) {
+void Pool::report_limit(const pinrail_registration_t* reg) {
   guarded([&] {
     const std::string parameter = settings_.prefix + "size_limit";
-    mpool::say_never_fits(host_, reg->length,
-                          {parameter.c_str(), cache_->limits().bytes, settings_.limits.explicit_bytes});
+    mpool::report_never_fits(host_, reg->length,
+                             {parameter.c_str(), cache_->limits().bytes, settings_.limits.explicit_bytes});
     return success();
   });
 }

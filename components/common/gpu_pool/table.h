@@ -16,11 +16,11 @@ class Table {
  public:
   // Makes room for one more, so that insert() does not allocate. May throw bad_alloc.
   void reserve_one() {
-    if (2 * (count_ + 1) <= ways_.size()) return;
-    std::vector<Way> old(ways_.empty() ? 64 : 2 * ways_.size());
-    old.swap(ways_);
-    for (const Way& way : old) {
-      if (way.reg != nullptr) put(way);
+    if (2 * (count_ + 1) <= slots_.size()) return;
+    std::vector<Slot> old(slots_.empty() ? 64 : 2 * slots_.size());
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.reg != nullptr) put(slot);
     }
   }
 
@@ -32,7 +32,7 @@ class Table {
   // The registration must be in the table.
   void remove(uint64_t hash, const pinrail_registration_t* reg) {
     size_t at = hash & mask();
-    while (ways_[at].reg != reg) at = (at + 1) & mask();
+    while (slots_[at].reg != reg) at = (at + 1) & mask();
     close_gap(at);
     --count_;
   }
@@ -40,9 +40,9 @@ class Table {
   // Calls visit(reg) for each registration of that hash until it returns true; returns that registration, or NULL.
   template <typename Visit>
   pinrail_registration_t* find(uint64_t hash, Visit&& visit) const {
-    if (ways_.empty()) return nullptr;
-    for (size_t at = hash & mask(); ways_[at].reg != nullptr; at = (at + 1) & mask()) {
-      if (ways_[at].hash == hash && visit(ways_[at].reg)) return ways_[at].reg;
+    if (slots_.empty()) return nullptr;
+    for (size_t at = hash & mask(); slots_[at].reg != nullptr; at = (at + 1) & mask()) {
+      if (slots_[at].hash == hash && visit(slots_[at].reg)) return slots_[at].reg;
     }
     return nullptr;
   }
@@ -50,31 +50,31 @@ class Table {
   size_t count() const { return count_; }
 
  private:
-  struct Way {
+  struct Slot {
     uint64_t hash = 0;
     pinrail_registration_t* reg = nullptr;
   };
 
-  size_t mask() const { return ways_.size() - 1; }
+  size_t mask() const { return slots_.size() - 1; }
 
-  void put(const Way& way) {
-    size_t at = way.hash & mask();
-    while (ways_[at].reg != nullptr) at = (at + 1) & mask();
-    ways_[at] = way;
+  void put(const Slot& slot) {
+    size_t at = slot.hash & mask();
+    while (slots_[at].reg != nullptr) at = (at + 1) & mask();
+    slots_[at] = slot;
   }
 
   // Moves later entries of the probe sequence into the gap, so that each can still be found.
   void close_gap(size_t gap) {
-    for (size_t at = (gap + 1) & mask(); ways_[at].reg != nullptr; at = (at + 1) & mask()) {
-      const size_t home = ways_[at].hash & mask();
+    for (size_t at = (gap + 1) & mask(); slots_[at].reg != nullptr; at = (at + 1) & mask()) {
+      const size_t home = slots_[at].hash & mask();
       if (((at - home) & mask()) < ((at - gap) & mask())) continue;
-      ways_[gap] = ways_[at];
+      slots_[gap] = slots_[at];
       gap = at;
     }
-    ways_[gap] = {};
+    slots_[gap] = {};
   }
 
-  std::vector<Way> ways_;
+  std::vector<Slot> slots_;
   size_t count_ = 0;
 };
 

@@ -81,7 +81,7 @@ bool pin_own_object() {
 }
 
 // Prints the bytes, which a developer needs to teach base/patch a new driver.
-Status say_refused(const Context& context, const Site& site, Status status) {
+Status report_refused(const Context& context, const Site& site, Status status) {
   const patch::Snapshot seen = patch::Snapshot::of(site.address);
   char text[3 * sizeof(seen.bytes) + 1];
   for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
@@ -93,14 +93,14 @@ Status say_refused(const Context& context, const Site& site, Status status) {
 // The component's lock is held. Patches the code unless that was done before. Errors as patch::prepare() and
 // patch::activate(), and NOT_SUPPORTED if another library changed our patch; each prints a message.
 Status patch_site_locked(const Context& context, Site* site) REQUIRES(mutex) {
-  if (site->stands && patch::stands(site->patch)) return success();
-  if (site->stands) return say_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
+  if (site->stands && patch::is_in_place(site->patch)) return success();
+  if (site->stands) return report_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
   patch::Patch made;
   Status status = patch::prepare(site->address, {}, patch::Disassembler::open(), free_hook, site, &made);
-  if (!status.ok()) return say_refused(context, *site, status);
+  if (!status.ok()) return report_refused(context, *site, status);
   site->original.store(made.island.original, std::memory_order_release);  // release: pairs with free_hook()
   status = patch::activate(&made);
-  if (!status.ok()) return say_refused(context, *site, status);
+  if (!status.ok()) return report_refused(context, *site, status);
   site->patch = made;
   site->stands = true;
   return status;
@@ -179,8 +179,8 @@ pthread_once_t once = PTHREAD_ONCE_INIT;
 Status take_listener(Context* context) {
   pthread_once(&once, prepare_for_forks);
   for (Listener& listener : shared.listeners) {
-    const pinrail_host_t* nobody = nullptr;
-    if (!listener.compare_exchange_strong(nobody, context->host)) continue;
+    const pinrail_host_t* unused = nullptr;
+    if (!listener.compare_exchange_strong(unused, context->host)) continue;
     context->listener = &listener;
     return success();
   }

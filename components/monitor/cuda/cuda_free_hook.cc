@@ -9,7 +9,7 @@ Shared shared;
 namespace {
 
 // Reports the range to all listeners. stop() waits until in_flight is 0.
-void tell_hook(uintptr_t base, size_t length) {
+void report_range_hook(uintptr_t base, size_t length) {
   for (Listener& listener : shared.listeners) {
     shared.in_flight.fetch_add(1);
     const pinrail_host_t* host = listener.load();
@@ -26,11 +26,11 @@ long free_hook(void* site_pointer, const long* args) {
   const auto base = static_cast<uintptr_t>(args[0]);
   const Frees frees = site.function->frees;
   if (frees == Frees::everything) {
-    tell_hook(0, UINTPTR_MAX);
+    report_range_hook(0, UINTPTR_MAX);
   } else if (base == 0) {
     shared.probes.fetch_add(1);
   } else {
-    tell_hook(base, frees == Frees::range ? static_cast<size_t>(args[1]) : 1);
+    report_range_hook(base, frees == Frees::range ? static_cast<size_t>(args[1]) : 1);
   }
   using Original = long (*)(long, long, long, long, long, long);
   // acquire: pairs with the release store in patch_site_locked().

@@ -117,7 +117,8 @@ long enter_hook(void* layer, const long* args);  // the entry of every patch; ca
 Context& context_of_hook(const Layer& layer);
 bool is_active_hook(const Layer& layer);
 void report_hook(const Layer& layer, uintptr_t base, size_t length);  // reports the range, rounded out to pages
-long go_on_hook(const Layer& layer, long number, const long* args);   // calls the other runtime's patch, or the kernel
+long call_original_hook(const Layer& layer, long number,
+                        const long* args);  // calls the other runtime's patch, or the kernel
 void probe_hook(void* context, uintptr_t base, size_t length);
 void raise_alarm_hook(Context* context);  // wakes the checking thread
 
@@ -161,8 +162,8 @@ bool fire(Context* context, const Function& function, uintptr_t address);
 Status install_locked(Context* context, Site* site, const Function& function, const patch::Disassembler& disassembler)
     REQUIRES(context->mutex);
 // Prints a message of that topic with the function's name and the consequence.
-void say(const Context& context, const char* topic, const Function& function);
-// Copies the function's first bytes into its Glance.
+void print_topic(const Context& context, const char* topic, const Function& function);
+// Copies the function's first bytes into its CodeCopy.
 void copy_code_locked(Context* context, size_t function, const patch::Snapshot& seen) REQUIRES(context->mutex);
 // Returns whether all functions still begin as noted. It takes some 10 ns, so that each miss can call it. No lock.
 bool is_code_unchanged(const Context& context);

@@ -24,7 +24,7 @@ constexpr unsigned kSettleMicroseconds = 1000;
 void everything_dead(Context* context) { context->services->monitor_report_hook(context->services, 0, UINTPTR_MAX); }
 
 // Another library's patch of many bytes is not written in one step. So it is tried only when two snapshots agree.
-void let_settle(uintptr_t function) {
+void wait_until_stable(uintptr_t function) {
   for (patch::Snapshot last = patch::Snapshot::of(function);;) {
     usleep(kSettleMicroseconds);
     const patch::Snapshot now = patch::Snapshot::of(function);
@@ -51,12 +51,12 @@ Status repair_locked(Context* context, Site* site, const Function& function) REQ
 }
 
 // Holds the gate, so that no cached registration is returned until it is known whether events still arrive.
-class Hold {
+class GateHold {
  public:
-  explicit Hold(const pinrail_host_t* host) : host_(host) { host_->monitor_hold_hook(host_); }
-  ~Hold() { host_->monitor_release_hook(host_); }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
+  explicit GateHold(const pinrail_host_t* host) : host_(host) { host_->monitor_hold_hook(host_); }
+  ~GateHold() { host_->monitor_release_hook(host_); }
+  GateHold(const GateHold&) = delete;
+  GateHold& operator=(const GateHold&) = delete;
 
  private:
   const pinrail_host_t* const host_;
@@ -64,8 +64,8 @@ class Hold {
 
 // Context::mutex is held. Keeps another library's patch if events still arrive through it, else repairs.
 Status handle_changed_site_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  const Hold hold(context->services);
-  let_settle(site->address);
+  const GateHold hold(context->services);
+  wait_until_stable(site->address);
   if (!fire(context, function, site->address)) return repair_locked(context, site, function);
   patch::accept(&site->patch);  // the other patch calls ours; patching over it would start an endless contest
   return success();
@@ -83,7 +83,7 @@ Status check_site_locked(Context* context, size_t index) REQUIRES(context->mutex
   return success();
 }
 
-void say_blind(Context* context, const Function& function) {
+void report_blind(Context* context, const Function& function) {
   const pinrail_help_arg_t args[] = {{"function", function.name}};
   context->services->help(context->services, "blind", args, 1);
   context->sees.store(0);
@@ -93,7 +93,7 @@ void say_blind(Context* context, const Function& function) {
 }
 
 // Sleeps until the alarm changes or the interval has passed.
-void sleep_on(Context* context, uint32_t alarm) {
+void wait_for_alarm(Context* context, uint32_t alarm) {
   const timespec time = {static_cast<time_t>(context->interval_ms / 1000),
                          static_cast<long>(context->interval_ms % 1000 * 1000000)};
   patch::system_call_hook(SYS_futex, reinterpret_cast<long>(&context->alarm), FUTEX_WAIT_PRIVATE, alarm,
@@ -110,7 +110,7 @@ void* run(void* context_pointer) {
       Guard guard(context->mutex);
       check_sites_locked(context).ignore();  // errors were reported and handled inside
     }
-    if (!context->stopping.load()) sleep_on(context, alarm);
+    if (!context->stopping.load()) wait_for_alarm(context, alarm);
   }
   return nullptr;
 }
@@ -152,7 +152,7 @@ Status check_sites_locked(Context* context) {
   for (size_t i = 0; i < kFunctions && !context->blind; ++i) {
     if (check_site_locked(context, i).ok()) continue;
     context->blind = true;
-    say_blind(context, kFunctionTable[i]);
+    report_blind(context, kFunctionTable[i]);
   }
   return context->blind ? Status(PINRAIL_ERR_ERROR) : success();
 }

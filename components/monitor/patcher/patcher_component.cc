@@ -155,9 +155,9 @@ Status prepare_context(Context* context) {
   return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
 
-Status say_missing(const Context& context, const Function& function) {
+Status report_missing(const Context& context, const Function& function) {
   if (function.may_lack) return success();
-  say(context, "function not found", function);
+  print_topic(context, "function not found", function);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
@@ -167,8 +167,8 @@ Status patch_site_locked(Context* context, Site* site, const Function& function,
                          const patch::Disassembler& disassembler) REQUIRES(context->mutex) {
   site->repairs = 0;
   if (site->address == 0) site->address = find_function(function);
-  if (site->address == 0) return say_missing(*context, function);
-  if (site->layer_count != 0 && patch::stands(site->patch)) return success();
+  if (site->address == 0) return report_missing(*context, function);
+  if (site->layer_count != 0 && patch::is_in_place(site->patch)) return success();
   if (site->layer_count != 0 && fire(context, function, site->address)) {
     patch::accept(&site->patch);
     return success();
@@ -179,12 +179,14 @@ Status patch_site_locked(Context* context, Site* site, const Function& function,
 // Keeps E5: a patch counts only if an event arrives through it.
 Status try_site(Context* context, const Site& site, const Function& function) {
   if (site.address == 0 || fire(context, function, site.address)) return success();
-  say(*context, "not seen", function);
+  print_topic(*context, "not seen", function);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
 // Returns whether the error would be the same for every function, so that the others need not be tried.
-bool concerns_all(Status status) { return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE); }
+bool affects_all_functions(Status status) {
+  return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE);
+}
 
 // Context::mutex is held. Patches and tries one function.
 Status patch_function_locked(Context* context, size_t index, const patch::Disassembler& disassembler)
@@ -207,9 +209,9 @@ bool leaves_out(Context* context, size_t index, const std::string& list) {
 }
 
 // A statically linked program has none of the functions; one message says so.
-Status say_if_static(const Context& context) {
+Status report_if_static(const Context& context) {
   if (has_libc()) return success();
-  say(context, "function not found", kFunctionTable[0]);
+  print_topic(context, "function not found", kFunctionTable[0]);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
@@ -222,7 +224,7 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
     const Status status = patch_function_locked(context, i, disassembler);
-    if (concerns_all(status)) return status;
+    if (affects_all_functions(status)) return status;
     if (status.ok()) continue;
     seen &= ~kFunctionTable[i].events;
     context->sites[i].address = 0;
@@ -252,7 +254,7 @@ Status begin(Context* context) {
   std::string leave_out;
   Status status = read_params(context, &leave_out);
   if (status.ok()) status = prepare_context(context);
-  if (status.ok()) status = say_if_static(*context);
+  if (status.ok()) status = report_if_static(*context);
   if (!status.ok()) return status;
   const pinrail_host_t* host = context->services;
   status = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &context->subscription);

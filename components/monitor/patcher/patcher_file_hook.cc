@@ -23,79 +23,79 @@ namespace pinrail::patcher {
 namespace {
 
 // The bytes that go away, and who reports them.
-struct Cut {
+struct Removal {
   const Layer* layer;
   const FileId* file;
   uint64_t begin, end;  // in the file
 };
 
 // A visitor for for_each_mapping_hook(): reports the part of the mapping that shows the cut bytes.
-bool report_cut_hook(void* arg, const patch::Mapping& mapping) {
-  const auto* cut = static_cast<const Cut*>(arg);
-  const bool may_be = mapping.inode == cut->file->inode || (cut->file->layered && mapping.inode != 0);
+bool report_removed_hook(void* arg, const patch::Mapping& mapping) {
+  const auto* removal = static_cast<const Removal*>(arg);
+  const bool may_be = mapping.inode == removal->file->inode || (removal->file->layered && mapping.inode != 0);
   const uint64_t mapped_end = mapping.offset + (mapping.end - mapping.base);
-  const uint64_t begin = std::max(cut->begin, mapping.offset);
-  const uint64_t end = std::min(cut->end, mapped_end);
-  if (may_be && begin < end) report_hook(*cut->layer, mapping.base + (begin - mapping.offset), end - begin);
+  const uint64_t begin = std::max(removal->begin, mapping.offset);
+  const uint64_t end = std::min(removal->end, mapped_end);
+  if (may_be && begin < end) report_hook(*removal->layer, mapping.base + (begin - mapping.offset), end - begin);
   return true;
 }
 
-struct About {
+struct FileState {
   bool known;
   FileId file;
   uint64_t length;
 };
 
-About about_hook(long stat_status, const struct stat& status, long fs_status, const struct statfs& fs) {
+FileState state_of_file_hook(long stat_status, const struct stat& status, long fs_status, const struct statfs& fs) {
   const bool layered = fs_status != 0 || fs.f_type == OVERLAYFS_SUPER_MAGIC;
   return {stat_status == 0, {status.st_dev, status.st_ino, layered}, static_cast<uint64_t>(status.st_size)};
 }
 
-About about_descriptor_hook(long descriptor) {
+FileState state_of_descriptor_hook(long descriptor) {
   struct stat status {};
   struct statfs fs {};
   const long stated = patch::system_call_hook(SYS_fstat, descriptor, reinterpret_cast<long>(&status));
   const long fs_stated = patch::system_call_hook(SYS_fstatfs, descriptor, reinterpret_cast<long>(&fs));
-  return about_hook(stated, status, fs_stated, fs);
+  return state_of_file_hook(stated, status, fs_stated, fs);
 }
 
-About about_path_hook(long path) {
+FileState state_of_path_hook(long path) {
   struct stat status {};
   struct statfs fs {};
   const long stated = patch::system_call_hook(SYS_newfstatat, AT_FDCWD, path, reinterpret_cast<long>(&status), 0);
   const long fs_stated = patch::system_call_hook(SYS_statfs, path, reinterpret_cast<long>(&fs));
-  return about_hook(stated, status, fs_stated, fs);
+  return state_of_file_hook(stated, status, fs_stated, fs);
 }
 
 // The part of a file that a call removes.
-struct Loss {
+struct RemovedRange {
   bool is_any;
   FileId file;
   uint64_t offset, length;
 };
 
 // Returns the part of the file that truncating it to `length` removes.
-Loss cut_off_hook(const About& about, long length) {
+RemovedRange truncated_range_hook(const FileState& about, long length) {
   const bool cuts = about.known && length >= 0 && static_cast<uint64_t>(length) < about.length;
   return {cuts, about.file, static_cast<uint64_t>(length), UINT64_MAX};
 }
 
 // Returns the part of the file that fallocate() with these arguments removes or moves.
-Loss punched_hook(const long* args) {
+RemovedRange punched_range_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
   // These remove or move all bytes behind the offset.
   constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
   if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
-  const About about = about_descriptor_hook(args[0]);
+  const FileState about = state_of_descriptor_hook(args[0]);
   const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
   return {about.known, about.file, static_cast<uint64_t>(args[2]), length};
 }
 
 // Keeps patcher/H1.
-long tell_around_hook(const Layer& layer, const Loss& loss, long number, const long* args) {
-  if (loss.is_any) file_event_hook(layer, loss.file, loss.offset, loss.length);
-  const long result = go_on_hook(layer, number, args);
-  if (loss.is_any) file_event_hook(layer, loss.file, loss.offset, loss.length);
+long report_around_call_hook(const Layer& layer, const RemovedRange& removed, long number, const long* args) {
+  if (removed.is_any) file_event_hook(layer, removed.file, removed.offset, removed.length);
+  const long result = call_original_hook(layer, number, args);
+  if (removed.is_any) file_event_hook(layer, removed.file, removed.offset, removed.length);
   return result;
 }
 
@@ -104,25 +104,28 @@ long tell_around_hook(const Layer& layer, const Loss& loss, long number, const l
 void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, uint64_t length) {
   if (!is_active_hook(layer)) return;
   const uint64_t begin = offset & ~(kPage - 1);
-  Cut cut{&layer, &file, begin, length > UINT64_MAX - offset ? UINT64_MAX : offset + length};
-  if (!patch::for_each_mapping_hook(report_cut_hook, &cut)) report_hook(layer, 0, UINTPTR_MAX);
+  Removal removal{&layer, &file, begin, length > UINT64_MAX - offset ? UINT64_MAX : offset + length};
+  if (!patch::for_each_mapping_hook(report_removed_hook, &removal)) report_hook(layer, 0, UINTPTR_MAX);
 }
 
 long fallocate_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  return tell_around_hook(layer, is_active_hook(layer) ? punched_hook(args) : Loss{}, SYS_fallocate, args);
+  return report_around_call_hook(layer, is_active_hook(layer) ? punched_range_hook(args) : RemovedRange{},
+                                 SYS_fallocate, args);
 }
 
 long ftruncate_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  const Loss loss = is_active_hook(layer) ? cut_off_hook(about_descriptor_hook(args[0]), args[1]) : Loss{};
-  return tell_around_hook(layer, loss, SYS_ftruncate, args);
+  const RemovedRange removed =
+      is_active_hook(layer) ? truncated_range_hook(state_of_descriptor_hook(args[0]), args[1]) : RemovedRange{};
+  return report_around_call_hook(layer, removed, SYS_ftruncate, args);
 }
 
 long truncate_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  const Loss loss = is_active_hook(layer) ? cut_off_hook(about_path_hook(args[0]), args[1]) : Loss{};
-  return tell_around_hook(layer, loss, SYS_truncate, args);
+  const RemovedRange removed =
+      is_active_hook(layer) ? truncated_range_hook(state_of_path_hook(args[0]), args[1]) : RemovedRange{};
+  return report_around_call_hook(layer, removed, SYS_truncate, args);
 }
 
 }  // namespace pinrail::patcher

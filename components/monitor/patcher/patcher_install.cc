@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxTries = 5;  // while another library patches the same function
 
 // Prints the bytes, which a developer needs to teach decode() a new libc.
-void say_unknown(const Context& context, const Function& function, uintptr_t address) {
+void report_unknown(const Context& context, const Function& function, uintptr_t address) {
   const patch::Snapshot seen = patch::Snapshot::of(address);
   char text[3 * sizeof(seen.bytes) + 1];
   for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
@@ -25,11 +25,11 @@ void say_unknown(const Context& context, const Function& function, uintptr_t add
   context.services->help(context.services, "unknown code", args, 3);
 }
 
-void say_why(const Context& context, const Function& function, uintptr_t address, Status status) {
-  if (status.is(PINRAIL_ERR_NOT_SUPPORTED)) say_unknown(context, function, address);
-  if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) say(context, "no safe way", function);
-  if (status.is(PINRAIL_ERR_PERM)) say(context, "code cannot be written", function);
-  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say(context, "no room", function);
+void report_why(const Context& context, const Function& function, uintptr_t address, Status status) {
+  if (status.is(PINRAIL_ERR_NOT_SUPPORTED)) report_unknown(context, function, address);
+  if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) print_topic(context, "no safe way", function);
+  if (status.is(PINRAIL_ERR_PERM)) print_topic(context, "code cannot be written", function);
+  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) print_topic(context, "no room", function);
 }
 
 // Context::mutex is held. BUSY: another library changed the function meanwhile; try again.
@@ -51,7 +51,7 @@ Status try_install_locked(Context* context, Site* site, const Function& function
 
 }  // namespace
 
-void say(const Context& context, const char* topic, const Function& function) {
+void print_topic(const Context& context, const char* topic, const Function& function) {
   const pinrail_help_arg_t args[] = {{"function", function.name}, {"consequence", function.consequence}};
   context.services->help(context.services, topic, args, 2);
 }
@@ -64,7 +64,7 @@ Status install_locked(Context* context, Site* site, const Function& function, co
     if (tries != 0) usleep(1000);  // so that the other library can finish
     status = try_install_locked(context, site, function, disassembler);
   }
-  say_why(*context, function, site->address, status);
+  report_why(*context, function, site->address, status);
   return status;
 }
 

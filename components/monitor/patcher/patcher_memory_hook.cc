@@ -70,7 +70,7 @@ size_t mapped_length_hook(const Layer& layer, const long* args) {
 // first report and the call; that registration is stale after the call.
 long munmap_hook(void* layer, const long* args) {
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = go_on_hook(layer_of(layer), SYS_munmap, args);
+  const long result = call_original_hook(layer_of(layer), SYS_munmap, args);
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   return result;
 }
@@ -78,14 +78,14 @@ long munmap_hook(void* layer, const long* args) {
 long mmap_hook(void* layer, const long* args) {
   const size_t length = mapped_length_hook(layer_of(layer), args);
   if ((args[3] & MAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(args[0]), length);
-  const long result = go_on_hook(layer_of(layer), SYS_mmap, args);
+  const long result = call_original_hook(layer_of(layer), SYS_mmap, args);
   if (result != -1) report_hook(layer_of(layer), address_hook(result), length);
   return result;
 }
 
 // Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses
 // its end; with old length 0 it is only mapped a second time.
-static Span taken_hook(const long* args) {
+static Span moved_range_hook(const long* args) {
   const uintptr_t base = address_hook(args[0]);
   const auto old_length = static_cast<size_t>(args[1]);
   const auto length = static_cast<size_t>(args[2]);
@@ -98,11 +98,11 @@ static Span taken_hook(const long* args) {
 long mremap_hook(void* layer, const long* args) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
-  const Span taken = taken_hook(given);
+  const Span taken = moved_range_hook(given);
   report_hook(layer_of(layer), taken.base, taken.length());
   const auto length = static_cast<size_t>(given[2]);
   if ((given[3] & MREMAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(given[4]), length);
-  const long result = go_on_hook(layer_of(layer), SYS_mremap, given);
+  const long result = call_original_hook(layer_of(layer), SYS_mremap, given);
   report_hook(layer_of(layer), taken.base, taken.length());
   if (result == -1) return result;
   const size_t kept = result == given[0] ? round_up_hook(static_cast<size_t>(given[1]), kPage) : 0;
@@ -112,9 +112,9 @@ long mremap_hook(void* layer, const long* args) {
 
 // Advice that keeps the pages is not reported.
 long madvise_hook(void* layer, const long* args) {
-  if (keeps_pages_hook(static_cast<int>(args[2]))) return go_on_hook(layer_of(layer), SYS_madvise, args);
+  if (keeps_pages_hook(static_cast<int>(args[2]))) return call_original_hook(layer_of(layer), SYS_madvise, args);
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = go_on_hook(layer_of(layer), SYS_madvise, args);
+  const long result = call_original_hook(layer_of(layer), SYS_madvise, args);
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   return result;
 }
@@ -130,7 +130,7 @@ static bool holds_patched_code_hook(const Context& context, const Span& span) {
 
 // No memory goes away. But a library that makes patched code writable is about to patch it, or has just done so (E6).
 long mprotect_hook(void* layer, const long* args) {
-  const long result = go_on_hook(layer_of(layer), SYS_mprotect, args);
+  const long result = call_original_hook(layer_of(layer), SYS_mprotect, args);
   if ((args[2] & PROT_EXEC) == 0 || !is_active_hook(layer_of(layer))) return result;
   const Span span = Span::of(address_hook(args[0]), static_cast<size_t>(args[1]));
   Context& context = context_of_hook(layer_of(layer));
@@ -165,21 +165,21 @@ long process_madvise_hook(void* layer, const long* args) {
   const bool drops = !keeps_pages_hook(static_cast<int>(args[3])) && static_cast<size_t>(args[2]) <= kLongestList &&
                      is_active_hook(layer_of(layer));
   if (drops) report_list_hook(layer_of(layer), args);
-  const long result = go_on_hook(layer_of(layer), SYS_process_madvise, args);
+  const long result = call_original_hook(layer_of(layer), SYS_process_madvise, args);
   if (drops) report_list_hook(layer_of(layer), args);
   return result;
 }
 
 long remap_file_pages_hook(void* layer, const long* args) {
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = go_on_hook(layer_of(layer), SYS_remap_file_pages, args);
+  const long result = call_original_hook(layer_of(layer), SYS_remap_file_pages, args);
   report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   return result;
 }
 
 // Does what libc's brk() does: the system call, and storing the new break in libc's variable.
 static long move_break_hook(const Layer& layer, const long* args) {
-  if (layer.foreign != 0) return go_on_hook(layer, SYS_brk, args);
+  if (layer.foreign != 0) return call_original_hook(layer, SYS_brk, args);
   const long reached = patch::system_call_hook(SYS_brk, args[0]);
   *context_of_hook(layer).current_break =
       reinterpret_cast<void*>(reached);  // NOLINT(performance-no-int-to-ptr): as libc does

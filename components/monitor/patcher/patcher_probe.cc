@@ -109,7 +109,7 @@ void probe_shmat(uintptr_t function, Scratch* scratch) {
 }
 
 // Maps a file of the scratch memory's length over it. Returns its descriptor, or -errno.
-long lay_file(const Scratch& scratch) {
+long write_file(const Scratch& scratch) {
   const long file = system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC);
   if (patch::is_error_hook(file)) return file;
   const auto length = static_cast<long>(scratch.length);
@@ -120,7 +120,7 @@ long lay_file(const Scratch& scratch) {
 }
 
 void probe_fallocate(uintptr_t function, Scratch* scratch) {
-  const long file = lay_file(*scratch);
+  const long file = write_file(*scratch);
   if (patch::is_error_hook(file)) return;
   callable<int(int, int, off_t, off_t)>(function)(static_cast<int>(file), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                                                   kPage);
@@ -128,14 +128,14 @@ void probe_fallocate(uintptr_t function, Scratch* scratch) {
 }
 
 void probe_ftruncate(uintptr_t function, Scratch* scratch) {
-  const long file = lay_file(*scratch);
+  const long file = write_file(*scratch);
   if (patch::is_error_hook(file)) return;
   callable<int(int, off_t)>(function)(static_cast<int>(file), 0);
   system_call_hook(SYS_close, file);
 }
 
 void probe_truncate(uintptr_t function, Scratch* scratch) {
-  const long file = lay_file(*scratch);
+  const long file = write_file(*scratch);
   if (patch::is_error_hook(file)) return;
   const std::string path = "/proc/self/fd/" + std::to_string(file);
   callable<int(const char*, off_t)>(function)(path.c_str(), 0);

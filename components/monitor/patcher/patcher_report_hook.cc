@@ -54,7 +54,7 @@ void report_hook(const Layer& layer, uintptr_t base, size_t length) {
 
 // Calls the other runtime's patch that was there before ours, or makes the system call. Returns as libc does: -1 and
 // errno after an error.
-long go_on_hook(const Layer& layer, long number, const long* args) {
+long call_original_hook(const Layer& layer, long number, const long* args) {
   context_of_hook(layer);     // acquire: not every hook has called it before
   const ForeignScope theirs;  // the call may sleep, and a signal handler may run meanwhile or leave by longjmp
   if (layer.foreign != 0 && layer.function->hook == syscall_hook) {

@@ -68,7 +68,7 @@ bool note_end_hook(void* arg, const patch::Mapping& mapping) {
 
 // A segment on huge pages is mapped up to the end of the last huge page, and the kernel does not say that it has huge
 // pages.
-void report_laid_over_hook(const Layer& layer, uintptr_t at, size_t length) {
+void report_overwritten_hook(const Layer& layer, uintptr_t at, size_t length) {
   Place place{at, at + length};
   const bool is_known = patch::for_each_mapping_hook(note_end_hook, &place);
   report_hook(layer, is_known ? at : 0, is_known ? std::max(length, place.end - at) : UINTPTR_MAX);
@@ -78,26 +78,26 @@ void report_laid_over_hook(const Layer& layer, uintptr_t at, size_t length) {
 
 long shmdt_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (!is_active_hook(layer)) return go_on_hook(layer, SYS_shmdt, args);
+  if (!is_active_hook(layer)) return call_original_hook(layer, SYS_shmdt, args);
   Attached attached{};
   attached.begin = static_cast<uintptr_t>(args[0]);
   if (!patch::for_each_mapping_hook(note_attached_hook, &attached)) attached.count = Attached::kRoom + 1;
   report_attached_hook(layer, attached);
-  const long result = go_on_hook(layer, SYS_shmdt, args);
+  const long result = call_original_hook(layer, SYS_shmdt, args);
   report_attached_hook(layer, attached);
   return result;
 }
 
 long shmat_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (!is_active_hook(layer)) return go_on_hook(layer, SYS_shmat, args);
+  if (!is_active_hook(layer)) return call_original_hook(layer, SYS_shmat, args);
   const bool lays_over = (args[2] & SHM_REMAP) != 0;
   const size_t length = segment_length_hook(args[0]);
   if (lays_over) report_hook(layer, static_cast<uintptr_t>(args[1]), length);
-  const long result = go_on_hook(layer, SYS_shmat, args);
+  const long result = call_original_hook(layer, SYS_shmat, args);
   if (result == -1) return result;
   if (lays_over) {
-    report_laid_over_hook(layer, static_cast<uintptr_t>(result), length);
+    report_overwritten_hook(layer, static_cast<uintptr_t>(result), length);
   } else {
     report_hook(layer, static_cast<uintptr_t>(result), length);
   }

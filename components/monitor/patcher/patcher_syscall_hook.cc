@@ -26,7 +26,7 @@ long raw_brk_hook(void* layer_pointer, const long* args) {
   const auto end = static_cast<uintptr_t>(now);
   const Span gone = asked != 0 ? below_break_hook(asked, end) : Span{end, end};
   report_hook(layer, gone.base, gone.length());
-  const long result = go_on_hook(layer, SYS_brk, args);
+  const long result = call_original_hook(layer, SYS_brk, args);
   report_hook(layer, gone.base, gone.length());
   const auto reached = static_cast<uintptr_t>(result);
   if (result != -1 && reached > end) report_hook(layer, end, reached - end);
@@ -71,7 +71,7 @@ long syscall_hook(void* layer_pointer, const long* args) {
   const long given[6] = {args[1], args[2], args[3], args[4], args[5], args[patch::kStackArgs]};
   const HookFunction hook = hook_of_hook(args[0]);
   if (hook == nullptr || !is_active_hook(layer) || is_left_out_hook(layer, hook)) {
-    return go_on_hook(layer, args[0], given);
+    return call_original_hook(layer, args[0], given);
   }
   return hook == brk_hook ? raw_brk_hook(layer_pointer, given) : hook(layer_pointer, given);
 }

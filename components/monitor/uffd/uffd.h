@@ -56,7 +56,7 @@ struct Context {
   // Written at start, before the reader runs.
   int watch = -1;                         // the userfaultfd
   closed_in_child::Note* note = nullptr;  // of `watch`: a child that shared it would keep munmap() waiting for a reader
-  int bell = -1;                          // an eventfd that ends the reader
+  int wakeup = -1;                        // an eventfd that ends the reader
   uint64_t features = 0;                  // the features that the kernel granted
   std::atomic<uint32_t>* alive = nullptr;  // a page that the kernel wipes in a forked child
   uint64_t most_mappings = 0;              // with more mappings in the process, no further ones are watched

@@ -72,7 +72,7 @@ void stop_locked(Context* context) REQUIRES(context->mutex) {
   closed_in_child::close_noted(context->note);
   context->note = nullptr;
   context->watch = -1;
-  close_descriptor(&context->bell);
+  close_descriptor(&context->wakeup);
   if (context->alive != nullptr) munmap(context->alive, kPage);
   context->alive = nullptr;
 }

@@ -27,7 +27,7 @@ bool has_room(Context* context) {
   return count < context->most_mappings;
 }
 
-void say_refused(const Context& context, const pinrail_mapping_t& mapping) {
+void report_refused(const Context& context, const pinrail_mapping_t& mapping) {
   if (errno == EINVAL) return;  // a kind that the kernel does not watch; the README lists them
   const std::string line = std::string("the kernel does not watch a mapping of ") +
                            NumberText(mapping.end - mapping.base).c_str() + " bytes: " + ErrnoText(errno).c_str();
@@ -41,7 +41,7 @@ uint32_t cover(Context* context, const pinrail_mapping_t& mapping) {
   const bool may_be = mapping.kind != PINRAIL_MAPPING_NONE && mapping.kind != PINRAIL_MAPPING_DEVICE;
   if (!may_be || context->lost.load() || !is_same_process(*context) || !has_room(context)) return 0;
   if (watch_range(*context, {mapping.base, mapping.end})) return kSeen;
-  say_refused(*context, mapping);
+  report_refused(*context, mapping);
   return 0;
 }
 

@@ -29,7 +29,7 @@ struct Reader {
 };
 
 // Reports the range of one event; the gate is held.
-void tell_hook(const Context& context, const uffd_msg& event) {
+void report_range_hook(const Context& context, const uffd_msg& event) {
   const pinrail_host_t* host = context.host;
   switch (event.event) {
     case UFFD_EVENT_UNMAP:
@@ -66,7 +66,7 @@ bool read_some_hook(Reader* reader) {
 }
 
 // Keeps uffd/U3: called between two tries of a lock. The lock's holder may be in munmap() in a signal handler.
-void while_waiting_hook(void* reader_pointer) {
+void service_while_waiting_hook(void* reader_pointer) {
   constexpr unsigned kSpins = 64;
   constexpr timespec kPause = {0, 50000};
   auto* const reader = static_cast<Reader*>(reader_pointer);
@@ -83,7 +83,7 @@ bool take_events_hook(Reader* reader) {
   for (int i = 0; i < kMaxBatches && read_some_hook(reader); ++i) {
     while (reader->next != reader->end) {
       const uffd_msg event = reader->events[reader->next++];  // a copy: more may be read while it is reported
-      tell_hook(*reader->context, event);
+      report_range_hook(*reader->context, event);
     }
   }
   // Events that were not read or were dropped may concern any memory.
@@ -103,9 +103,9 @@ bool read_events_hook(Context* context) {
   if (locks.depth_hook != nullptr) {
     HookDepth* const depth = locks.depth_hook();
     depth->waiting_arg = &reader;
-    depth->while_waiting_hook = while_waiting_hook;
+    depth->while_waiting_hook = service_while_waiting_hook;
   }
-  pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->bell, POLLIN, 0}};
+  pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->wakeup, POLLIN, 0}};
   for (;;) {
     const long status = kernel_hook(SYS_ppoll, ready, 2, nullptr, nullptr, 0);
     if (status == -EINTR) continue;

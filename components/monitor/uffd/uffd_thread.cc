@@ -43,8 +43,8 @@ void* run(void* context_pointer) {
 
 // The thread blocks all signals: a handler of the program could allocate.
 bool start_reader(Context* context) {
-  context->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (context->bell < 0) return false;
+  context->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (context->wakeup < 0) return false;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -61,7 +61,7 @@ void stop_reader(Context* context) {
   constexpr unsigned kLastOnesMicroseconds = 1000;
   usleep(kLastOnesMicroseconds);  // threads that were in munmap() have queued their events by then. If a child has the
                                   // descriptor as well, closing it here would not wake them
-  eventfd_write(context->bell, 1);
+  eventfd_write(context->wakeup, 1);
   pthread_join(context->reader, nullptr);
 }
 

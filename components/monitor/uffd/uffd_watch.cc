@@ -75,7 +75,7 @@ class Lines {
 
 // Moves the descriptor to a high number, which a program that closes all descriptors and opens files of its own does
 // not soon reach.
-void move_out_of_the_way(int* descriptor) {
+void move_to_high_number(int* descriptor) {
   constexpr int kOutOfTheWay = 500;
   const int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, kOutOfTheWay);
   if (moved < 0) return;  // the process may not have so many descriptors
@@ -108,7 +108,7 @@ Status open_watch(Context* context) {
   context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
   if (context->watch < 0 && errno == EINVAL) context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
   if (context->watch < 0) return refused(*context, "userfaultfd is refused");
-  move_out_of_the_way(&context->watch);
+  move_to_high_number(&context->watch);
   context->note = closed_in_child::note(context->watch, is_userfaultfd, forks);
   if (context->note == nullptr) {
     close(context->watch);

@@ -23,14 +23,14 @@ Status Exports::create(uint32_t count) {
 
 // Link and unlink the slot's range in its chain; the caller makes version_ odd meanwhile.
 void Exports::link_locked(uint32_t slot, unsigned shift) {
-  std::atomic<uint32_t>& first = chain(shift, ranges_[slot].base.load() >> shift);
+  std::atomic<uint32_t>& first = chain_hook(shift, ranges_[slot].base.load() >> shift);
   ranges_[slot].next.store(first.load());
   first.store(slot);
   if (in_class_[shift]++ == 0) classes_.fetch_or(uint64_t{1} << shift);
 }
 
 void Exports::unlink_locked(uint32_t slot, unsigned shift) {
-  std::atomic<uint32_t>* at = &chain(shift, ranges_[slot].base.load() >> shift);
+  std::atomic<uint32_t>* at = &chain_hook(shift, ranges_[slot].base.load() >> shift);
   while (at->load() != slot) at = &ranges_[at->load()].next;
   at->store(ranges_[slot].next.load());
   if (--in_class_[shift] == 0) classes_.fetch_and(~(uint64_t{1} << shift));

@@ -4,7 +4,7 @@
 // Owns     its arrays, allocated once by create().
 // Threads  put() and clear() exclude each other by mutex_; for one slot they alternate. for_overlapping_hook() may run
 //          beside them.
-// Hook     for_overlapping_hook() and what it calls: no lock, no allocation. put() and clear() are API context.
+// Hook     Functions whose names end in _hook: they take no lock.
 //
 // exports_hook/X1  A range is found if its put() returned before the search began and its clear() has not begun.
 //
@@ -29,10 +29,10 @@ class Exports {
   void put(uint32_t slot, uintptr_t base, size_t length) EXCLUDES(mutex_);
   void clear(uint32_t slot) EXCLUDES(mutex_);
 
-  // Calls what(slot) for each slot whose range overlaps [base, end), possibly more than once. Returns how many ranges
+  // Calls visit(slot) for each slot whose range overlaps [base, end), possibly more than once. Returns how many ranges
   // it compared.
-  template <typename What>
-  size_t for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const;
+  template <typename Visit>
+  size_t for_overlapping_hook(uintptr_t base, uintptr_t end, Visit&& visit) const;
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -48,19 +48,19 @@ class Exports {
     const auto bits = 64 - static_cast<unsigned>(__builtin_clzll(static_cast<unsigned long long>(length) - 1));
     return bits < kClasses ? bits : kClasses - 1;
   }
-  std::atomic<uint32_t>& chain(unsigned shift, uintptr_t place) const {
+  std::atomic<uint32_t>& chain_hook(unsigned shift, uintptr_t place) const {
     const uint64_t mixed = (uint64_t{place} << 6 | shift) * 0x9E3779B97F4A7C15u;
     return chains_[mixed >> 32 & chain_mask_];
   }
   void link_locked(uint32_t slot, unsigned shift) REQUIRES(mutex_);
   void unlink_locked(uint32_t slot, unsigned shift) REQUIRES(mutex_);
-  template <typename What>
-  bool follow_chains_hook(uintptr_t base, uintptr_t end, What& what, size_t* looks) const;
-  template <typename What>
-  void look_at_hook(uint32_t slot, uintptr_t base, uintptr_t end, What& what, size_t* looks) const {
-    ++*looks;
+  template <typename Visit>
+  bool follow_chains_hook(uintptr_t base, uintptr_t end, Visit& visit, size_t* checks) const;
+  template <typename Visit>
+  void check_overlap_hook(uint32_t slot, uintptr_t base, uintptr_t end, Visit& visit, size_t* checks) const {
+    ++*checks;
     const Range& range = ranges_[slot];
-    if (range.base.load() < end && range.end.load() > base) what(slot);
+    if (range.base.load() < end && range.end.load() > base) visit(slot);
   }
 
   std::unique_ptr<Range[]> ranges_;
@@ -75,30 +75,30 @@ class Exports {
   std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // bounds of all ranges so far: most events are outside
 };
 
-template <typename What>
-size_t Exports::for_overlapping_hook(uintptr_t base, uintptr_t end, What&& what) const {
-  size_t looks = 0;
-  if (end <= lowest_.load() || base >= highest_.load()) return looks;
+template <typename Visit>
+size_t Exports::for_overlapping_hook(uintptr_t base, uintptr_t end, Visit&& visit) const {
+  size_t checks = 0;
+  if (end <= lowest_.load() || base >= highest_.load()) return checks;
   const uint32_t before = version_.load();
-  const bool is_whole = before % 2 == 0 && follow_chains_hook(base, end, what, &looks);
-  if (is_whole && version_.load() == before) return looks;
+  const bool is_whole = before % 2 == 0 && follow_chains_hook(base, end, visit, &checks);
+  if (is_whole && version_.load() == before) return checks;
   const uint32_t used = used_.load();
-  for (uint32_t slot = 0; slot < used; ++slot) look_at_hook(slot, base, end, what, &looks);
-  return looks;
+  for (uint32_t slot = 0; slot < used; ++slot) check_overlap_hook(slot, base, end, visit, &checks);
+  return checks;
 }
 
 // Follows the chains that may have overlapping ranges. False: they are too many, or one changed.
-template <typename What>
-bool Exports::follow_chains_hook(uintptr_t base, uintptr_t end, What& what, size_t* looks) const {
+template <typename Visit>
+bool Exports::follow_chains_hook(uintptr_t base, uintptr_t end, Visit& visit, size_t* checks) const {
   const size_t most = size_t{used_.load()} + 8;
   for (uint64_t left = classes_.load(); left != 0; left &= left - 1) {
     const auto shift = static_cast<unsigned>(__builtin_ctzll(left));
     const uintptr_t last = (end - 1) >> shift, here = base >> shift, first = here == 0 ? 0 : here - 1;
     if (last - first >= most) return false;
     for (uintptr_t place = first; place <= last; ++place) {
-      for (uint32_t slot = chain(shift, place).load(); slot != kNone; slot = ranges_[slot].next.load()) {
-        if (*looks > most) return false;  // a chain that is being changed may form a cycle
-        look_at_hook(slot, base, end, what, looks);
+      for (uint32_t slot = chain_hook(shift, place).load(); slot != kNone; slot = ranges_[slot].next.load()) {
+        if (*checks > most) return false;  // a chain that is being changed may form a cycle
+        check_overlap_hook(slot, base, end, visit, checks);
       }
     }
   }

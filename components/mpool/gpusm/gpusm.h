@@ -33,18 +33,18 @@ class Session {
  public:
   // Creates a session by the component's parameters; hooks arrive from here on. Without shared memory blocks have no
   // slot, which is reported.
-  static Status begin(const pinrail_host_t* host, std::unique_ptr<Session>* session_out);
+  static Status create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
-  void introduce(gpu_pool::Peer* own) const;
+  void set_own_peer(gpu_pool::Peer* own) const;
   // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is no free
   // slot, which is reported.
-  Status sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu_block_t* block);
+  Status fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block);
   // Ends the block's slot, so that peers must ask for a new block.
-  void take_back(gpu_pool::Name* name);
+  void end_slot(gpu_pool::Identity* name);
   // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
   // one.
   void end(const Session& next);
@@ -83,12 +83,12 @@ class Pool final : public gpu_pool::Pool {
   ~Pool() override;
   // Asks the driver for the allocation that holds the range. Errors as acquire_local().
   Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out);
-  Status made(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
-  void left(pinrail_registration_t* reg) override;
+  Status after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
+  void after_close(pinrail_registration_t* reg) override;
   Status restart(pinrail_thread_t* thread) override;
 
   std::unique_ptr<Session> session_;
-  gpu_pool::Peer* own_ = nullptr;
+  gpu_pool::Peer* own_peer_ = nullptr;
 };
 
 }  // namespace pinrail::gpusm

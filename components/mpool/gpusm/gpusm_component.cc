@@ -29,7 +29,7 @@ constexpr pinrail_param_t kParams[] = {
                  PINRAIL_TYPE_UNSIGNED, 6, nullptr, 1, 1 << 24),
     mpool::param(
         "free", "notify",
-        "What a free of exported memory does. notify: peers are told, and it is freed at once. defer: it waits, "
+        "What a free of exported memory does. notify: it is freed at once, and peers see that. defer: it waits, "
         "at most free_timeout, until they have closed it, as CUDA asks of its users.",
         PINRAIL_TYPE_ENUM, 3, nullptr, 0, 0, kFree),
     mpool::param("free_timeout", "1000",

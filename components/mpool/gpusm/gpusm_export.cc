@@ -26,19 +26,19 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   std::unique_ptr<Pool, void (*)(Pool*)> pool(
       new Pool(component->host, config, settings, &component->caches, allocation_table::By::id),
       [](Pool* unused) { delete unused; });
-  status = Session::begin(component->host, &pool->session_);
+  status = Session::create(component->host, &pool->session_);
   if (!status.ok()) return status;
-  pool->own_ = new gpu_pool::Peer;
-  pool->session_->introduce(pool->own_);
+  pool->own_peer_ = new gpu_pool::Peer;
+  pool->session_->set_own_peer(pool->own_peer_);
   status = pool->join(config.cache_name);
   if (!status.ok()) return status;
-  pool->add_peer(pool->own_);
+  pool->add_peer(pool->own_peer_);
   *pool_out = pool.release();
   return status;
 }
 
 Pool::~Pool() {
-  if (!has_peers()) delete own_;  // create() failed before add_peer()
+  if (!has_peers()) delete own_peer_;  // create() failed before add_peer()
 }
 
 // Asks the driver on each call, so that no block of freed memory is given out.
@@ -50,13 +50,13 @@ Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
   const Status status = registrar.identify(registrar.context, reinterpret_cast<const void*>(addr), &range);
   if (!status.ok()) return status;
   if (!Span::of(range.base, range.length).contains(Span::of(addr, length))) return PINRAIL_ERR_BAD_PARAM;
-  key_out->pid = static_cast<uint32_t>(own_->owner.pid);
-  key_out->start = own_->owner.start;
-  key_out->segment = own_->owner.segment;
+  key_out->pid = static_cast<uint32_t>(own_peer_->owner.pid);
+  key_out->start = own_peer_->owner.start;
+  key_out->segment = own_peer_->owner.segment;
   key_out->base = reinterpret_cast<uintptr_t>(range.base);
   key_out->length = range.length;
   key_out->id = range.buffer_id;
-  key_out->peer = own_;
+  key_out->peer = own_peer_;
   return success();
 }
 
@@ -75,7 +75,7 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
   status = acquire(thread, request, &reg);
   if (!status.ok()) return status;
   // Other registrations at these addresses are of freed memory, even if no free was reported (gpusm/O1).
-  kill_overlapping(thread, own_, request.key.base, request.key.length, request.key.id);
+  kill_overlapping(thread, own_peer_, request.key.base, request.key.length, request.key.id);
   *reg_out = reg;
   return status;
 }
@@ -101,9 +101,9 @@ Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
 
 // Completes the block after the registrar has filled in its part, and identifies the memory once more (gpusm/O2).
 // NOT_FOUND: it was freed meanwhile.
-Status Pool::made(const gpu_pool::Request& request, pinrail_registration_t* reg) {
+Status Pool::after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) {
   pinrail_gpu_block_t* block = block_of(reg);
-  Status status = session_->sign(request.key, &gpu_pool::name_of(reg), block);
+  Status status = session_->fill_owner(request.key, &gpu_pool::identity_of(reg), block);
   if (!status.ok()) return status;
   gpu_pool::Key now;
   status = identify(request.key.base, request.key.length, &now);
@@ -112,19 +112,19 @@ Status Pool::made(const gpu_pool::Request& request, pinrail_registration_t* reg)
 }
 
 // The registrar has forgotten the registration: ends its slot.
-void Pool::left(pinrail_registration_t* reg) { session_->take_back(&gpu_pool::name_of(reg)); }
+void Pool::after_close(pinrail_registration_t* reg) { session_->end_slot(&gpu_pool::identity_of(reg)); }
 
 // Creates the new session before it ends the old one, so that an error changes nothing. The caller ensures that no
 // other call runs on the pool.
 Status Pool::restart(pinrail_thread_t* thread) {
   std::unique_ptr<Session> next;
-  Status status = Session::begin(host_, &next);
-  if (status.ok()) status = tell_registrar(thread);
+  Status status = Session::create(host_, &next);
+  if (status.ok()) status = restart_registrar(thread);
   if (!status.ok()) return status;
   session_->end(*next);
   abandon_all(thread);
   Guard guard(cache_->mutex);
-  next->introduce(own_);
+  next->set_own_peer(own_peer_);
   session_.swap(next);
   return status;
 }

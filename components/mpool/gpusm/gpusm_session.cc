@@ -9,7 +9,7 @@ namespace pinrail::gpusm {
 
 // Creates a session; hooks arrive from the subscription on. Without shared memory blocks have no slot, which is
 // reported.
-Status Session::begin(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
+Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
   pinrail_param_value_t most{}, free_way{}, timeout{};
   Status status = host->param(host, "max_exports", &most);
   if (status.ok()) status = host->param(host, "free", &free_way);
@@ -44,16 +44,16 @@ void Session::end(const Session& next) {
 }
 
 // Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
-void Session::introduce(gpu_pool::Peer* own) const {
+void Session::set_own_peer(gpu_pool::Peer* own) const {
   const bool has_slots = exporter_.segment() != 0;
-  own->become(self_.pid, self_.start, exporter_.segment(), has_slots ? exporter_.word(0) : nullptr);
+  own->set_exporter(self_.pid, self_.start, exporter_.segment(), has_slots ? exporter_.word(0) : nullptr);
   own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
   own->deaths_seen = 0;
 }
 
 // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: no slot, which is
 // reported.
-Status Session::sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu_block_t* block) {
+Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block) {
   block->pid = self_.pid;
   block->user = self_.user;
   block->start = self_.start;
@@ -80,7 +80,7 @@ Status Session::sign(const gpu_pool::Key& key, gpu_pool::Name* name, pinrail_gpu
 }
 
 // The slot dies before another allocation can use it, also after an eviction: peers then need a new block.
-void Session::take_back(gpu_pool::Name* name) {
+void Session::end_slot(gpu_pool::Identity* name) {
   if (name->slot == nullptr) return;
   const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
   exports_.clear(slot);

@@ -63,7 +63,7 @@ enum class Published : uint8_t {
 enum class Room : uint8_t { as_it_is, made };
 
 // Whether the device still has what it registered.
-enum class Device : uint8_t { knows, forgot };
+enum class Device : uint8_t { registered, restarted };
 
 // Whether the start table was searched before, without a hit.
 enum class StartTable : uint8_t { seen, unseen };
@@ -156,12 +156,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
                         pinrail_registration_t* reg, Room room);
   bool make_room(pinrail_thread_t* thread);
-  Status nothing_idle(const pinrail_registration_t* own);
-  void say_limit(const pinrail_registration_t* reg);
+  Status no_victim_status(const pinrail_registration_t* own);
+  void report_limit(const pinrail_registration_t* reg);
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
   void give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
-                              Device device = Device::knows);
+                              Device device = Device::registered);
   static void free_dismissed(pinrail_registration_t* reg, Pool* owner);
   static void dismiss_and_free(pinrail_registration_t* reg, Pool* owner);
 

@@ -3,6 +3,7 @@
 //
 // Owns     nothing. The library gives each registration its area, zeroed.
 // Threads  each field names its lock.
+// Hook     All functions.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_AREA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_AREA_H
 

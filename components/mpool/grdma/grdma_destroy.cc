@@ -5,7 +5,7 @@
 #include <string>
 
 #include "components/mpool/grdma/grdma_gpu.h"
-#include "framework/mpool/say.h"
+#include "framework/mpool/messages.h"
 
 namespace pinrail::grdma {
 
@@ -20,7 +20,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   if (settings_.print_stats) {
     pinrail_mpool_stats_t figures{};
     stats(&figures);
-    mpool::say_stats(host_, figures);
+    mpool::report_stats(host_, figures);
   }
   if (gpu_ != nullptr) gpu_->destroy_ranges(thread);
   gpu_.reset();
@@ -39,7 +39,7 @@ void Pool::destroy_closed(pinrail_thread_t* thread) {
   gc_list_.leave_thread();
   wait_until_idle(thread, UINT64_MAX);
   unindexed_.forget_displaced();
-  release_all(thread, Device::knows);
+  release_all(thread, Device::registered);
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
   if (start_table_ != nullptr) shortcut::of(host_)->forget_notes(start_table_);
   rcache_.ops.destroy(rcache_.module);
@@ -69,7 +69,7 @@ bool Pool::close_if_idle(bool force) {
   const size_t referenced = count_referenced(&list);
   if (referenced == 0) return true;
   reopen();
-  mpool::say_busy(host_, referenced, list);
+  mpool::report_busy(host_, referenced, list);
   return false;
 }
 

@@ -73,7 +73,7 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
     const Status status = cache_->admit(thread, this, &admission, &victim);
     OnUnwind unwound([&] { forget_admission(reg, status, victim); });
     if (gone.reg != nullptr) free_dismissed(gone.reg, gone.owner);
-    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) say_limit(reg);
+    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) report_limit(reg);
     if (victim.reg != nullptr) {
       evict_from_device(thread, victim);
       if (status.ok()) free_dismissed(victim.reg, victim.owner);
@@ -82,13 +82,13 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
     }
     if (admission.impossible) {
       unwound.disarm();
-      return nothing_idle(reg);
+      return no_victim_status(reg);
     }
     const bool is_over = !status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
     const bool is_hopeless = !is_over && victim.reg == nullptr && !make_room(thread);
     unwound.disarm();
     if (is_over) return status;
-    if (is_hopeless) return nothing_idle(reg);
+    if (is_hopeless) return no_victim_status(reg);
   }
 }
 
@@ -134,7 +134,7 @@ Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_req
   for (;;) {
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
-    if (!make_room(thread)) return nothing_idle(reg);
+    if (!make_room(thread)) return no_victim_status(reg);
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   }
 }
@@ -152,12 +152,12 @@ bool Pool::make_room(pinrail_thread_t* thread) {
 }
 
 // The status of a request that found no room: TEMP_OUT_OF_RESOURCE if anything else is held or pending.
-Status Pool::nothing_idle(const pinrail_registration_t* own) {
+Status Pool::no_victim_status(const pinrail_registration_t* own) {
   return cache_->anything_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
 // Each limit is named once, whatever the sizes are.
-void Pool::say_limit(const pinrail_registration_t* reg) {
+void Pool::report_limit(const pinrail_registration_t* reg) {
   const Limits& limits = cache_->limits();
   const bool by_bytes = reg->length > limits.bytes;
   if (!by_bytes && limits.count != 0) return;
@@ -165,7 +165,7 @@ void Pool::say_limit(const pinrail_registration_t* reg) {
   const mpool::WantedLimits& wanted = settings_.limits;
   const mpool::ExceededLimit size_limit = {"mpool_grdma_size_limit", limits.bytes, wanted.explicit_bytes};
   const mpool::ExceededLimit count_limit = {"mpool_grdma_count_limit", limits.count, wanted.explicit_count};
-  mpool::say_never_fits(host_, reg->length, by_bytes ? size_limit : count_limit);
+  mpool::report_never_fits(host_, reg->length, by_bytes ? size_limit : count_limit);
 }
 
 // Deregisters it on the device and then frees it. in_flight_ counts it already.
@@ -203,7 +203,7 @@ void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration
   // word.
   const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
   if (event == PINRAIL_REASON_INVALIDATED) reason = event;
-  if (device == Device::forgot) {
+  if (device == Device::restarted) {
     host_->pools->registrar_abandon(config_.registrar, thread, reg, reason);
     return;
   }

@@ -58,7 +58,7 @@ void Pool::abandon_all(pinrail_thread_t* thread) {
     gc_list_.forget_locked();
   }
   unindexed_.forget_displaced();
-  release_all(thread, Device::forgot);
+  release_all(thread, Device::restarted);
 }
 
 }  // namespace pinrail::grdma

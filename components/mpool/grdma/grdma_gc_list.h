@@ -2,16 +2,15 @@
 // grdma_gc_list.h - the dead registrations of one pool that wait until a call, or the gc thread, finds out whether they
 // are still held.
 //
-// Owns     the list, its size, the pool's membership in the gc thread. Not the registrations: whoever takes them off is
-//          responsible for them.
+// Owns     the list, its size, the pool's membership in the gc thread. Not the registrations: a caller that takes them
+//          off is responsible for them.
 // Threads  all functions may run together. The rest list changes under the cache lock.
 // Hook     what ends in _hook, alone.
 //
 // grdma_gc_list/D1  A registration is pushed once, by the event that killed it, and only if its last drop does not give
 //     it back by itself.
 // grdma_gc_list/D2  bytes() and count() are of what is on the list and of what is displaced. They may lag: they serve
-// as
-//     bounds.
+//     as bounds.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GC_LIST_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_GC_LIST_H
 

@@ -4,6 +4,7 @@
 // Owns     a pool of its own, which shares the cache's budget and order of eviction, and has whole allocations in an
 //          index that nothing else reads; the registrar that knows GPU memory.
 // Threads  as Pool.
+// Hook     ranges().
 //
 // grdma_gpu/P1  The driver is asked whether a range is GPU memory each time that the index of host memory does not
 //     answer. The answer is not cached, and "not known" is never taken for "host memory".

@@ -31,7 +31,7 @@ class InFlight {
                drains_.load(std::memory_order_acquire) ==
            0;
   }
-  // relaxed: a release that this misses was promised to nobody yet.
+  // relaxed: a release that this misses began later than the call.
   bool is_releasing() const {
     return releases_.load(std::memory_order_relaxed) + drains_.load(std::memory_order_relaxed) != 0;
   }

@@ -30,8 +30,8 @@ Entered PendingCalls::enter(pinrail_thread_t* thread, const Request& request, Pe
   own->span = request.span;
   own->traits = request.traits();
   own->rights = request.rights();
-  Pending* nobody = nullptr;
-  if (!first_.compare_exchange_strong(nobody, own)) {
+  Pending* none_pending = nullptr;
+  if (!first_.compare_exchange_strong(none_pending, own)) {
     Guard guard(mutex);
     return enter_locked(thread, request, own, reg_out);
   }

@@ -35,7 +35,7 @@ pinrail_shortcut_t Pool::shortcut() {
 // it may have one that is just being moved. starts: seen, if the start table need not be searched again.
 inline bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out, StartTable starts) {
-  auto* const find = starts == StartTable::seen ? rcache_shortcut_->find_elsewhere : rcache_.ops.find;
+  auto* const find = starts == StartTable::seen ? rcache_shortcut_->find_without_start_table : rcache_.ops.find;
   pinrail_registration_t* reg =
       find(rcache_.module, thread, span.base, span.length(), static_cast<uint32_t>(access_and_flags));
   if (reg == nullptr) return false;

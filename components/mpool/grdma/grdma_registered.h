@@ -20,7 +20,7 @@
 
 #include "components/mpool/grdma/grdma_eviction_list.h"
 #include "components/mpool/grdma/grdma_unindexed.h"
-#include "framework/mpool/say.h"
+#include "framework/mpool/messages.h"
 
 namespace pinrail::grdma {
 

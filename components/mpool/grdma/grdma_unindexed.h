@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // grdma_unindexed.h - the registrations of one pool that may be held although the index does not have them: an event
-// must reach these, too, so that the registrar is told that the memory is gone (R12).
+// must reach these, too, so that the registrar learns that the memory is gone (R12).
 //
 // Owns     two lists. Not the registrations.
 // Threads  the lists change under the pending lock (`mutex`). A hook may find both empty without it.

@@ -45,7 +45,7 @@ class Pool final : public gpu_pool::Pool {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out);
   ~Pool() override;
-  // The table's register_remote: tries a hit without a lock, then register_slowly().
+  // The table's register_remote: tries a hit without a lock, then register_on_slow_path().
   static pinrail_status_t register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
                                          size_t offset, size_t length, uint64_t access_and_flags,
                                          pinrail_handle_t* handle_out);
@@ -59,38 +59,42 @@ class Pool final : public gpu_pool::Pool {
   enum class Refusal : uint8_t { version, user, machine, own };
   Status refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status);
   Status check_block(const pinrail_gpu_block_t& block);
-  __attribute__((noinline)) pinrail_status_t register_slowly(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
-                                                             uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  __attribute__((noinline)) pinrail_status_t register_on_slow_path(pinrail_thread_t* thread,
+                                                                   const pinrail_gpu_block_t& block,
+                                                                   uint64_t access_and_flags,
+                                                                   pinrail_handle_t* handle_out);
   Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
                         pinrail_registration_t** reg_out);
-  Status begin(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
-  void left(pinrail_registration_t* reg) override;
+  Status before_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
+  void after_close(pinrail_registration_t* reg) override;
   bool is_gone(const gpu_pool::Request& request) const override;
-  void look_around(pinrail_thread_t* thread) override;
+  void before_progress(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;
 
   // rgpusm_peers.cc
-  Status take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
+  Status acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
   Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);
-  void bury(pinrail_thread_t* thread, gpu_pool::Peer* peer);
-  void vacate(gpu_pool::Peer* peer);
-  void leave_counts_alone();
+  void close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer);
+  void free_peer(gpu_pool::Peer* peer);
+  void forget_slots();
   void drain_invalidated(pinrail_thread_t* thread);
 
   slots::Process self_;
-  std::atomic<uint32_t> told_{0};        // a bit for each refusal that was reported
+  std::atomic<uint32_t> reported_{0};    // a bit for each refusal that was reported
   Mutex peers_mutex_{LockRank::caches};  // held while an exporter's segment is opened; before cache_->mutex
   // Guarded by cache_->mutex.
   std::unordered_map<Exporter, gpu_pool::Peer*, HashOfExporter> known_;
-  std::vector<gpu_pool::Peer*> vacant_;  // Peer objects of dead exporters, for reuse
-  size_t places_ = 0;                    // Peer objects in known_ and vacant_; vacant_ has room for all
-  gpu_pool::Peer* looked_at_ = nullptr;  // the last peer checked by look_around(), which one thread at a time runs
-  std::atomic<bool> looking_{false};
+  std::vector<gpu_pool::Peer*> free_peers_;  // Peer objects of dead exporters, for reuse
+  size_t peer_objects_ = 0;                  // Peer objects in known_ and free_peers_; free_peers_ has room for all
+  gpu_pool::Peer* last_checked_ =
+      nullptr;  // the last peer checked by before_progress(), which one thread at a time runs
+  std::atomic<bool> is_checking_{false};
   // The union of mappings of this process that were reported gone. While it is not empty the table is shut.
-  Mutex gone_mutex_{LockRank::pending};
-  uintptr_t gone_base_ GUARDED_BY(gone_mutex_) = UINTPTR_MAX, gone_end_ GUARDED_BY(gone_mutex_) = 0;
-  uint64_t gone_events_ GUARDED_BY(gone_mutex_) = 0;
+  Mutex invalidated_mutex_{LockRank::pending};
+  uintptr_t invalidated_base_ GUARDED_BY(invalidated_mutex_) = UINTPTR_MAX, invalidated_end_
+                                                                            GUARDED_BY(invalidated_mutex_) = 0;
+  uint64_t invalidations_noted_ GUARDED_BY(invalidated_mutex_) = 0;
   void* subscription_ = nullptr;
 };
 

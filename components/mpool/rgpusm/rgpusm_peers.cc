@@ -6,7 +6,7 @@
 namespace pinrail::rgpusm {
 namespace {
 
-constexpr int kLooks = 16;  // exporters that one round checks
+constexpr int kPeersPerRound = 16;  // exporters that one round checks
 
 Exporter exporter_of(const pinrail_gpu_block_t& block) { return {block.pid, block.start, block.segment}; }
 Exporter exporter_of(const gpu_pool::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
@@ -15,7 +15,7 @@ Exporter exporter_of(const gpu_pool::Peer& peer) { return {peer.owner.pid, peer.
 
 // Returns the block's exporter, counted as in use; release_peer() uncounts it. The errors are those of opening its
 // segment.
-Status Pool::take_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
+Status Pool::acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   Guard opening(peers_mutex_);
   {
     Guard guard(cache_->mutex);
@@ -36,21 +36,21 @@ Status Pool::open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer**
     segment = std::make_unique<slots::Importer>();
     const Status opened = segment->open(block.user, block.pid, block.start, block.segment);
     if (!opened.ok()) return opened;
-    segment->sit(self_);
+    segment->register_importer(self_);
   }
   auto fresh = std::make_unique<gpu_pool::Peer>();
   gpu_pool::Peer* peer = nullptr;
   {
     Guard guard(cache_->mutex);
-    peer = vacant_.empty() ? fresh.get() : vacant_.back();
-    vacant_.reserve(places_ + 1);
+    peer = free_peers_.empty() ? fresh.get() : free_peers_.back();
+    free_peers_.reserve(peer_objects_ + 1);
     known_.emplace(exporter_of(block), peer);  // the last statement that may throw
-    if (vacant_.empty()) {
-      ++places_;
+    if (free_peers_.empty()) {
+      ++peer_objects_;
     } else {
-      vacant_.pop_back();
+      free_peers_.pop_back();
     }
-    peer->become(block.pid, block.start, block.segment, segment != nullptr ? segment->word(0) : nullptr);
+    peer->set_exporter(block.pid, block.start, block.segment, segment != nullptr ? segment->word(0) : nullptr);
     peer->deaths = segment != nullptr ? segment->deaths() : nullptr;
     peer->deaths_seen = segment != nullptr ? segment->deaths()->load() : 0;
     peer->slots = std::move(segment);
@@ -61,7 +61,7 @@ Status Pool::open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer**
   return success();
 }
 
-// The request of take_peer() has ended.
+// The request of acquire_peer() has ended.
 void Pool::release_peer(gpu_pool::Peer* peer) {
   Guard guard(cache_->mutex);
   --peer->users;
@@ -69,43 +69,43 @@ void Pool::release_peer(gpu_pool::Peer* peer) {
 
 // Closes a dead exporter's idle registrations, and frees its Peer if none is left. Referenced ones die now and are
 // closed at their last drop.
-void Pool::bury(pinrail_thread_t* thread, gpu_pool::Peer* peer) {
+void Pool::close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer) {
   sweep(thread, peer, true);
-  vacate(peer);
+  free_peer(peer);
 }
 
 // Frees the Peer for another exporter, unless it has a registration or a request.
-void Pool::vacate(gpu_pool::Peer* peer) {
+void Pool::free_peer(gpu_pool::Peer* peer) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
   known_.erase(exporter_of(*peer));
-  vacant_.push_back(peer);  // has room: open_peer_locked() reserved it
+  free_peers_.push_back(peer);  // has room: open_peer_locked() reserved it
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
-  peer->become(0, 0, 0, nullptr);
+  peer->set_exporter(0, 0, 0, nullptr);
 }
 
 // Checks a few exporters in each round; buries the dead ones. One thread at a time; others return.
-void Pool::look_around(pinrail_thread_t* thread) {
-  bool nobody = false;
-  if (!looking_.compare_exchange_strong(nobody, true)) return;
+void Pool::before_progress(pinrail_thread_t* thread) {
+  bool not_checking = false;
+  if (!is_checking_.compare_exchange_strong(not_checking, true)) return;
   drain_invalidated(thread);
-  for (int i = 0; i < kLooks; ++i) {
+  for (int i = 0; i < kPeersPerRound; ++i) {
     slots::Source source;
     {
       Guard guard(cache_->mutex);
-      looked_at_ = looked_at_ == nullptr ? first_peer() : looked_at_->next;
-      if (looked_at_ == nullptr) break;
-      source = looked_at_->source();
+      last_checked_ = last_checked_ == nullptr ? first_peer() : last_checked_->next;
+      if (last_checked_ == nullptr) break;
+      source = last_checked_->source();
     }
-    if (source.pid != 0 && !source.is_alive()) bury(thread, looked_at_);
+    if (source.pid != 0 && !source.is_alive()) close_dead_peer(thread, last_checked_);
   }
-  looking_.store(false);
+  is_checking_.store(false);
 }
 
 // Forgets the slots of all registrations, so that this process does not uncount its former identity (rgpusm/P3).
-void Pool::leave_counts_alone() {
+void Pool::forget_slots() {
   Guard guard(cache_->mutex);
   for (const gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = gpu_pool::area_of(reg).next) {
@@ -119,11 +119,11 @@ void Pool::leave_counts_alone() {
 Status Pool::restart(pinrail_thread_t* thread) {
   slots::Process next;
   Status status = slots::this_process(&next);
-  if (status.ok()) status = tell_registrar(thread);
+  if (status.ok()) status = restart_registrar(thread);
   if (!status.ok()) return status;
-  if (!self_.is(next)) leave_counts_alone();
+  if (!self_.is(next)) forget_slots();
   abandon_all(thread);
-  for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) vacate(peer);
+  for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) free_peer(peer);
   self_ = next;
   return status;
 }
@@ -135,16 +135,16 @@ void Pool::drain_invalidated(pinrail_thread_t* thread) {
   uintptr_t base = 0, end = 0;
   uint64_t events = 0;
   {
-    Guard guard(gone_mutex_);
-    base = gone_base_;
-    end = gone_end_;
-    events = gone_events_;
+    Guard guard(invalidated_mutex_);
+    base = invalidated_base_;
+    end = invalidated_end_;
+    events = invalidations_noted_;
   }
   if (base < end) kill_local(thread, base, end - base);
-  Guard guard(gone_mutex_);
-  if (gone_events_ != events) return;
-  gone_base_ = UINTPTR_MAX;
-  gone_end_ = 0;
+  Guard guard(invalidated_mutex_);
+  if (invalidations_noted_ != events) return;
+  invalidated_base_ = UINTPTR_MAX;
+  invalidated_end_ = 0;
   allocations_.open();
 }
 

@@ -61,7 +61,7 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
                                       pinrail_handle_t* handle_out) {
   Pool* const pool = static_cast<Pool*>(gpu_pool::pool_of(module));
   if (!has_known_head(*block))
-    return pool->register_slowly(thread, *block, access_and_flags, handle_out);  // which reports what is wrong
+    return pool->register_on_slow_path(thread, *block, access_and_flags, handle_out);  // which reports what is wrong
   if (!is_inside(*block, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const bool usual = (access_and_flags & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
@@ -69,7 +69,7 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
   using allocation_table::SlotChoice;
   if (usual && allocation_table::take_block<SlotChoice::any>({thread, pool->config_.pool}, table, *block, handle_out))
     return PINRAIL_SUCCESS;
-  return pool->register_slowly(thread, *block, access_and_flags, handle_out);
+  return pool->register_on_slow_path(thread, *block, access_and_flags, handle_out);
 }
 
 // Reports a refusal once for each kind, because a transport may send thousands of such blocks; returns the status.
@@ -77,7 +77,7 @@ Status Pool::refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_statu
   constexpr const char* kTopics[] = {"block of another version", "block of another user", "block of another machine",
                                      "own block"};
   const uint32_t bit = 1u << static_cast<unsigned>(why);
-  if ((told_.fetch_or(bit) & bit) != 0) return status;
+  if ((reported_.fetch_or(bit) & bit) != 0) return status;
   const std::string pid = std::to_string(block.pid), user = std::to_string(block.user),
                     self = std::to_string(geteuid()), version = std::to_string(block.version),
                     size = std::to_string(block.size);
@@ -103,8 +103,8 @@ Status Pool::check_block(const pinrail_gpu_block_t& block) {
 }
 
 // Registers after draining what hooks noted: a hit under the cache lock, or a miss.
-pinrail_status_t Pool::register_slowly(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
-                                       uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+pinrail_status_t Pool::register_on_slow_path(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
+                                             uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
     drain_invalidated(thread);
@@ -128,7 +128,7 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
       (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && (access_and_flags & PINRAIL_TRAITS_MASK) == 0;
   if (may_hit && find_indexed(thread, request.key, reg_out).ok()) return success();
   gpu_pool::Peer* peer = nullptr;
-  status = take_peer(copy, &peer);
+  status = acquire_peer(copy, &peer);
   if (!status.ok()) return status;
   const auto release = [this](gpu_pool::Peer* used) { release_peer(used); };
   const std::unique_ptr<gpu_pool::Peer, decltype(release)> in_use(peer, release);
@@ -143,14 +143,14 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
 
 // Counts this process in the slot before the driver opens the memory (rgpusm/P2): an exporter that defers a free waits
 // for it. NOT_FOUND: the memory was freed.
-Status Pool::begin(const gpu_pool::Request& request, pinrail_registration_t* reg) {
-  gpu_pool::Name& name = gpu_pool::name_of(reg);
+Status Pool::before_open(const gpu_pool::Request& request, pinrail_registration_t* reg) {
+  gpu_pool::Identity& identity = gpu_pool::identity_of(reg);
   if (request.key.slot == nullptr) return success();
   if (!request.key.peer->slots->enter(slot_of(*request.key.peer, request.key.slot), request.key.slot_word)) {
     return PINRAIL_ERR_NOT_FOUND;
   }
-  name.slot = request.key.slot;
-  name.slot_word = request.key.slot_word;
+  identity.slot = request.key.slot;
+  identity.slot_word = request.key.slot_word;
   return success();
 }
 
@@ -162,12 +162,12 @@ bool Pool::is_gone(const gpu_pool::Request& request) const {
 }
 
 // The registrar has forgotten the registration, or refused it: uncounts this process in the slot (rgpusm/P2).
-void Pool::left(pinrail_registration_t* reg) {
-  gpu_pool::Name& name = gpu_pool::name_of(reg);
-  if (name.slot == nullptr) return;
+void Pool::after_close(pinrail_registration_t* reg) {
+  gpu_pool::Identity& identity = gpu_pool::identity_of(reg);
+  if (identity.slot == nullptr) return;
   const gpu_pool::Peer& peer = *gpu_pool::area_of(reg).peer;
-  peer.slots->leave(slot_of(peer, name.slot), name.slot_word);
-  name.slot = nullptr;
+  peer.slots->leave(slot_of(peer, identity.slot), identity.slot_word);
+  identity.slot = nullptr;
 }
 
 }  // namespace pinrail::rgpusm

@@ -52,19 +52,20 @@ class Index {
   Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {})
       : start_table_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
 
-  // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(), find_elsewhere(),
-  // begin(), find_under_lock() and find_all() take a reference to what they return.
-  Status begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
-               uint32_t* rights_out);
+  // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(),
+  // find_without_start_table(), find_or_announce(), find_under_lock() and find_all() take a reference to what they
+  // return.
+  Status find_or_announce(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
+                          uint32_t* rights_out);
   Status prepare(bool announced);
-  void cancel();
+  void withdraw();
   Status insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
   void hide(pinrail_registration_t* const* regs, size_t count);
   void unhide(const pinrail_registration_t* reg);
   pinrail_registration_t* find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const;
-  __attribute__((noinline)) pinrail_registration_t* find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
-                                                                   size_t length, uint32_t access) const;
+  __attribute__((noinline)) pinrail_registration_t* find_without_start_table(pinrail_thread_t* thread, uintptr_t base,
+                                                                             size_t length, uint32_t access) const;
   Status find_under_lock(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out);
   size_t find_all(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** regs_out, size_t room);
   // Removes each registration that overlaps the span and passes it to visit_hook. Hook or API context.
@@ -85,9 +86,9 @@ class Index {
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
   // Returns whether the thread's last find has shown that no registration can answer, and nothing has changed since.
-  bool is_surely_absent(const pinrail_absent_t& absent, const Query& query) const;
+  bool is_known_absent(const pinrail_absent_t& absent, const Query& query) const;
   // Returns the thread's note of a find of the registration's range that found nothing, or NULL.
-  const pinrail_absent_t* was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const;
+  const pinrail_absent_t* absence_noted(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const;
   // Finds and takes a reference. NULL if no registration answers.
   pinrail_registration_t* find_and_take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
   // Returns the rights of all registrations of equal traits that contain the range (R4).
@@ -103,18 +104,18 @@ class Index {
   // Removes registrations that overlap the span (contained_only: that it contains) and passes them to `visit`.
   void remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit,
                                       void* arg) REQUIRES(mutex_);
-  template <typename Goes>
-  size_t remove_from_leaf_locked_hook(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
-                                      bool* is_last_out) REQUIRES(mutex_);
+  template <typename Matches>
+  size_t remove_from_leaf_locked_hook(Tree& tree, const Span& span, Matches&& matches,
+                                      pinrail_registration_t** regs_out, bool* is_last_out) REQUIRES(mutex_);
   // Makes room in the start table. Releases the lock meanwhile.
   void grow_start_table_locked() REQUIRES(mutex_);
-  // relaxed: a hint for begin().
+  // relaxed: a hint for find_or_announce().
   void note_room_in_start_table_locked() REQUIRES(mutex_) {
     start_table_has_room_.store(start_table_.has_room(), std::memory_order_relaxed);
   }
   // Takes a reference, by revoking a claim if need be. False if the registration is dead or its count is full.
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(mutex_);
-  bool holds_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
+  bool contains_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   const char* check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const REQUIRES(mutex_);
 
   StartTable start_table_;  // changed under the index lock; it comes first because it begins on a cache line
@@ -137,7 +138,7 @@ class Index {
   };
   // Releases the lock for the threads in waiters_, and takes it again. Hook context.
   void yield_locked_hook() REQUIRES(mutex_);
-  // Gives back, when the insert ends, the reservation that begin() or prepare() made (vma_pool/P1).
+  // Gives back, when the insert ends, the reservation that find_or_announce() or prepare() made (vma_pool/P1).
   class Reservation {
    public:
     explicit Reservation(NodePool* pool) : pool_(pool) {}
@@ -180,11 +181,11 @@ struct Module {
   Index index;
 };
 
-// The operations find and find_elsewhere of pinrail_rcache_ops_t.
+// The operations find and find_without_start_table of pinrail_rcache_ops_t.
 pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
                                    uint32_t access);
-pinrail_registration_t* find_elsewhere_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                             uint32_t access);
+pinrail_registration_t* find_without_start_table_entry(void* module, pinrail_thread_t* thread, uintptr_t base,
+                                                       size_t length, uint32_t access);
 
 }  // namespace pinrail::vma
 

@@ -2,8 +2,8 @@
 // Descriptor and operation table of rcache/vma. Each operation calls one function of Index, in most cases the one of
 // the same name; find_or_announce, publish and withdraw call begin, insert and cancel. Callers hold no index lock;
 // operations that need it take it themselves. invalidate() runs in hook or API context, the others in API context;
-// open() and close() run at start-up. Only find, find_elsewhere, find_or_announce, find_under_lock and find_all hand
-// out references; remove, hide and unhide need none.
+// open() and close() run at start-up. Only find, find_without_start_table, find_or_announce, find_under_lock and
+// find_all hand out references; remove, hide and unhide need none.
 #include <new>
 #include <string>
 
@@ -44,14 +44,14 @@ void destroy(void* module) { delete static_cast<Module*>(module); }
 pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
                                   pinrail_registration_t** reg_out) {
   const Query query = Query::of(announcement->base, announcement->length, announcement->access);
-  return index_of(module).begin(thread, query, reg_out, &announcement->more_rights).code();
+  return index_of(module).find_or_announce(thread, query, reg_out, &announcement->more_rights).code();
 }
 
 pinrail_status_t prepare(void* module, pinrail_announcement_t*, int announced) {
   return index_of(module).prepare(announced != 0).code();
 }
 
-void withdraw(void* module, pinrail_announcement_t*) { index_of(module).cancel(); }
+void withdraw(void* module, pinrail_announcement_t*) { index_of(module).withdraw(); }
 
 pinrail_status_t publish(void* module, pinrail_thread_t* thread, pinrail_announcement_t*, pinrail_registration_t* reg,
                          pinrail_visit_hook_t displaced_hook, void* arg) {
@@ -90,7 +90,7 @@ pinrail_status_t check(void* module) {
   return PINRAIL_ERR_ERROR;
 }
 
-constexpr pinrail_rcache_shortcut_t kShortcut = {sizeof(pinrail_rcache_shortcut_t), find_elsewhere_entry,
+constexpr pinrail_rcache_shortcut_t kShortcut = {sizeof(pinrail_rcache_shortcut_t), find_without_start_table_entry,
                                                  start_table_of};
 
 const void* extension(const char* name, uint32_t version) {

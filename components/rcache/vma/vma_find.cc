@@ -3,7 +3,7 @@
 // seqlock version, the fields, and the version again (vma_node.h).
 //
 // API context. Only peek() needs the index lock, which its caller holds. Tree::find(), Index::find() and
-// find_elsewhere() take a reference to what they return; peek() does not.
+// find_without_start_table() take a reference to what they return; peek() does not.
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -11,30 +11,30 @@ namespace {
 
 // A node, and the version that it had when it was reached. Members have no initialisers, because a search has a dozen
 // of these and uses one or two.
-struct Step {
+struct VersionedNode {
   const Node* node;
   uint64_t version;
 };
 
 // Moves `at` to a child. False if the node has changed since `at->version` was read.
-bool step_down(Step* at, uint32_t slot) {
+bool load_child(VersionedNode* at, uint32_t slot) {
   const Node* child = as_inner(at->node)->child[slot].get();
   if (!at->node->unchanged(at->version)) return false;  // otherwise child may be any value
   fetch(child);
-  const uint64_t version = child->look();
+  const uint64_t version = child->load_version();
   if ((version & 1) != 0 || !at->node->unchanged(at->version)) return false;
   *at = {child, version};
   return true;
 }
 
 // Sets `at` to the root; at->node is NULL if the tree is empty. False if the tree is being changed.
-bool start(const Word<Node*>& root, Step* at) {
+bool load_root(const Word<Node*>& root, VersionedNode* at) {
   const Node* node = root.get();
   if (node == nullptr) {
     at->node = nullptr;
     return true;
   }
-  const uint64_t version = node->look();
+  const uint64_t version = node->load_version();
   if ((version & 1) != 0 || root.get() != node) return false;
   *at = {node, version};
   return true;
@@ -42,29 +42,30 @@ bool start(const Word<Node*>& root, Step* at) {
 
 // Returns the rightmost of the first `before` slots whose end (or reach) is at or behind span.end; -1: none. If ends
 // rise (vma_tree/T2), only the last slot needs to be tested.
-int reaching(const Word<uintptr_t>* ends, uint32_t before, const Span& span, bool rising) {
+int rightmost_reaching(const Word<uintptr_t>* ends, uint32_t before, const Span& span, bool rising) {
   int slot = static_cast<int>(before) - 1;
   while (slot >= 0 && ends[slot].get() < span.end) slot = rising ? -1 : slot - 1;
   return slot;
 }
 
 // Returns the slot of a leaf whose range equals the span, or -1.
-int pick_exact(const Leaf* leaf, uint32_t count, const Span& span) {
+int find_equal(const Leaf* leaf, uint32_t count, const Span& span) {
   const int slot = static_cast<int>(upper_bound(leaf, 0, count, key_of(span))) - 1;
   return slot >= 0 && leaf->key(static_cast<uint32_t>(slot)) == key_of(span) ? slot : -1;
 }
 
 // Takes a reference to the registration in the slot. The registration is in the index while the leaf is unchanged. So a
 // state word that is read in between belongs to this registration and not to a later one in the same memory.
-Look acquire(const pinrail_thread_t* thread, const Step& at, uint32_t slot, pinrail_registration_t** reg_out) {
+SearchResult acquire(const pinrail_thread_t* thread, const VersionedNode& at, uint32_t slot,
+                     pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg = as_leaf(at.node)->reg[slot].get();
-  if (!at.node->unchanged(at.version)) return Look::disturbed;
+  if (!at.node->unchanged(at.version)) return SearchResult::disturbed;
   const uint64_t word = state::load(reg);
-  if (!at.node->unchanged(at.version)) return Look::disturbed;
+  if (!at.node->unchanged(at.version)) return SearchResult::disturbed;
   // The registration may be claimed by the evictor, or dead and not yet removed; another slot might still answer.
-  if (!references::take(thread, reg, word)) return Look::disturbed;
+  if (!references::take(thread, reg, word)) return SearchResult::disturbed;
   *reg_out = reg;
-  return Look::found;
+  return SearchResult::found;
 }
 
 // A containment search from the root down. It keeps its path, because the leaf that it reaches may have no answer: the
@@ -76,99 +77,101 @@ class Search {
 
   // Walks to the leaf and slot that answer. absent, if not NULL, gets the path to the place where the span would be
   // inserted, if the path is short enough.
-  Look walk(const Word<Node*>& root, Step* at, int* slot, pinrail_absent_t* absent = nullptr) {
-    if (!start(root, at)) return Look::disturbed;
-    if (at->node == nullptr) return Look::absent;
-    Look look = down(at, slot);
-    if (look == Look::absent && absent != nullptr && rising_) note(*at, absent);
-    if (is_over_) return look;
-    while (look == Look::absent && depth_ > 0) look = turn_left(at, slot);
-    return look;
+  SearchResult walk(const Word<Node*>& root, VersionedNode* at, int* slot, pinrail_absent_t* absent = nullptr) {
+    if (!load_root(root, at)) return SearchResult::disturbed;
+    if (at->node == nullptr) return SearchResult::absent;
+    SearchResult result = descend(at, slot);
+    if (result == SearchResult::absent && absent != nullptr && rising_) record_path(*at, absent);
+    if (is_final_) return result;
+    while (result == SearchResult::absent && depth_ > 0) result = search_left_sibling(at, slot);
+    return result;
   }
 
  private:
   // Walks from `at`, an inner node or a leaf, down to the answer.
-  Look down(Step* at, int* slot) {
+  SearchResult descend(VersionedNode* at, int* slot) {
     while (!is_leaf(at->node)) {
       const Inner* inner = as_inner(at->node);
       const uint32_t count = inner->count.get();
-      if (count > Inner::kSlots || depth_ == kMaxDepth) return Look::disturbed;
+      if (count > Inner::kSlots || depth_ == kMaxDepth) return SearchResult::disturbed;
       int next;
       if (exact_) {
         next = static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1;
       } else {
-        place_ = upper_bound(inner->base, 1, count, span_.base);
-        next = reaching(inner->reach, place_, span_, rising_);
-        --place_;
+        position_ = upper_bound(inner->base, 1, count, span_.base);
+        next = rightmost_reaching(inner->reach, position_, span_, rising_);
+        --position_;
       }
-      is_over_ = rising_ && next < 0;
-      if (next < 0) return at->node->unchanged(at->version) ? Look::absent : Look::disturbed;
-      if (!exact_) way_[depth_++] = {*at, next};
-      if (!step_down(at, static_cast<uint32_t>(next))) return Look::disturbed;
+      is_final_ = rising_ && next < 0;
+      if (next < 0) return at->node->unchanged(at->version) ? SearchResult::absent : SearchResult::disturbed;
+      if (!exact_) path_[depth_++] = {*at, next};
+      if (!load_child(at, static_cast<uint32_t>(next))) return SearchResult::disturbed;
     }
     const uint32_t count = at->node->count.get();
-    if (count > Leaf::kSlots) return Look::disturbed;
+    if (count > Leaf::kSlots) return SearchResult::disturbed;
     const Leaf* leaf = as_leaf(at->node);
     if (exact_) {
-      *slot = pick_exact(leaf, count, span_);
+      *slot = find_equal(leaf, count, span_);
     } else {
-      place_ = upper_bound(leaf->base, 0, count, span_.base);
-      *slot = reaching(leaf->end, place_, span_, rising_);
+      position_ = upper_bound(leaf->base, 0, count, span_.base);
+      *slot = rightmost_reaching(leaf->end, position_, span_, rising_);
     }
-    if (!at->node->unchanged(at->version)) return Look::disturbed;
-    is_over_ = rising_ && place_ > 0;
-    return *slot >= 0 ? Look::found : Look::absent;
+    if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
+    is_final_ = rising_ && position_ > 0;
+    return *slot >= 0 ? SearchResult::found : SearchResult::absent;
   }
 
   // Records the path for an insert. Valid only for a walk that followed the span's base alone.
-  void note(const Step& last, pinrail_absent_t* absent) const {
+  void record_path(const VersionedNode& last, pinrail_absent_t* absent) const {
     if (depth_ >= kPinrailSteps) return;
     for (unsigned i = 0; i < depth_; ++i) {
-      absent->way[i] = {way_[i].step.node, way_[i].step.version, static_cast<uint32_t>(way_[i].slot)};
+      absent->way[i] = {path_[i].step.node, path_[i].step.version, static_cast<uint32_t>(path_[i].slot)};
     }
-    absent->way[depth_] = {last.node, last.version, place_};
+    absent->way[depth_] = {last.node, last.version, position_};
     absent->steps = depth_ + 1;
   }
 
   // Continues in the deepest node on the path that has another child that reaches far enough.
-  Look turn_left(Step* at, int* slot) {
-    const PathStep last = way_[--depth_];
-    const int next = reaching(as_inner(last.step.node)->reach, static_cast<uint32_t>(last.slot), span_, rising_);
-    if (!last.step.node->unchanged(last.step.version)) return Look::disturbed;
-    if (next < 0) return Look::absent;
+  SearchResult search_left_sibling(VersionedNode* at, int* slot) {
+    const PathStep last = path_[--depth_];
+    const int next =
+        rightmost_reaching(as_inner(last.step.node)->reach, static_cast<uint32_t>(last.slot), span_, rising_);
+    if (!last.step.node->unchanged(last.step.version)) return SearchResult::disturbed;
+    if (next < 0) return SearchResult::absent;
     *at = last.step;
-    return step_down(at, static_cast<uint32_t>(next)) ? down(at, slot) : Look::disturbed;
+    return load_child(at, static_cast<uint32_t>(next)) ? descend(at, slot) : SearchResult::disturbed;
   }
 
   static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
   struct PathStep {
-    Step step;
+    VersionedNode step;
     int slot;
   };
 
   const Span& span_;
   const bool exact_;
   const bool rising_;
-  bool is_over_ = false;  // no slot to the left of the path reaches far enough
-  uint32_t place_ = 0;    // where the span belongs in the last node; not used if exact_
-  PathStep way_[kMaxDepth];
+  bool is_final_ = false;  // no slot to the left of the path reaches far enough
+  uint32_t position_ = 0;  // where the span belongs in the last node; not used if exact_
+  PathStep path_[kMaxDepth];
   unsigned depth_ = 0;
 };
 
 }  // namespace
 
-inline Look Tree::find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const {
-  Step at;
+inline SearchResult Tree::find(pinrail_thread_t* thread, const Span& span, bool exact,
+                               pinrail_registration_t** reg_out) const {
+  VersionedNode at;
   int slot = -1;
-  const Look look = Search(span, exact, ends_rise()).walk(root_, &at, &slot, &thread->absent);
-  return look == Look::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : look;
+  const SearchResult result = Search(span, exact, ends_rise()).walk(root_, &at, &slot, &thread->absent);
+  return result == SearchResult::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : result;
 }
 
 pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
-  Step at;
+  VersionedNode at;
   int slot = -1;
   // The index lock is held, so no search is disturbed.
-  if (Search(span, exact, ends_rise()).walk(root_, &at, &slot) != Look::found) return nullptr;
+  if (Search(span, exact, ends_rise()).walk(root_, &at, &slot) != SearchResult::found) return nullptr;
   return as_leaf(at.node)->reg[slot].get();
 }
 
@@ -177,15 +180,16 @@ pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, si
   if (start_table::is_start(base) &&
       start_table::take(thread, start_table_.table(), base, 0, length, access, nullptr, &handle))
     return handle.reg;
-  return find_elsewhere(thread, base, length, access);
+  return find_without_start_table(thread, base, length, access);
 }
 
 // find() without the start table. It also finds a range inside a registration, and registrations that are not in the
-// start table or are counted in their state words. A claimed one is left to begin() and find_under_lock(), which take
-// the lock. If it is sure that no registration answers, it notes that in the thread for begin().
-__attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_thread_t* thread, uintptr_t base,
-                                                                       size_t length, uint32_t access) const {
-  constexpr int kLooks = 3;
+// start table or are counted in their state words. A claimed one is left to find_or_announce() and find_under_lock(),
+// which take the lock. If it is sure that no registration answers, it notes that in the thread for find_or_announce().
+__attribute__((flatten)) pinrail_registration_t* Index::find_without_start_table(pinrail_thread_t* thread,
+                                                                                 uintptr_t base, size_t length,
+                                                                                 uint32_t access) const {
+  constexpr int kAttempts = 3;
   const Query query = Query::of(base, length, access);
   bool sure = true;
   thread->absent.steps = 0;
@@ -196,12 +200,12 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_elsewhere(pinrail_t
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     pinrail_registration_t* reg = nullptr;
-    Look look = Look::disturbed;
-    for (int n = 0; n < kLooks && look == Look::disturbed; ++n) {
-      look = trees_[i].find(thread, query.span, exact_, &reg);
+    SearchResult result = SearchResult::disturbed;
+    for (int n = 0; n < kAttempts && result == SearchResult::disturbed; ++n) {
+      result = trees_[i].find(thread, query.span, exact_, &reg);
     }
-    if (look == Look::found) return reg;
-    sure &= look == Look::absent;
+    if (result == SearchResult::found) return reg;
+    sure &= result == SearchResult::absent;
   }
   pinrail_absent_t& absent = thread->absent;
   absent.index = sure ? this : nullptr;
@@ -217,9 +221,9 @@ pinrail_registration_t* find_entry(void* module, pinrail_thread_t* thread, uintp
   return static_cast<Module*>(module)->index.find(thread, base, length, access);
 }
 
-pinrail_registration_t* find_elsewhere_entry(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                             uint32_t access) {
-  return static_cast<Module*>(module)->index.find_elsewhere(thread, base, length, access);
+pinrail_registration_t* find_without_start_table_entry(void* module, pinrail_thread_t* thread, uintptr_t base,
+                                                       size_t length, uint32_t access) {
+  return static_cast<Module*>(module)->index.find_without_start_table(thread, base, length, access);
 }
 
 }  // namespace pinrail::vma

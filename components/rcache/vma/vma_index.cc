@@ -2,7 +2,7 @@
 // API context: begin, prepare, insert, remove, and the finds that take the lock.
 //
 // The caller holds the index lock in functions whose names end in _locked. The other functions take it themselves, if
-// they need it; was_absent() and is_surely_absent() do not.
+// they need it; absence_noted() and is_known_absent() do not.
 #include <new>
 #include <vector>
 
@@ -20,10 +20,10 @@ Index::IndexGuard::IndexGuard(const Index& index) : mutex_(index.mutex_) {
 
 // Searches once more before the miss and reserves memory for the insert. Usually the thread's find was sure, and no
 // lock is needed.
-Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
-                    uint32_t* rights_out) {
+Status Index::find_or_announce(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
+                               uint32_t* rights_out) {
   pinrail_registration_t* reg = nullptr;
-  if (is_surely_absent(thread->absent, query)) {
+  if (is_known_absent(thread->absent, query)) {
     *rights_out = 0;
   } else {
     IndexGuard turn(*this);
@@ -37,12 +37,12 @@ Status Index::begin(const pinrail_thread_t* thread, const Query& query, pinrail_
   pool_.reserve();
   // relaxed: a hint; a table without room takes no more entries.
   const bool has_room = start_table_has_room_.load(std::memory_order_relaxed);
-  return has_room && pool_.covered() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  return has_room && pool_.covers_reservations() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
 // The thread has searched without the lock, nothing was inserted since, and no other class could add rights to the
 // request.
-bool Index::is_surely_absent(const pinrail_absent_t& absent, const Query& query) const {
+bool Index::is_known_absent(const pinrail_absent_t& absent, const Query& query) const {
   if (absent.index != this || absent.base != query.span.base || absent.length != query.span.length() ||
       absent.access != (query.rights | query.traits))
     return false;
@@ -61,7 +61,7 @@ Status Index::prepare(bool announced) {
   mutex_.lock();
   if (!announced) pool_.reserve();
   if (!start_table_.has_room()) grow_start_table_locked();
-  while (!pool_.covered()) {
+  while (!pool_.covers_reservations()) {
     mutex_.unlock();
     NodePool::Slab* slab = NodePool::make_slab();
     mutex_.lock();
@@ -80,14 +80,14 @@ Status Index::prepare(bool announced) {
 void Index::grow_start_table_locked() {
   const size_t room = start_table_.room();
   mutex_.unlock();
-  const bool made = start_table_.make_room(room);
+  const bool made = start_table_.make_memory_usable(room);
   mutex_.lock();
-  if (made) start_table_.room_made(room);
+  if (made) start_table_.note_memory(room);
   note_room_in_start_table_locked();
 }
 
-// Gives back the reservation of begin() or prepare(). No lock.
-void Index::cancel() { pool_.unreserve(); }
+// Gives back the reservation of find_or_announce() or prepare(). No lock.
+void Index::withdraw() { pool_.unreserve(); }
 
 Tree* Index::class_of_locked(uint32_t rights, uint32_t traits) {
   // relaxed: written only under the lock, which is held.
@@ -150,21 +150,21 @@ uint32_t Index::containing_rights_locked(const Query& query) const {
 }
 
 // Takes the index lock. Registrations that this one makes superfluous are removed and passed to `displaced` while the
-// lock is held. Uses up the reservation of begin() or prepare(), also after an error. BUSY: an equal registration or
-// one that contains it is in the index. BAD_PARAM: there are too many classes.
+// lock is held. Uses up the reservation of find_or_announce() or prepare(), also after an error. BUSY: an equal
+// registration or one that contains it is in the index. BAD_PARAM: there are too many classes.
 Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                      void* arg) {
   const Reservation reservation(&pool_);
   IndexGuard turn(*this);
   Tree* tree = class_of_locked(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  Tree::Place place = tree->place_for(span_of(reg), was_absent(thread, reg));
+  Tree::Place place = tree->find_place(span_of(reg), absence_noted(thread, reg));
   // relaxed: the lock is held. Usually the registration is alone and its class is the only one.
   const bool alone = place.alone && classes_.load(std::memory_order_relaxed) == 1;
   if (!alone) {
     if (is_dominated_locked(reg)) return PINRAIL_ERR_BUSY;
     remove_dominated_locked(reg, displaced, arg);
-    place = tree->place_for(span_of(reg));
+    place = tree->find_place(span_of(reg));
   }
   {
     const Change change(this);
@@ -174,12 +174,12 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
   note_room_in_start_table_locked();
   ++count_;
   // relaxed load: written under the lock only. release: a thread that sees the new number finds the inserted
-  // registration; pairs with the acquire loads in find_elsewhere() and is_surely_absent().
+  // registration; pairs with the acquire loads in find_without_start_table() and is_known_absent().
   inserts_.store(inserts_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return success();
 }
 
-const pinrail_absent_t* Index::was_absent(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const {
+const pinrail_absent_t* Index::absence_noted(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const {
   if (thread == nullptr) return nullptr;
   const pinrail_absent_t& absent = thread->absent;
   const bool same = absent.index == this && absent.base == span_of(reg).base && absent.length == reg->length;
@@ -230,7 +230,7 @@ void Index::hide(pinrail_registration_t* const* regs, size_t count) {
 void Index::unhide(const pinrail_registration_t* reg) {
   if (exact_) return;
   IndexGuard turn(*this);
-  if (holds_locked(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
+  if (contains_locked(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
 }
 
 // Takes the index lock. Returns how many registrations overlap the span; the first `room` of them of which a reference
@@ -300,12 +300,12 @@ const char* Index::check() const {
   if (why != nullptr) return why;
   return start_table_.check([&](const pinrail_registration_t* reg) {
     assert_held(mutex_, LockRank::index);
-    return holds_locked(reg);
+    return contains_locked(reg);
   });
 }
 
 // The index lock is held. Returns whether this registration is in the index.
-bool Index::holds_locked(const pinrail_registration_t* reg) const {
+bool Index::contains_locked(const pinrail_registration_t* reg) const {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     const Tree& tree = trees_[i];

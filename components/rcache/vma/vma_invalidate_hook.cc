@@ -19,10 +19,10 @@ bool Index::remove_locked(Tree& tree, pinrail_registration_t* reg) {
 }
 
 // The index lock is held. Removes what overlaps the span from one leaf and returns how many it removed.
-template <typename Goes>
-size_t Index::remove_from_leaf_locked_hook(Tree& tree, const Span& span, Goes&& goes, pinrail_registration_t** regs_out,
-                                           bool* is_last_out) {
-  const Tree::Taken taken = tree.take_leaf(pool_, span, goes, regs_out);
+template <typename Matches>
+size_t Index::remove_from_leaf_locked_hook(Tree& tree, const Span& span, Matches&& matches,
+                                           pinrail_registration_t** regs_out, bool* is_last_out) {
+  const Tree::RemovedFromLeaf taken = tree.remove_from_leaf(pool_, span, matches, regs_out);
   for (size_t i = 0; i < taken.count; ++i) start_table_.remove(regs_out[i]);
   count_ -= taken.count;
   *is_last_out = taken.is_last;
@@ -32,7 +32,7 @@ size_t Index::remove_from_leaf_locked_hook(Tree& tree, const Span& span, Goes&& 
 // Works leaf by leaf; visits after each leaf.
 void Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only,
                                            pinrail_visit_hook_t visit, void* arg) {
-  const auto goes = [&](const pinrail_registration_t* reg) {
+  const auto matches = [&](const pinrail_registration_t* reg) {
     return !contained_only || (span.contains(span_of(reg)) && !is_exempt(reg));
   };
   for (bool is_last = false; !is_last;) {
@@ -41,7 +41,7 @@ void Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool co
       // The change lasts until the registrations were visited. Otherwise another event could find the index clear and
       // return before they are dead.
       const Change change(this);
-      const size_t count = remove_from_leaf_locked_hook(tree, span, goes, regs, &is_last);
+      const size_t count = remove_from_leaf_locked_hook(tree, span, matches, regs, &is_last);
       if (count == 0) return;
       visit(arg, regs, count);
     }
@@ -69,7 +69,7 @@ bool Index::is_clear_hook(const Span& span) const {
   // acquire: pairs with the release store in class_of_locked().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
-    if (trees_[i].overlap_hook(span, unchanged) != Look::absent) return false;
+    if (trees_[i].search_overlap(span, unchanged) != SearchResult::absent) return false;
   }
   return unchanged();
 }

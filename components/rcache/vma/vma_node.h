@@ -5,7 +5,7 @@
 //          and the version again. If both versions are equal and even, the fields are consistent. All fields are
 //          atomics: acquire loads keep the second read of the version behind the fields, release stores keep the writes
 //          behind the first change of the version. There are no fences, because ThreadSanitizer does not know them.
-// Hook     All functions may be called in a hook.
+// Hook     All functions.
 //
 // vma_node/N1  Cells are type-stable until the module is destroyed; a cell's version only rises.
 // vma_node/N2  The version is odd exactly while the writer changes the cell.
@@ -54,7 +54,7 @@ struct Node {
   void end_change() { version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
   // Returns the version for unchanged(); odd: the node is being changed.
-  uint64_t look() const { return version.load(std::memory_order_acquire); }
+  uint64_t load_version() const { return version.load(std::memory_order_acquire); }
   bool unchanged(uint64_t seen) const { return version.load(std::memory_order_acquire) == seen; }
 };
 

@@ -2,10 +2,11 @@
 // vma_pool.h - allocates cells for nodes before they are needed, so that an insert never allocates.
 //
 // Threads  The caller holds the index lock, except for make_slab(), which allocates, drop_slab(), reserve(),
-//          unreserve() and covered().
+//          unreserve() and covers_reservations().
+// Hook     All functions but make_slab(), drop_slab() and the destructor.
 //
-// vma_pool/P1  Once covered() has returned true, free cells >= reservations * kPerInsert. An insert takes its cells
-//     before it gives its reservation back.
+// vma_pool/P1  Once covers_reservations() has returned true, free cells >= reservations * kPerInsert. An insert takes
+//     its cells before it gives its reservation back.
 // vma_pool/P2  Only the destructor gives cells back to the system (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
@@ -57,7 +58,7 @@ class NodePool {
   void reserve() { reservations_.fetch_add(1, std::memory_order_acq_rel); }
   void unreserve() { reservations_.fetch_sub(1, std::memory_order_acq_rel); }
   // Returns whether there are cells for all reservations.
-  bool covered() const {
+  bool covers_reservations() const {
     const size_t reservations = reservations_.load(std::memory_order_acquire);
     return free_count_.load(std::memory_order_acquire) >= reservations * kPerInsert;
   }
@@ -67,7 +68,7 @@ class NodePool {
   Node* take(uint32_t level) {
     Node* node = free_;
     free_ = as_leaf(node)->reg[0].get() == nullptr ? nullptr : reinterpret_cast<Node*>(as_leaf(node)->reg[0].get());
-    count_free(-1);
+    add_to_free_count(-1);
     node->begin_change();
     node->level.put(level);
     node->count.put(0);
@@ -82,7 +83,7 @@ class NodePool {
     node->level.put(0);
     node->end_change();
     free_ = node;
-    count_free(1);
+    add_to_free_count(1);
   }
 
   struct Slab {
@@ -90,8 +91,8 @@ class NodePool {
   };
 
  private:
-  // The lock is held. release: pairs with the acquire load in covered().
-  void count_free(int more) {
+  // The lock is held. release: pairs with the acquire load in covers_reservations().
+  void add_to_free_count(int more) {
     free_count_.store(free_count_.load(std::memory_order_relaxed) + static_cast<size_t>(more),
                       std::memory_order_release);
   }

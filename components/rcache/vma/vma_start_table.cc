@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The writer's side of the start table. The caller holds the index lock, except in make_room(), the constructor and the
-// destructor. Hook context (remove(), hide() and what they call) or API context.
+// The writer's side of the start table. The caller holds the index lock, except in make_memory_usable(), the
+// constructor and the destructor. Hook context (remove(), hide() and what they call) or API context.
 #include "components/rcache/vma/vma_start_table.h"
 
 #include <sys/mman.h>
@@ -41,7 +41,7 @@ struct Start {
   uint32_t date;
 };
 
-void put(start_table::Entry* entry, const Start& start) {
+void write_entry(start_table::Entry* entry, const Start& start) {
   const Change change(entry);
   __atomic_store_n(start_bucket::date_of(entry), start.date, __ATOMIC_RELAXED);
   store(start_bucket::incarnation_of(entry), start.incarnation);  // start_bucket/L3
@@ -49,16 +49,16 @@ void put(start_table::Entry* entry, const Start& start) {
   store(entry, start.page);
 }
 
-void forget(start_table::Entry* entry) {
+void clear_entry(start_table::Entry* entry) {
   const Change change(entry);
   store(start_bucket::extent_of(entry), uint32_t{0});
 }
 
 // The entry is copied before it is erased: readers may see two copies, never none.
-void move(start_table::Entry* to, start_table::Entry* from) {
-  put(to, {*from, *start_bucket::extent_of(from), *start_bucket::incarnation_of(from),
-           __atomic_load_n(start_bucket::date_of(from), __ATOMIC_RELAXED)});
-  forget(from);
+void move_entry(start_table::Entry* to, start_table::Entry* from) {
+  write_entry(to, {*from, *start_bucket::extent_of(from), *start_bucket::incarnation_of(from),
+                   __atomic_load_n(start_bucket::date_of(from), __ATOMIC_RELAXED)});
+  clear_entry(from);
 }
 
 Start start_of(const pinrail_registration_t* reg) {
@@ -98,26 +98,27 @@ char* reserve(size_t bytes) {
 
 }  // namespace
 
-StartTable::StartTable(char* const* chunks, const uint64_t* epoch) : table_{&none_, 1, 1, 0, chunks}, epoch_(epoch) {
-  char* const memory = reserve(kMost * sizeof(Bucket));
+StartTable::StartTable(char* const* chunks, const uint64_t* epoch)
+    : table_{&only_bucket_, 1, 1, 0, chunks}, epoch_(epoch) {
+  char* const memory = reserve(kMaxBuckets * sizeof(Bucket));
   if (memory == nullptr) return;
   table_.buckets = reinterpret_cast<Bucket*>(memory);
-  if (make_room(0)) {
-    room_made(0);
-    table_.count = table_.more = kFirst;
+  if (make_memory_usable(0)) {
+    note_memory(0);
+    table_.count = table_.more = kInitialBuckets;
   } else {
-    munmap(memory, kMost * sizeof(Bucket));
-    table_.buckets = &none_;
+    munmap(memory, kMaxBuckets * sizeof(Bucket));
+    table_.buckets = &only_bucket_;
   }
 }
 
 StartTable::~StartTable() {
-  if (table_.buckets != &none_) munmap(table_.buckets, kMost * sizeof(Bucket));
+  if (table_.buckets != &only_bucket_) munmap(table_.buckets, kMaxBuckets * sizeof(Bucket));
 }
 
 // No lock. Makes memory usable for doubled(room) buckets. False if the kernel refuses. The caller then calls
-// room_made().
-bool StartTable::make_room(size_t room) const {
+// note_memory().
+bool StartTable::make_memory_usable(size_t room) const {
   Bucket* const first = table_.buckets + room;
   const size_t bytes = doubled(room) * sizeof(Bucket);
   if (mprotect(first, bytes - room * sizeof(Bucket), PROT_READ | PROT_WRITE) != 0) return false;
@@ -130,7 +131,7 @@ bool StartTable::make_room(size_t room) const {
 }
 
 // Returns a free entry of the bucket, or NULL.
-start_table::Entry* StartTable::free_in(size_t bucket) {
+start_table::Entry* StartTable::free_entry_in(size_t bucket) {
   for (Entry& entry : table_.buckets[bucket].pages) {
     if (*start_bucket::extent_of(&entry) == 0) return &entry;
   }
@@ -138,36 +139,37 @@ start_table::Entry* StartTable::free_in(size_t bucket) {
 }
 
 // Cuckoo move: frees an entry of a full bucket by moving one to its other bucket, recursively up to `moves` times.
-start_table::Entry* StartTable::make_free(size_t bucket, int moves) {
+start_table::Entry* StartTable::displace_entry(size_t bucket, int moves) {
   for (Entry& entry : table_.buckets[bucket].pages) {
-    const size_t other = other_home(bucket, hash_of(&entry));
+    const size_t other = other_bucket(bucket, hash_of(&entry));
     if (other == bucket) continue;
-    Entry* to = free_in(other);
-    if (to == nullptr && moves > 1) to = make_free(other, moves - 1);
-    Entry* const freed = free_in(bucket);  // a move deeper in the recursion may have freed an entry of this bucket
+    Entry* to = free_entry_in(other);
+    if (to == nullptr && moves > 1) to = displace_entry(other, moves - 1);
+    Entry* const freed =
+        free_entry_in(bucket);  // a move deeper in the recursion may have freed an entry of this bucket
     if (freed != nullptr) return freed;
     if (to == nullptr) continue;
-    move(to, &entry);
+    move_entry(to, &entry);
     return &entry;
   }
   return nullptr;
 }
 
 // Returns a free entry in one of the key's two buckets, after cuckoo moves if needed. NULL if that takes too many.
-start_table::Entry* StartTable::room_for(uint64_t hash) {
+start_table::Entry* StartTable::find_free_entry(uint64_t hash) {
   constexpr int kMoves = 4;
-  for (const size_t bucket : {first_home(hash), second_home(hash)}) {
-    Entry* const entry = free_in(bucket);
+  for (const size_t bucket : {first_bucket(hash), second_bucket(hash)}) {
+    Entry* const entry = free_entry_in(bucket);
     if (entry != nullptr) return entry;
   }
-  Entry* const entry = make_free(first_home(hash), kMoves);
-  return entry != nullptr ? entry : make_free(second_home(hash), kMoves);
+  Entry* const entry = displace_entry(first_bucket(hash), kMoves);
+  return entry != nullptr ? entry : displace_entry(second_bucket(hash), kMoves);
 }
 
 // The registration was inserted into the index. It is left out if it is not eligible, is claimed or finds no room.
 void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
-  ++wanted_;
+  ++eligible_;
   grow();
   const Entry* entry = is_takeable(reg) ? add(reg) : nullptr;
   if (entry != nullptr && thread != nullptr) start_table::note_entry(thread, entry, reg);
@@ -176,7 +178,7 @@ void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registrati
 // The registration was removed from the index.
 void StartTable::remove(const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
-  --wanted_;
+  --eligible_;
   // An entry that died claimed was already hidden by the evictor.
   constexpr uint64_t kEvicted = state::kDead | state::kEvictClaim;
   if ((state::load(reg) & kEvicted) != kEvicted) hide(reg);
@@ -191,9 +193,9 @@ void StartTable::show(const pinrail_registration_t* reg) {
 
 // Returns NULL if there is no room for the entry.
 start_table::Entry* StartTable::add(const pinrail_registration_t* reg) {
-  Entry* const entry = room_for(hash_of(reg));
+  Entry* const entry = find_free_entry(hash_of(reg));
   if (entry == nullptr) return nullptr;
-  put(entry, start_of(reg));
+  write_entry(entry, start_of(reg));
   ++entries_;
   return entry;
 }
@@ -201,14 +203,14 @@ start_table::Entry* StartTable::add(const pinrail_registration_t* reg) {
 // Erases the registration's entry, if it has one.
 void StartTable::hide(const pinrail_registration_t* reg) {
   Entry* const entry = room_ == 0 ? nullptr : start_table::entry_of(table_, reg);
-  if (entry != nullptr) leave(entry);
+  if (entry != nullptr) erase(entry);
 }
 
 // Keeps vma_start_table/S4.
-void StartTable::leave(Entry* entry) {
+void StartTable::erase(Entry* entry) {
   const uint64_t last_use = start_bucket::last_use(start_bucket::date_of(entry), epoch::load(epoch_));
   touch(arena::numbered(table_.chunks, incarnation::number_of(*start_bucket::incarnation_of(entry))), last_use);
-  forget(entry);
+  clear_entry(entry);
   --entries_;
 }
 
@@ -216,46 +218,46 @@ void StartTable::leave(Entry* entry) {
 // and a table of 65,536 entries fits into a cache of 2 MB. A small table can afford more buckets.
 bool StartTable::is_crowded() const {
   constexpr size_t kSmall = 8192;
-  return table_.more < kSmall ? wanted_ > 2 * table_.more : 20 * wanted_ > 53 * table_.more;
+  return table_.more < kSmall ? eligible_ > 2 * table_.more : 20 * eligible_ > 53 * table_.more;
 }
 
 // Adds an eighth of the buckets, 64 at a time. So it has grown long before it is crowded again, and readers, which are
 // slower while it grows, rarely meet that time.
 void StartTable::grow() {
-  constexpr int kLines = 64;
-  // line_: the number of old buckets whose entries have not been moved yet.
-  if (line_ == 0) {
+  constexpr int kBucketsPerInsert = 64;
+  // old_buckets_left_: the number of old buckets whose entries have not been moved yet.
+  if (old_buckets_left_ == 0) {
     if (!is_crowded() || grown(table_.more) > room_) return;
-    line_ = table_.count;
+    old_buckets_left_ = table_.count;
     // relaxed: see start_table::size_of().
     __atomic_store_n(&table_.grown, kPlaces, __ATOMIC_RELAXED);
     __atomic_store_n(&table_.more, grown(table_.count), __ATOMIC_RELAXED);
   }
-  for (int i = 0; i < kLines && line_ != 0; ++i) grow_line();
-  if (line_ == 0) __atomic_store_n(&table_.count, table_.more, __ATOMIC_RELAXED);
+  for (int i = 0; i < kBucketsPerInsert && old_buckets_left_ != 0; ++i) redistribute_bucket();
+  if (old_buckets_left_ == 0) __atomic_store_n(&table_.count, table_.more, __ATOMIC_RELAXED);
 }
 
 // Redistributes the last old bucket that has not been moved yet: its entries go to their buckets of the larger table.
-void StartTable::grow_line() {
-  --line_;
-  const uint64_t from = (line_ * kPlaces + table_.count - 1) / table_.count;
+void StartTable::redistribute_bucket() {
+  --old_buckets_left_;
+  const uint64_t from = (old_buckets_left_ * kPlaces + table_.count - 1) / table_.count;
   const uint64_t to = table_.grown;
   __atomic_store_n(&table_.grown, from, __ATOMIC_RELAXED);
-  for (Entry& entry : table_.buckets[line_].pages) {
+  for (Entry& entry : table_.buckets[old_buckets_left_].pages) {
     if (*start_bucket::extent_of(&entry) == 0) continue;
     const uint64_t hash = hash_of(&entry);
     const auto moved = [&](uint64_t place) { return place >= from && place < to; };
     const uint64_t place =
         moved(start_table::first_place(hash)) ? start_table::first_place(hash) : start_table::second_place(hash);
     const size_t bucket = start_table::size_of(table_).bucket_of(place);
-    if (bucket == line_) continue;
-    Entry* room = free_in(bucket);
-    if (room == nullptr) room = room_for(hash);
+    if (bucket == old_buckets_left_) continue;
+    Entry* room = free_entry_in(bucket);
+    if (room == nullptr) room = find_free_entry(hash);
     if (*start_bucket::extent_of(&entry) == 0) continue;  // a cuckoo move has moved it already
     if (room != nullptr) {
-      move(room, &entry);
+      move_entry(room, &entry);
     } else {
-      leave(&entry);
+      erase(&entry);
     }
   }
 }

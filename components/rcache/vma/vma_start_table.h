@@ -7,9 +7,9 @@
 // to its other bucket; an entry that finds no room is left out.
 //
 // Owns     its address space. Not the registrations.
-// Threads  The caller holds the index lock, except for make_room(), which asks the kernel for memory and is called
-//          without it. Readers read at any time.
-// Context  API; hide() and remove() also run in hooks.
+// Threads  The caller holds the index lock, except for make_memory_usable(), which asks the kernel for memory and is
+//          called without it. Readers read at any time.
+// Hook     All functions but make_memory_usable(), reserve(), the constructor and the destructor.
 //
 // start_table/S1, start_table/S2 and start_bucket/L1 hold here too.
 // vma_start_table/S3  Each entry is in one of its two buckets or is left out. It is in the table twice only while it is
@@ -41,12 +41,12 @@ class StartTable {
   void hide(const pinrail_registration_t* reg);
   void show(const pinrail_registration_t* reg);
 
-  // has_room() returns whether the next buckets have memory. If not, call make_room(room()) without the lock, and if it
-  // succeeds, room_made() of the same number with the lock.
-  bool has_room() const { return grown(table_.more) + kAhead <= room_ || room_ == 0 || room_ == kMost; }
+  // has_room() returns whether the next buckets have memory. If not, call make_memory_usable(room()) without the lock,
+  // and if it succeeds, note_memory() of the same number with the lock.
+  bool has_room() const { return grown(table_.more) + kHeadroom <= room_ || room_ == 0 || room_ == kMaxBuckets; }
   size_t room() const { return room_; }
-  bool make_room(size_t room) const;
-  void room_made(size_t room) { room_ = std::max(room_, doubled(room)); }
+  bool make_memory_usable(size_t room) const;
+  void note_memory(size_t room) { room_ = std::max(room_, doubled(room)); }
 
   // Checks vma_start_table/S3, and that each entry agrees with a registration for which is(reg) confirms that it is in
   // the index. Returns a reason if broken, else NULL.
@@ -56,43 +56,46 @@ class StartTable {
  private:
   using Bucket = start_table::Bucket;
   using Entry = start_table::Entry;
-  static constexpr size_t kMost = size_t{1} << 20;  // buckets; 64 MiB, for 2.7 million registrations
-  static constexpr size_t kFirst = 512;             // buckets to begin with: 32 KiB
-  static constexpr size_t kAhead = 256;  // the number of inserts that may run at the same time, rounded up generously
+  static constexpr size_t kMaxBuckets = size_t{1} << 20;  // buckets; 64 MiB, for 2.7 million registrations
+  static constexpr size_t kInitialBuckets = 512;          // buckets to begin with: 32 KiB
+  static constexpr size_t kHeadroom =
+      256;  // the number of inserts that may run at the same time, rounded up generously
   static constexpr uint64_t kPlaces = uint64_t{1} << 32;
 
   static uint64_t hash_of(const pinrail_registration_t* reg) { return start_table::hash_of(span_of(reg).base); }
   static uint64_t hash_of(const Entry* entry) {
     return start_table::hash_of(start_table::base_of(*entry, *start_bucket::extent_of(entry)));
   }
-  static size_t doubled(size_t room) { return room == 0 ? 2 * kFirst : std::min(2 * room, kMost); }
+  static size_t doubled(size_t room) { return room == 0 ? 2 * kInitialBuckets : std::min(2 * room, kMaxBuckets); }
   static size_t grown(size_t buckets) { return buckets + buckets / 8; }
-  size_t first_home(uint64_t hash) const {
+  size_t first_bucket(uint64_t hash) const {
     return start_table::size_of(table_).bucket_of(start_table::first_place(hash));
   }
-  size_t second_home(uint64_t hash) const {
+  size_t second_bucket(uint64_t hash) const {
     return start_table::size_of(table_).bucket_of(start_table::second_place(hash));
   }
-  bool is_home(size_t bucket, uint64_t hash) const { return first_home(hash) == bucket || second_home(hash) == bucket; }
-  size_t other_home(size_t bucket, uint64_t hash) const {
-    return first_home(hash) == bucket ? second_home(hash) : first_home(hash);
+  bool is_bucket_of(size_t bucket, uint64_t hash) const {
+    return first_bucket(hash) == bucket || second_bucket(hash) == bucket;
+  }
+  size_t other_bucket(size_t bucket, uint64_t hash) const {
+    return first_bucket(hash) == bucket ? second_bucket(hash) : first_bucket(hash);
   }
   Entry* add(const pinrail_registration_t* reg);
-  Entry* free_in(size_t bucket);
-  Entry* room_for(uint64_t hash);
-  Entry* make_free(size_t bucket, int moves);
-  void leave(Entry* entry);
+  Entry* free_entry_in(size_t bucket);
+  Entry* find_free_entry(uint64_t hash);
+  Entry* displace_entry(size_t bucket, int moves);
+  void erase(Entry* entry);
   bool is_crowded() const;
   void grow();
-  void grow_line();
+  void redistribute_bucket();
 
   pinrail_start_table_t table_;
   const uint64_t* epoch_;
-  size_t room_ = 0;     // buckets that have memory
-  size_t line_ = 0;     // while the table grows: buckets from this one on have been moved
-  size_t wanted_ = 0;   // registrations in the index that are eligible for the table
-  size_t entries_ = 0;  // entries in the table
-  Bucket none_ = {};    // the only bucket if no address space could be reserved
+  size_t room_ = 0;              // buckets that have memory
+  size_t old_buckets_left_ = 0;  // while the table grows: buckets from this one on have been moved
+  size_t eligible_ = 0;          // registrations in the index that are eligible for the table
+  size_t entries_ = 0;           // entries in the table
+  Bucket only_bucket_ = {};      // the only bucket if no address space could be reserved
 };
 
 template <typename Is>
@@ -112,7 +115,7 @@ const char* StartTable::check(Is&& is) const {
           (extent & start_table::kAccess) != start_table::access_of(reg->rights | reg->traits) ||
           start_table::generation_of(incarnation) != generation_of(reg))
         return "a start tells something that is not true";
-      if (!is_home(bucket, hash_of(&entry))) return "a start stands in a wrong bucket";
+      if (!is_bucket_of(bucket, hash_of(&entry))) return "a start stands in a wrong bucket";
     }
   }
   return entries == entries_ ? nullptr : "the count of starts is wrong";

@@ -194,7 +194,7 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
 
 // If ends rise: returns the path to the first slot that ends behind the span's base; the slot is the leaf's count if
 // there is none.
-Tree::Path Tree::way_to_overlap(const Span& span) const {
+Tree::Path Tree::path_to_overlap(const Span& span) const {
   Path path;
   Node* node = root_.get();
   unsigned level = node->level.get();
@@ -211,12 +211,12 @@ Tree::Path Tree::way_to_overlap(const Span& span) const {
   return path;
 }
 
-void Tree::keep_slot(Leaf* leaf, uint32_t to, uint32_t from) {
+void Tree::move_slot(Leaf* leaf, uint32_t to, uint32_t from) {
   if (to != from) copy_slot(leaf, to, leaf, from);
 }
 
 // Returns the leaf before (step -1) or after (step 1) the path's leaf; NULL if there is none.
-const Leaf* Tree::Path::beside(int step) const {
+const Leaf* Tree::Path::neighbour(int step) const {
   for (unsigned level = 1; level < depth; ++level) {
     const int64_t at = int64_t{slot[level]} + step;
     if (at < 0 || at >= int64_t{node[level]->count.get()}) continue;
@@ -229,7 +229,7 @@ const Leaf* Tree::Path::beside(int step) const {
 
 // Returns whether no slot contains the span or is contained in it. If ends rise, only the neighbours need to be tested;
 // otherwise it returns false, because that would take a search.
-bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const {
+bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) const {
   if (!ends_rise()) return false;  // it would take a search
   const Leaf& leaf = *as_leaf(path.node[0]);
   // The slot before it contains it, or both begin at the same base.
@@ -238,16 +238,16 @@ bool Tree::stands_alone(const Path& path, uint32_t slot, const Span& span) const
   };
   if (slot > 0) {
     if (!is_free_of(leaf, slot - 1)) return false;
-  } else if (const Leaf* left = path.beside(-1)) {
+  } else if (const Leaf* left = path.neighbour(-1)) {
     if (!is_free_of(*left, left->count.get() - 1)) return false;
   }
   if (slot < leaf.count.get()) return leaf.end[slot].get() > span.end;
-  const Leaf* right = path.beside(1);
+  const Leaf* right = path.neighbour(1);
   return right == nullptr || right->end[0].get() > span.end;
 }
 
 // Returns where the span is to be inserted; absent: the path of an earlier find of this span, or NULL.
-Tree::Place Tree::place_for(const Span& span, const pinrail_absent_t* absent) const {
+Tree::Place Tree::find_place(const Span& span, const pinrail_absent_t* absent) const {
   Place place;
   if (empty()) {
     place.alone = true;
@@ -260,11 +260,11 @@ Tree::Place Tree::place_for(const Span& span, const pinrail_absent_t* absent) co
   const Leaf* leaf = as_leaf(place.path.node[0]);
   place.slot = followed == Followed::to_its_slot ? place.path.slot[0] : lower_bound(leaf, key);
   place.taken = place.slot < leaf->count.get() && leaf->key(place.slot) == key;
-  place.alone = !place.taken && stands_alone(place.path, place.slot, span);
+  place.alone = !place.taken && has_no_nesting(place.path, place.slot, span);
   return place;
 }
 
-// Inserts the registration at a place that place_for() returned. False if the place is taken.
+// Inserts the registration at a place that find_place() returned. False if the place is taken.
 bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place place) {
   const Span span = span_of(reg);
   if (place.taken) return false;
@@ -303,7 +303,7 @@ bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   close_gap(leaf, slot);
   leaf->end_change();
   lower_reach(path, key.end);
-  tidy(pool, &path);
+  rebalance(pool, &path);
   if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
   return true;
 }
@@ -335,7 +335,7 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
 }
 
 // After a removal: frees an empty node, merges a nearly empty one with a neighbour, and continues upwards.
-void Tree::tidy(NodePool& pool, Path* path) {
+void Tree::rebalance(NodePool& pool, Path* path) {
   for (unsigned level = 0; level + 1 < path->depth; ++level) {
     Node* node = path->node[level];
     Inner* parent = as_inner(path->node[level + 1]);
@@ -349,11 +349,11 @@ void Tree::tidy(NodePool& pool, Path* path) {
       break;
     }
   }
-  lower_root(pool);
+  shrink_root(pool);
 }
 
 // A root without children is freed; one with a single child is replaced by the child.
-void Tree::lower_root(NodePool& pool) {
+void Tree::shrink_root(NodePool& pool) {
   for (;;) {
     Node* root = root_.get();
     const uint32_t count = root->count.get();
@@ -366,7 +366,7 @@ void Tree::lower_root(NodePool& pool) {
 
 // Checks a node and all nodes below it, with keys in [low, high). Returns a reason if broken, else NULL.
 const char* Tree::check_node(const Node* node, const Key* low, const Key* high) const {
-  if ((node->look() & 1) != 0) return "a node is in change while nobody writes";
+  if ((node->load_version() & 1) != 0) return "a node is marked as changing while no thread writes";
   const uint32_t count = node->count.get();
   if (count == 0 || count > capacity(node)) return "a node is empty or over-full";
   if (is_leaf(node)) {

@@ -3,9 +3,9 @@
 // inner nodes know how far each child reaches, so that a containment search is one path down even if spans overlap.
 //
 // Owns     its nodes. Not the registrations.
-// Threads  find() and overlap_hook() may run at any time without a lock. For all others the caller holds the index
-//          lock. No function allocates.
-// Context  any.
+// Threads  find() and search_overlap() may run at any time without a lock. For all others the caller holds the index
+//          lock.
+// Hook     All functions: none allocates.
 //
 // vma_tree/T1  No two slots have equal (base, end).
 // vma_tree/T2  Unless is_exact is set or persistent registrations are in the tree: no slot contains another, so ends
@@ -23,7 +23,7 @@
 namespace pinrail::vma {
 
 // Result of a search without a lock. disturbed: a writer changed a node meanwhile, so the search must be repeated.
-enum class Look : uint8_t { found, absent, disturbed };
+enum class SearchResult : uint8_t { found, absent, disturbed };
 
 class Tree {
  public:
@@ -35,7 +35,7 @@ class Tree {
 
   // Finds a slot that contains the span (exact: that equals it) and takes a reference to its registration. If absent,
   // the thread gets the path to where the span would be inserted.
-  Look find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
+  SearchResult find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
 
   // A path from the root to a leaf. node[0] is the leaf; slot[i] is the child taken in node[i].
   struct Path {
@@ -43,7 +43,7 @@ class Tree {
     uint32_t slot[NodePool::kPerInsert];
     unsigned depth = 0;
 
-    const Leaf* beside(int step) const;
+    const Leaf* neighbour(int step) const;
   };
 
   // Where a span is to be inserted. Valid until the tree changes.
@@ -55,22 +55,23 @@ class Tree {
   };
   // Returns the place for a span. absent: the path of an earlier find of that span, or NULL; its unchanged part is not
   // searched again.
-  Place place_for(const Span& span, const pinrail_absent_t* absent = nullptr) const;
+  Place find_place(const Span& span, const pinrail_absent_t* absent = nullptr) const;
 
   // False if the place is taken.
   bool insert(NodePool& pool, pinrail_registration_t* reg, Place place);
   // False if the registration is not in the tree.
   bool remove(NodePool& pool, pinrail_registration_t* reg);
 
-  // Result of take_leaf(). is_last: no later leaf has anything that overlaps the span.
-  struct Taken {
+  // Result of remove_from_leaf(). is_last: no later leaf has anything that overlaps the span.
+  struct RemovedFromLeaf {
     size_t count;
     bool is_last;
   };
-  // Removes, from the first leaf that has any, the registrations that overlap the span and for which goes(reg) is true.
-  // One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations.
-  template <typename Goes>
-  Taken take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out);
+  // Removes, from the first leaf that has any, the registrations that overlap the span and for which matches(reg) is
+  // true. One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations.
+  template <typename Matches>
+  RemovedFromLeaf remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
+                                   pinrail_registration_t** regs_out);
 
   // Returns the registration in the slot that contains the span (exact: that equals it), without a reference; NULL if
   // there is none.
@@ -79,10 +80,10 @@ class Tree {
   // Returns, without the lock, whether a slot overlaps the span. disturbed: the index changed meanwhile, which
   // unchanged() reports; it reads in acquire order.
   template <typename Unchanged>
-  Look overlap_hook(const Span& span, Unchanged&& unchanged) const {
+  SearchResult search_overlap(const Span& span, Unchanged&& unchanged) const {
     const Node* root = root_.get();
-    if (!unchanged()) return Look::disturbed;
-    return root == nullptr ? Look::absent : overlap_below_hook(root, span, ends_rise(), unchanged);
+    if (!unchanged()) return SearchResult::disturbed;
+    return root == nullptr ? SearchResult::absent : search_overlap_below(root, span, ends_rise(), unchanged);
   }
 
   // Calls visit(reg) for the slots that overlap the span, in order of base, until it returns false.
@@ -101,7 +102,7 @@ class Tree {
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
   template <typename Unchanged>
-  static Look overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged);
+  static SearchResult search_overlap_below(const Node* node, const Span& span, bool rising, Unchanged& unchanged);
 
   // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
   // is being inserted; then its search is ordered before that insert.
@@ -113,15 +114,15 @@ class Tree {
   void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
   bool merge(NodePool& pool, Inner* parent, uint32_t* slot);
-  void tidy(NodePool& pool, Path* path);
-  void lower_root(NodePool& pool);
+  void rebalance(NodePool& pool, Path* path);
+  void shrink_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
-  Path way_to_overlap(const Span& span) const;
-  template <typename Goes>
-  bool way_to_first(const Span& span, Goes& goes, Path* path_out) const;
-  static void keep_slot(Leaf* leaf, uint32_t to, uint32_t from);
-  bool stands_alone(const Path& path, uint32_t slot, const Span& span) const;
+  Path path_to_overlap(const Span& span) const;
+  template <typename Matches>
+  bool path_to_first(const Span& span, Matches& matches, Path* path_out) const;
+  static void move_slot(Leaf* leaf, uint32_t to, uint32_t from);
+  bool has_no_nesting(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
@@ -149,19 +150,19 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
   return true;
 }
 
-// Finds the path to the first slot that overlaps the span and for which goes(reg) is true. False if there is none.
-template <typename Goes>
-bool Tree::way_to_first(const Span& span, Goes& goes, Path* path_out) const {
+// Finds the path to the first slot that overlaps the span and for which matches(reg) is true. False if there is none.
+template <typename Matches>
+bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) const {
   if (ends_rise() && !empty()) {
-    *path_out = way_to_overlap(span);
+    *path_out = path_to_overlap(span);
     const Leaf* leaf = as_leaf(path_out->node[0]);
     const uint32_t slot = path_out->slot[0];
     if (slot == leaf->count.get() || leaf->base[slot].get() >= span.end) return false;
-    if (goes(leaf->reg[slot].get())) return true;
+    if (matches(leaf->reg[slot].get())) return true;
   }
   const pinrail_registration_t* first = nullptr;
   for_overlaps(span, [&](const pinrail_registration_t* reg) {
-    if (goes(reg)) first = reg;
+    if (matches(reg)) first = reg;
     return first == nullptr;
   });
   if (first == nullptr) return false;
@@ -171,10 +172,11 @@ bool Tree::way_to_first(const Span& span, Goes& goes, Path* path_out) const {
   return true;
 }
 
-template <typename Goes>
-Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinrail_registration_t** regs_out) {
+template <typename Matches>
+Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
+                                             pinrail_registration_t** regs_out) {
   Path path;
-  if (!way_to_first(span, goes, &path)) return {0, true};
+  if (!path_to_first(span, matches, &path)) return {0, true};
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t count = leaf->count.get();
   const bool is_last = leaf->base[count - 1].get() >= span.end;
@@ -186,35 +188,35 @@ Tree::Taken Tree::take_leaf(NodePool& pool, const Span& span, Goes&& goes, pinra
   leaf->begin_change();
   for (uint32_t i = kept; i < count; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
-    if (overlaps(i) && goes(reg)) {
+    if (overlaps(i) && matches(reg)) {
       regs_out[taken++] = reg;
       end = std::max(end, leaf->end[i].get());
       if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
     } else {
-      keep_slot(leaf, kept++, i);
+      move_slot(leaf, kept++, i);
     }
   }
   leaf->count.put(kept);
   leaf->end_change();
   lower_reach(path, end);
-  tidy(pool, &path);
+  rebalance(pool, &path);
   return {taken, is_last};
 }
 
 // Follows a pointer only after unchanged() has confirmed the node it was read from. If ends rise, a slot that ends
 // before the span shows that all slots to its left do so too.
 template <typename Unchanged>
-Look Tree::overlap_below_hook(const Node* node, const Span& span, bool rising, Unchanged& unchanged) {
+SearchResult Tree::search_overlap_below(const Node* node, const Span& span, bool rising, Unchanged& unchanged) {
   const uint32_t count = node->count.get();
   const bool at_leaf = is_leaf(node);
-  if (!unchanged()) return Look::disturbed;
+  if (!unchanged()) return SearchResult::disturbed;
   if (at_leaf) {
     const Leaf* leaf = as_leaf(node);
     for (uint32_t i = upper_bound(leaf->base, 0, count, span.end - 1); i > 0; --i) {
-      if (leaf->end[i - 1].get() > span.base) return Look::found;
+      if (leaf->end[i - 1].get() > span.base) return SearchResult::found;
       if (rising) break;
     }
-    return Look::absent;
+    return SearchResult::absent;
   }
   const Inner* inner = as_inner(node);
   for (uint32_t i = upper_bound(inner->base, 1, count, span.end - 1); i > 0; --i) {
@@ -223,12 +225,12 @@ Look Tree::overlap_below_hook(const Node* node, const Span& span, bool rising, U
       continue;
     }
     const Node* child = inner->child[i - 1].get();
-    if (!unchanged()) return Look::disturbed;
+    if (!unchanged()) return SearchResult::disturbed;
     fetch(child);
-    const Look look = overlap_below_hook(child, span, rising, unchanged);
-    if (look != Look::absent) return look;
+    const SearchResult result = search_overlap_below(child, span, rising, unchanged);
+    if (result != SearchResult::absent) return result;
   }
-  return Look::absent;
+  return SearchResult::absent;
 }
 
 }  // namespace pinrail::vma

@@ -63,8 +63,8 @@ struct Registrar {
   Mutex mutex{LockRank::registrar};
   std::atomic<bool> has_context[kMaxDevices] = {};  // a reference to the device's primary context is held
   IdleEvents idle_events[kMaxDevices] GUARDED_BY(mutex);
-  bool has_events = false;                             // blocks carry an event
-  std::atomic_flag told_of_events = ATOMIC_FLAG_INIT;  // that there are no events was reported
+  bool has_events = false;                              // blocks carry an event
+  std::atomic_flag events_reported = ATOMIC_FLAG_INIT;  // that there are no events was reported
   pinrail_registrar_t limits{};
   slots::Process self;  // pid 0: the system does not identify the process, and no descriptor can be passed
   std::unique_ptr<descriptors::Server> server;   // of local memory
@@ -97,12 +97,12 @@ constexpr unsigned long long kDescriptorType = 1;  // a number, because the driv
 
 // While an object of this class exists, the device's primary context is current on its thread. It takes no lock: each
 // thread has its own stack of contexts.
-class Current {
+class CurrentContext {
  public:
-  Current(Registrar* registrar, int device);
-  ~Current();
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+  CurrentContext(Registrar* registrar, int device);
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
   CUresult result() const { return result_; }
 
  private:
@@ -123,14 +123,14 @@ Status status_of(const Registrar& registrar, const char* call, CUresult error);
 
 // Runs a call that must not fail: a second time after an error, and then reports the error.
 template <typename Call>
-void give_back_surely(const Registrar& registrar, const char* name, Call&& call) {
+void release_with_retry(const Registrar& registrar, const char* name, Call&& call) {
   CUresult error = call();
   if (error != CUDA_SUCCESS) error = call();
   if (error != CUDA_SUCCESS) status_of(registrar, name, error).ignore();
 }
 
 // Returns whether a peer's memory is mapped on the GPU where it lies.
-inline bool is_where_it_lies(const Registrar& registrar, const Tail& tail) {
+inline bool is_current_device(const Registrar& registrar, const Tail& tail) {
   return std::memcmp(registrar.uuids[tail.device], tail.block.device, sizeof(tail.block.device)) == 0;
 }
 
@@ -165,9 +165,9 @@ Status close_peer(Registrar* registrar, Tail* tail);
 // cuda_ipc_event.cc. Takes an event of the tail's device and writes it to the tail and its block. SUCCESS also if no
 // events are wanted or the driver has none.
 Status take_event(Registrar* registrar, Tail* tail);
-void give_event_back(Registrar* registrar, Tail* tail);  // the event becomes idle
+void return_event(Registrar* registrar, Tail* tail);  // the event becomes idle
 Status close_peers_event(Registrar* registrar, Tail* tail);
-void say_no_events(Registrar* registrar, const char* why);  // prints one message per registrar
+void report_no_events(Registrar* registrar, const char* why);  // prints one message per registrar
 void forget_events(Registrar* registrar);   // after a restart: leaves the events of the former process alone
 void destroy_events(Registrar* registrar);  // all events are idle
 

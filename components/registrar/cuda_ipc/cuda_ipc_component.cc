@@ -108,7 +108,7 @@ pinrail_status_t read_device(Registrar* registrar) {
 
 // Records which process the registrar belongs to, and makes a server for it. The descriptors of the former server are
 // closed.
-pinrail_status_t begin_life(Registrar* registrar) {
+pinrail_status_t start_session(Registrar* registrar) {
   std::unique_ptr<descriptors::Server> server(new (std::nothrow) descriptors::Server);
   if (server == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   registrar->process = getpid();
@@ -119,7 +119,7 @@ pinrail_status_t begin_life(Registrar* registrar) {
 }
 
 // The checkpointer restores the driver's own state.
-pinrail_status_t restart(void* context) { return begin_life(static_cast<Registrar*>(context)); }
+pinrail_status_t restart(void* context) { return start_session(static_cast<Registrar*>(context)); }
 
 // Reads how descriptors are fetched.
 pinrail_status_t read_descriptors(Registrar* registrar) {
@@ -139,7 +139,7 @@ pinrail_status_t read_events(Registrar* registrar) {
   const Status status = host->param(host, "events", &events);
   if (!status.ok()) return status.code();
   registrar->has_events = events.i != 0 && registrar->cuda.has_events;
-  if (events.i != 0 && !registrar->has_events) say_no_events(registrar, "it lacks a function");
+  if (events.i != 0 && !registrar->has_events) report_no_events(registrar, "it lacks a function");
   return PINRAIL_SUCCESS;
 }
 
@@ -171,7 +171,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
   if (status == PINRAIL_SUCCESS) status = read_device(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_descriptors(registrar.get());
   if (status == PINRAIL_SUCCESS) status = read_events(registrar.get());
-  if (status == PINRAIL_SUCCESS) status = begin_life(registrar.get());
+  if (status == PINRAIL_SUCCESS) status = start_session(registrar.get());
   if (status != PINRAIL_SUCCESS) return status;
   fill_table(registrar.get());
   *registrar_out = registrar.release()->limits;

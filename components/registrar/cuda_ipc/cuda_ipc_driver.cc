@@ -8,7 +8,7 @@ namespace pinrail::cuda_ipc {
 namespace {
 
 // Translates the errors that the caller or the pool handles; these print no message.
-pinrail_status_t everyday(CUresult error) {
+pinrail_status_t status_of_expected(CUresult error) {
   switch (error) {
     case CUDA_SUCCESS: return PINRAIL_SUCCESS;
     case CUDA_ERROR_ALREADY_MAPPED: return PINRAIL_ERR_WOULD_BLOCK;
@@ -29,7 +29,7 @@ pinrail_status_t everyday(CUresult error) {
 
 // The context is retained each time, because the device may have been reset since the last call: retaining starts it
 // again. The first reference is kept, because the last release would destroy the context with all mappings.
-Current::Current(Registrar* registrar, int device) : registrar_(registrar), device_(device) {
+CurrentContext::CurrentContext(Registrar* registrar, int device) : registrar_(registrar), device_(device) {
   CUcontext context = nullptr;
   result_ = registrar->cuda.cuDevicePrimaryCtxRetain(&context, device);
   if (result_ != CUDA_SUCCESS) return;
@@ -39,20 +39,20 @@ Current::Current(Registrar* registrar, int device) : registrar_(registrar), devi
 }
 
 // The caller's context must be current again, and no reference may stay.
-Current::~Current() {
+CurrentContext::~CurrentContext() {
   if (result_ != CUDA_SUCCESS) return;
-  give_back_surely(*registrar_, "cuCtxPopCurrent", [&] { return registrar_->cuda.cuCtxPopCurrent(nullptr); });
+  release_with_retry(*registrar_, "cuCtxPopCurrent", [&] { return registrar_->cuda.cuCtxPopCurrent(nullptr); });
   release();
 }
 
-void Current::release() {
+void CurrentContext::release() {
   if (!is_spare_) return;
-  give_back_surely(*registrar_, "cuDevicePrimaryCtxRelease",
-                   [&] { return registrar_->cuda.cuDevicePrimaryCtxRelease(device_); });
+  release_with_retry(*registrar_, "cuDevicePrimaryCtxRelease",
+                     [&] { return registrar_->cuda.cuDevicePrimaryCtxRelease(device_); });
 }
 
 Status status_of(const Registrar& registrar, const char* call, CUresult error) {
-  const pinrail_status_t status = everyday(error);
+  const pinrail_status_t status = status_of_expected(error);
   if (status != PINRAIL_ERR_ERROR) return status;
   char number[16];
   std::snprintf(number, sizeof(number), "%d", static_cast<int>(error));

@@ -16,7 +16,7 @@ namespace {
 bool is_no_event(CUresult error) { return has_ended(error) || error == CUDA_ERROR_INVALID_HANDLE; }
 
 // A second attempt, because an event that stays is lost for as long as this process lives.
-Status destroy_surely(const Registrar& registrar, CUevent event) {
+Status destroy_with_retry(const Registrar& registrar, CUevent event) {
   CUresult error = registrar.cuda.cuEventDestroy(event);
   if (error != CUDA_SUCCESS && !is_no_event(error)) error = registrar.cuda.cuEventDestroy(event);
   return is_no_event(error) ? success() : status_of(registrar, "cuEventDestroy", error);
@@ -74,7 +74,7 @@ Status create_event(const Registrar& registrar, Event* event_out) {
   if (error != CUDA_SUCCESS) return status_of(registrar, "cuEventCreate", error);
   error = registrar.cuda.cuIpcGetEventHandle(&event_out->handle, event_out->event);
   if (error == CUDA_SUCCESS) return success();
-  destroy_surely(registrar, event_out->event).ignore();  // it has reported an event that stays
+  destroy_with_retry(registrar, event_out->event).ignore();  // it has reported an event that stays
   return status_of(registrar, "cuIpcGetEventHandle", error);
 }
 
@@ -90,7 +90,7 @@ Status make_event(Registrar* registrar, int device, Event* event_out) {
 }
 
 Status take_or_make(Registrar* registrar, int device, Event* event_out) {
-  const Current current(registrar, device);
+  const CurrentContext current(registrar, device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
   const Status taken = take_done(registrar, device, event_out);
   return taken.is(PINRAIL_ERR_NOT_FOUND) ? make_event(registrar, device, event_out) : taken;
@@ -120,7 +120,7 @@ Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
     if (tail->event == nullptr) std::swap(tail->event, opened);
     *event_out = tail->event;
   }
-  return opened == nullptr ? success() : destroy_surely(*registrar, opened);
+  return opened == nullptr ? success() : destroy_with_retry(*registrar, opened);
 }
 
 // Translates an error of a call with the caller's stream: an invalid handle is the caller's error here.
@@ -137,7 +137,7 @@ Status take_event(Registrar* registrar, Tail* tail) {
   Event event{};
   const Status status = take_or_make(registrar, tail->device, &event);
   if (status.is(PINRAIL_ERR_NOT_SUPPORTED)) {
-    say_no_events(registrar, "it says that it supports none");
+    report_no_events(registrar, "it says that it supports none");
     return success();
   }
   if (!status.ok()) return status;
@@ -146,7 +146,7 @@ Status take_event(Registrar* registrar, Tail* tail) {
   return success();
 }
 
-void give_event_back(Registrar* registrar, Tail* tail) {
+void return_event(Registrar* registrar, Tail* tail) {
   if (tail->event == nullptr) return;
   Event event{tail->event, {}};
   std::memcpy(&event.handle, tail->block.event, sizeof(event.handle));
@@ -156,13 +156,13 @@ void give_event_back(Registrar* registrar, Tail* tail) {
 
 Status close_peers_event(Registrar* registrar, Tail* tail) {
   if (tail->event == nullptr) return success();
-  const Status status = destroy_surely(*registrar, tail->event);
+  const Status status = destroy_with_retry(*registrar, tail->event);
   tail->event = nullptr;
   return status;
 }
 
-void say_no_events(Registrar* registrar, const char* why) {
-  if (registrar->told_of_events.test_and_set()) return;
+void report_no_events(Registrar* registrar, const char* why) {
+  if (registrar->events_reported.test_and_set()) return;
   const pinrail_help_arg_t args[] = {{"why", why}};
   registrar->component->host->help(registrar->component->host, "no events", args, 1);
 }
@@ -175,7 +175,7 @@ void forget_events(Registrar* registrar) {
 void destroy_events(Registrar* registrar) {
   for (int device = 0; device < registrar->device_count; ++device) {
     Event event{};
-    while (take_idle(registrar, device, &event)) destroy_surely(*registrar, event.event).ignore();
+    while (take_idle(registrar, device, &event)) destroy_with_retry(*registrar, event.event).ignore();
   }
 }
 
@@ -185,7 +185,7 @@ pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream
   const auto* tail = static_cast<const Tail*>(registrar_tail(reg));
   if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
   if (tail->mapped != 0 || tail->event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  const Current current(registrar, tail->device);
+  const CurrentContext current(registrar, tail->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
   const CUresult error = registrar->cuda.cuEventRecord(tail->event, static_cast<CUstream>(stream));
   return status_of_stream(*registrar, "cuEventRecord", error);
@@ -198,7 +198,7 @@ pinrail_status_t wait(void* context, pinrail_registration_t* reg, void* stream) 
   auto* tail = static_cast<Tail*>(registrar_tail(reg));
   if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
   if (tail->mapped == 0 || !has_event(tail->block)) return PINRAIL_ERR_NOT_SUPPORTED;
-  const Current current(registrar, tail->device);
+  const CurrentContext current(registrar, tail->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
   CUevent event = nullptr;
   const Status opened = open_event(registrar, tail, &event);

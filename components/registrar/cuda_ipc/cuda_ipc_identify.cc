@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
-struct Plain {
+struct PointerInfo {
   unsigned type = 0;
   CUdeviceptr base = 0;
   size_t length = 0;
@@ -16,48 +16,48 @@ struct Plain {
 };
 
 // Asks everything about memory of cuMemAlloc in one call, because each hit of an owner asks.
-Status ask_plain(const Registrar& registrar, CUdeviceptr pointer, Plain* plain_out) {
+Status query_plain(const Registrar& registrar, CUdeviceptr pointer, PointerInfo* info_out) {
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
                                  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-  void* values[] = {&plain_out->type, &plain_out->base, &plain_out->length, &plain_out->id, &plain_out->is_legacy};
+  void* values[] = {&info_out->type, &info_out->base, &info_out->length, &info_out->id, &info_out->is_legacy};
   const CUresult error = registrar.cuda.cuPointerGetAttributes(5, names, values, pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttributes", error);
-  const bool is_gpu = plain_out->type == CU_MEMORYTYPE_DEVICE && plain_out->base != 0 && plain_out->length != 0;
+  const bool is_gpu = info_out->type == CU_MEMORYTYPE_DEVICE && info_out->base != 0 && info_out->length != 0;
   return is_gpu ? success() : Status(PINRAIL_ERR_NOT_FOUND);
 }
 
 // Drivers may need a current context for this, and the calling thread may have none.
-CUresult address_range(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
-  const CUresult error = registrar->cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
+CUresult address_range(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info) {
+  const CUresult error = registrar->cuda.cuMemGetAddressRange(&info->base, &info->length, pointer);
   if (error != CUDA_ERROR_INVALID_CONTEXT) return error;
-  const Current current(registrar, device_of_pointer(*registrar, pointer));
+  const CurrentContext current(registrar, device_of_pointer(*registrar, pointer));
   if (current.result() != CUDA_SUCCESS) return current.result();
-  return registrar->cuda.cuMemGetAddressRange(&plain->base, &plain->length, pointer);
+  return registrar->cuda.cuMemGetAddressRange(&info->base, &info->length, pointer);
 }
 
 // Finds the range that is mapped at the address, not the reservation around it. The id of a reservation does not change
 // when other physical memory is mapped there, so the id of that memory is mixed in.
-Status ask_mapping(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
+Status query_mapping(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info) {
   unsigned long long block = 0;
-  CUresult error = address_range(registrar, pointer, plain);
+  CUresult error = address_range(registrar, pointer, info);
   if (error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetAddressRange", error);
   error = registrar->cuda.cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttribute", error);
-  plain->id ^= block * 0x9E3779B97F4A7C15u;
+  info->id ^= block * 0x9E3779B97F4A7C15u;
   return success();
 }
 
 // For an allocation from a pool the attributes may give the addresses that are reserved for the pool, as they give the
 // reservation around a mapping. If the driver does not know a range for pool memory, the attributes are used.
-Status ask_pooled(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
-  Plain told = *plain;
-  const CUresult error = address_range(registrar, pointer, &told);
-  const bool is_told = error == CUDA_SUCCESS && told.base != 0 && told.length != 0;
-  if (is_told) *plain = told;
+Status query_pool_memory(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info) {
+  PointerInfo reported = *info;
+  const CUresult error = address_range(registrar, pointer, &reported);
+  const bool is_known = error == CUDA_SUCCESS && reported.base != 0 && reported.length != 0;
+  if (is_known) *info = reported;
   const bool is_unknown = error == CUDA_SUCCESS || error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE ||
                           error == CUDA_ERROR_NOT_SUPPORTED;
   return is_unknown ? success() : status_of(*registrar, "cuMemGetAddressRange", error);
@@ -65,7 +65,7 @@ Status ask_pooled(Registrar* registrar, CUdeviceptr pointer, Plain* plain) {
 
 // Memory that is not cuMemAlloc's, or of a driver without IPC. What the driver says when a handle is requested decides.
 // Managed memory has the attributes of GPU memory, but it moves: no other process and no device can use it.
-Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Found* found) {
+Status query_other(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info, Found* found) {
   unsigned managed = 0;
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
                                  CU_POINTER_ATTRIBUTE_IS_MANAGED};
@@ -75,17 +75,17 @@ Status ask_younger(Registrar* registrar, CUdeviceptr pointer, Plain* plain, Foun
   if (managed != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if (found->pool != nullptr) {
     found->kind = PINRAIL_GPU_POOL;
-    return ask_pooled(registrar, pointer, plain);
+    return query_pool_memory(registrar, pointer, info);
   }
   if ((found->handle_types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
   // Descriptors are preferred: blocks do not leave the machine.
   if ((found->handle_types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;
-  return ask_mapping(registrar, pointer, plain);
+  return query_mapping(registrar, pointer, info);
 }
 
 // Reads one attribute of a pointer. False: the driver does not tell.
 template <typename Value>
-bool ask_one(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribute name, Value* value_out) {
+bool query_attribute(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribute name, Value* value_out) {
   void* value = value_out;
   return registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) == CUDA_SUCCESS;
 }
@@ -94,7 +94,7 @@ bool ask_one(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribut
 
 bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out) {
   unsigned long long id = 0;
-  if (!ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_BUFFER_ID, &id)) return false;
+  if (!query_attribute(registrar, pointer, CU_POINTER_ATTRIBUTE_BUFFER_ID, &id)) return false;
   *id_out = id;
   return true;
 }
@@ -113,29 +113,29 @@ Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer) {
 
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
   int device = 0;
-  const bool is_told = ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &device);
-  return is_told && device >= 0 && device < registrar.device_count ? device : 0;
+  const bool is_known = query_attribute(registrar, pointer, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, &device);
+  return is_known && device >= 0 && device < registrar.device_count ? device : 0;
 }
 
 bool is_managed(const Registrar& registrar, CUdeviceptr pointer) {
   unsigned managed = 0;
-  return ask_one(registrar, pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, &managed) && managed != 0;
+  return query_attribute(registrar, pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, &managed) && managed != 0;
 }
 
 Status look_up(Registrar* registrar, const void* addr, Found* found_out) {
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
-  Plain plain;
+  PointerInfo info;
   Found found{};
   found.kind = PINRAIL_GPU_IPC;
-  Status status = ask_plain(*registrar, pointer, &plain);
-  if (status.ok() && plain.is_legacy == 0 && registrar->cuda.has_younger) {
-    status = ask_younger(registrar, pointer, &plain, &found);
+  Status status = query_plain(*registrar, pointer, &info);
+  if (status.ok() && info.is_legacy == 0 && registrar->cuda.has_optional) {
+    status = query_other(registrar, pointer, &info, &found);
   }
   if (!status.ok()) return status;
   found.range.size = sizeof(found.range);
-  found.range.base = reinterpret_cast<void*>(plain.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
-  found.range.length = plain.length;
-  found.range.buffer_id = plain.id;
+  found.range.base = reinterpret_cast<void*>(info.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
+  found.range.length = info.length;
+  found.range.buffer_id = info.id;
   *found_out = found;
   return success();
 }

@@ -12,7 +12,7 @@ constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 // On the GPU where it lies the memory is accessible; for another GPU access must be requested.
 CUresult allow_access(const Registrar& registrar, const Tail& tail) {
-  if (is_where_it_lies(registrar, tail)) return CUDA_SUCCESS;
+  if (is_current_device(registrar, tail)) return CUDA_SUCCESS;
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = tail.device;

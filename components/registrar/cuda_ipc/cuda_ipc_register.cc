@@ -43,7 +43,7 @@ Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
 // Exports the allocation in the way of its kind. The caller owns the descriptor.
 Status export_kind(Registrar* registrar, const Found& found, int device, pinrail_gpu_block_t* block,
                    int* descriptor_out) {
-  const Current current(registrar, device);
+  const CurrentContext current(registrar, device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
   make_copies_wait(*registrar, reinterpret_cast<CUdeviceptr>(found.range.base));
   switch (found.kind) {
@@ -54,7 +54,7 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
 }
 
 // Passes the descriptor to the server; it is closed if that fails.
-Status hand_over(Registrar* registrar, int descriptor, pinrail_gpu_block_t* block) {
+Status pass_to_server(Registrar* registrar, int descriptor, pinrail_gpu_block_t* block) {
   if (descriptor < 0) return success();
   descriptors::Ticket ticket;
   const Status status = registrar->server->put(registrar->self, descriptor, &ticket);
@@ -82,7 +82,7 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   pinrail_gpu_block_t block{};
   int descriptor = -1;
   status = export_kind(registrar, before, device, &block, &descriptor);
-  if (status.ok()) status = hand_over(registrar, descriptor, &block);
+  if (status.ok()) status = pass_to_server(registrar, descriptor, &block);
   if (!status.ok()) return status;
   status = look_up(registrar, request.addr, &after);
   if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;
@@ -110,7 +110,7 @@ Status open_ipc(Registrar* registrar, Tail* tail) {
   std::memcpy(&handle, tail->block.driver, sizeof(handle));
   const CUresult error = registrar->cuda.cuIpcOpenMemHandle(&tail->mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   if (error != CUDA_SUCCESS) tail->mapped = 0;
-  if (error == CUDA_ERROR_INVALID_VALUE && is_where_it_lies(*registrar, *tail)) return PINRAIL_ERR_NOT_FOUND;
+  if (error == CUDA_ERROR_INVALID_VALUE && is_current_device(*registrar, *tail)) return PINRAIL_ERR_NOT_FOUND;
   return status_of(*registrar, "cuIpcOpenMemHandle", error);
 }
 
@@ -135,7 +135,7 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
 
 // Maps a peer's memory in the way of its kind. After an error the tail has what was opened.
 Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
-  const Current current(registrar, tail->device);
+  const CurrentContext current(registrar, tail->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
   Status status = success();
   switch (tail->block.kind) {
@@ -151,7 +151,7 @@ Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
 }
 
 // A second attempt, because an open mapping keeps the peer's memory for as long as this process lives.
-Status close_surely(Registrar* registrar, Tail* tail) {
+Status close_with_retry(Registrar* registrar, Tail* tail) {
   const Status status = close_peer(registrar, tail);
   return status.ok() ? status : close_peer(registrar, tail);
 }
@@ -162,7 +162,7 @@ Status open_peer(Registrar* registrar, const pinrail_register_request_t& request
   Tail tail{};
   tail.block = *static_cast<const pinrail_gpu_block_t*>(request.handle);
   if (tail.block.kind < PINRAIL_GPU_IPC || tail.block.kind > PINRAIL_GPU_POOL) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (tail.block.kind != PINRAIL_GPU_IPC && !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (tail.block.kind != PINRAIL_GPU_IPC && !registrar->cuda.has_optional) return PINRAIL_ERR_NOT_SUPPORTED;
   tail.device = device_for(*registrar, tail.block);
   int number = -1;
   Status status = fetch_descriptor(*registrar, tail.block, &number);
@@ -170,7 +170,7 @@ Status open_peer(Registrar* registrar, const pinrail_register_request_t& request
   status = open_kind(registrar, number, &tail);
   if (number >= 0) close(number);
   if (!status.ok()) {
-    close_surely(registrar, &tail).ignore();  // it has reported what it could not give back
+    close_with_retry(registrar, &tail).ignore();  // it has reported what it could not give back
     return status;
   }
   *tail_of(reg) = tail;
@@ -183,7 +183,7 @@ template <typename Copy>
 pinrail_status_t transfer(void* context, const pinrail_registration_t* reg, const char* call, Copy&& copy) {
   auto* registrar = static_cast<Registrar*>(context);
   if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
-  const Current current(registrar, tail_of(reg)->device);
+  const CurrentContext current(registrar, tail_of(reg)->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
   return status_of(*registrar, call, copy(registrar->cuda, reinterpret_cast<CUdeviceptr>(reg->base))).code();
 }
@@ -207,10 +207,10 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   if (getpid() != registrar->process) return PINRAIL_SUCCESS;
   if (tail->mapped != 0) {
     const Status ended = close_peers_event(registrar, tail);
-    const Status closed = close_surely(registrar, tail);
+    const Status closed = close_with_retry(registrar, tail);
     return closed.ok() ? ended.code() : closed.code();
   }
-  give_event_back(registrar, tail);
+  return_event(registrar, tail);
   registrar->server->remove(ticket_of(tail->block));
   return PINRAIL_SUCCESS;
 }
@@ -237,9 +237,9 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
 pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out) {
   auto* registrar = static_cast<Registrar*>(context);
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
-  if (getpid() != registrar->process || !registrar->cuda.has_younger) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (getpid() != registrar->process || !registrar->cuda.has_optional) return PINRAIL_ERR_NOT_SUPPORTED;
   if (is_managed(*registrar, pointer)) return PINRAIL_ERR_NOT_SUPPORTED;
-  const Current current(registrar, device_of_pointer(*registrar, pointer));
+  const CurrentContext current(registrar, device_of_pointer(*registrar, pointer));
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
   make_copies_wait(*registrar, pointer);
   int descriptor = -1;

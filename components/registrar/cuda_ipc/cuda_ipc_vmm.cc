@@ -63,7 +63,7 @@ CUresult unmap(const Library& cuda, const Tail& tail, const char** call_out) {
 }
 
 // Undoes the last step that is still in the tail. Returns the driver's error.
-CUresult give_back_last(const Library& cuda, Tail* tail, const char** call_out) {
+CUresult release_last(const Library& cuda, Tail* tail, const char** call_out) {
   CUresult error = CUDA_SUCCESS;
   if (tail->mapped != 0) {
     error = unmap(cuda, *tail, call_out);
@@ -111,7 +111,7 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // it was unmapped meanwhile
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error);
   const Status status = export_physical(*registrar, found, physical, block, descriptor_out);
-  give_back_surely(*registrar, "cuMemRelease", [&] { return cuda.cuMemRelease(physical); });
+  release_with_retry(*registrar, "cuMemRelease", [&] { return cuda.cuMemRelease(physical); });
   return status;
 }
 
@@ -131,13 +131,13 @@ Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
 // Gives back, in reverse order, what the tail has of a peer's memory. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail) {
   if (!has_anything(*tail)) return success();
-  const Current current(registrar, tail->device);
+  const CurrentContext current(registrar, tail->device);
   if (has_ended(current.result())) return forget(tail);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
   if (is_gone(*registrar, *tail)) return forget(tail);
   while (has_anything(*tail)) {
     const char* call = "";
-    const CUresult error = give_back_last(registrar->cuda, tail, &call);
+    const CUresult error = release_last(registrar->cuda, tail, &call);
     if (has_ended(error)) return forget(tail);
     if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
   }

@@ -28,12 +28,12 @@ Status Library::open(const char* file, const char** why_out) {
     return PINRAIL_ERR_NOT_AVAILABLE;
   }
   bool all = true;
-  has_younger = has_events = true;
+  has_optional = has_events = true;
 #define PINRAIL_CUDA_NAME(name) #name
 #define PINRAIL_CUDA_LOAD(name) all = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && all;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_LOAD)
-#define PINRAIL_CUDA_TRY(name) has_younger = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_younger;
-  PINRAIL_CUDA_YOUNGER_FUNCTIONS(PINRAIL_CUDA_TRY)
+#define PINRAIL_CUDA_TRY(name) has_optional = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_optional;
+  PINRAIL_CUDA_OPTIONAL_FUNCTIONS(PINRAIL_CUDA_TRY)
 #undef PINRAIL_CUDA_TRY
 #define PINRAIL_CUDA_TRY(name) has_events = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_events;
   PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_TRY)

@@ -30,25 +30,25 @@
   X(cuMemcpyHtoD)
 
 // Functions of drivers since 11.7. Without them only memory of cuMemAlloc is supported.
-#define PINRAIL_CUDA_YOUNGER_FUNCTIONS(X) \
-  X(cuPointerGetAttribute)                \
-  X(cuMemGetAddressRange)                 \
-  X(cuMemGetHandleForAddressRange)        \
-  X(cuMemFree)                            \
-  X(cuMemAddressReserve)                  \
-  X(cuMemAddressFree)                     \
-  X(cuMemMap)                             \
-  X(cuMemUnmap)                           \
-  X(cuMemSetAccess)                       \
-  X(cuMemRelease)                         \
-  X(cuMemRetainAllocationHandle)          \
-  X(cuMemExportToShareableHandle)         \
-  X(cuMemImportFromShareableHandle)       \
-  X(cuMemPoolDestroy)                     \
-  X(cuMemPoolSetAccess)                   \
-  X(cuMemPoolExportToShareableHandle)     \
-  X(cuMemPoolImportFromShareableHandle)   \
-  X(cuMemPoolExportPointer)               \
+#define PINRAIL_CUDA_OPTIONAL_FUNCTIONS(X) \
+  X(cuPointerGetAttribute)                 \
+  X(cuMemGetAddressRange)                  \
+  X(cuMemGetHandleForAddressRange)         \
+  X(cuMemFree)                             \
+  X(cuMemAddressReserve)                   \
+  X(cuMemAddressFree)                      \
+  X(cuMemMap)                              \
+  X(cuMemUnmap)                            \
+  X(cuMemSetAccess)                        \
+  X(cuMemRelease)                          \
+  X(cuMemRetainAllocationHandle)           \
+  X(cuMemExportToShareableHandle)          \
+  X(cuMemImportFromShareableHandle)        \
+  X(cuMemPoolDestroy)                      \
+  X(cuMemPoolSetAccess)                    \
+  X(cuMemPoolExportToShareableHandle)      \
+  X(cuMemPoolImportFromShareableHandle)    \
+  X(cuMemPoolExportPointer)                \
   X(cuMemPoolImportPointer)
 
 // Functions for events (registrar_cuda_ipc_events).
@@ -67,10 +67,10 @@ struct Library {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
 #define PINRAIL_CUDA_FIELD(name) decltype(&::name) name = nullptr;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_FIELD)
-  PINRAIL_CUDA_YOUNGER_FUNCTIONS(PINRAIL_CUDA_FIELD)
+  PINRAIL_CUDA_OPTIONAL_FUNCTIONS(PINRAIL_CUDA_FIELD)
   PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_FIELD)
 #undef PINRAIL_CUDA_FIELD
-  bool has_younger = false, has_events = false;  // all functions of the list were found
+  bool has_optional = false, has_events = false;  // all functions of the list were found
 
   // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader. The library is never
   // unmapped, because the driver has threads of its own.

@@ -23,7 +23,7 @@ std::string what_happened(const std::string& text) {
 class Trial {
  public:
   Trial(const char* mpool, const char* registrar) {
-    pinrail_set_message_function(hear, this);
+    pinrail_set_message_function(record, this);
     const pinrail_registrar_choice_t choice = {registrar, nullptr, nullptr};
     status_ = pinrail_mpool_create(mpool, &choice, "pinrail_info", nullptr, &pool_);
   }
@@ -37,17 +37,17 @@ class Trial {
   bool worked() const { return pool_ != nullptr; }
   std::string pool() const { return pinrail_mpool_name(pool_); }
   std::string registrar() const { return pinrail_mpool_registrar_name(pool_); }
-  std::string why() const { return heard_.empty() ? pinrail_status_text(status_) : heard_; }
+  std::string why() const { return recorded_.empty() ? pinrail_status_text(status_) : recorded_; }
 
  private:
-  static void hear(void* self, int /*level*/, const char* /*channel*/, const char* text) {
+  static void record(void* self, int /*level*/, const char* /*channel*/, const char* text) {
     auto* const trial = static_cast<Trial*>(self);
-    if (trial->heard_.empty()) trial->heard_ = what_happened(text);
+    if (trial->recorded_.empty()) trial->recorded_ = what_happened(text);
   }
 
   pinrail_mpool_t* pool_ = nullptr;
   pinrail_status_t status_ = PINRAIL_SUCCESS;
-  std::string heard_;
+  std::string recorded_;
 };
 
 bool is_open(const pinrail_component_info_t& component) {

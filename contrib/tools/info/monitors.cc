@@ -171,7 +171,7 @@ struct Found {
   std::vector<KeptKind> kept;
 };
 
-int tell_what_is_found(const std::vector<pinrail_setting_t>& settings) {
+int send_findings(const std::vector<pinrail_setting_t>& settings) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
   init.settings_from = "the command line";
   init.settings = settings.data();
@@ -204,7 +204,7 @@ void read_line(const std::string& line, Found* found) {
 // False: Pinrail does not start with these settings; why_out receives its message.
 bool find_monitors(const std::vector<pinrail_setting_t>& settings, Found* found_out, std::string* why_out) {
   std::string said;
-  if (in_child([&settings] { return tell_what_is_found(settings); }, &said) != 0) {
+  if (in_child([&settings] { return send_findings(settings); }, &said) != 0) {
     *why_out = said;
     return false;
   }

@@ -214,7 +214,7 @@ typedef struct pinrail_registration_services {
   /** Makes a new registration DEAD, with one reference of the caller's: it is never cached. SHARED only. */
   void (*mark_uncached)(const pinrail_host_t *host, pinrail_registration_t *reg);
   /**
-   * Makes an INDEXED registration DEAD. Returns 1 if this call did so and the caller must see to its end: nobody has a
+   * Makes an INDEXED registration DEAD. Returns 1 if this call did so and the caller must end it: it has no
    * reference, or it is counted per thread. Returns 0 if it was DEAD already, or if its last drop will say LAST. Hook
    * context.
    */
@@ -237,7 +237,7 @@ typedef struct pinrail_registration_services {
   void (*count_references)(const pinrail_host_t *host, pinrail_registration_t *const *regs, size_t count,
                            pinrail_sum_t mode, int64_t *references_out);
   /**
-   * For a registration that is DEAD and counted per thread. Returns 1 if nobody has a reference and the caller must
+   * For a registration that is DEAD and counted per thread. Returns 1 if it has no reference and the caller must
    * return it to the device; 0 if it is referenced, if another caller returns it, or if it was not HELD before (DROPPED);
    * -1 if there was no reference to drop (DROP). After HELD, the first word of its area belongs to the library.
    */

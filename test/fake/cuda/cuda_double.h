@@ -8,14 +8,14 @@
  * address, and two processes have equal addresses buffer id   rises with each allocation of the process; that of a
  * reservation stays, whatever is mapped there IPC open    the same allocation again: one more reference, the same
  * address; another allocation of the same exporter while an older one that began there is open: ALREADY_MAPPED; one's
- * own handle: INVALID_CONTEXT; one whose memory is gone: INVALID_HANDLE. Memory that was freed lives on in whoever has
- *               it open (FACTS: it stays with the importer until he closes)
+ * own handle: INVALID_CONTEXT; one whose memory is gone: INVALID_HANDLE. Memory that was freed lives on in
+ *               importers that have it open (FACTS: until the importer closes it)
  *   VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is the
  *               reservation, and cuMemGetAddressRange tells the mapping, as documented. Fabric handles: NOT_PERMITTED,
  *               as without an IMEX channel
  *   pools       the attributes tell a range around the allocation, cuMemGetAddressRange the allocation. One that
  *               refused a handle of a type that it was not made with aborts when it is destroyed, as CUDA 13.0 crashes
- *   managed     is a GPU's by the attributes, has no handle, and aborts who asks for its dmabuf
+ *   managed     is a GPU's by the attributes, has no handle, and aborts the process that asks for its dmabuf
  *   streams     any value names one; whatever is put on it is done at once, unless a script says that it works. Copies
  *               wait in the caller until the stream is done and what it waits for is
  *   events      shared memory; one's own handle: INVALID_CONTEXT. One whose owner destroyed it: ILLEGAL_ADDRESS, where
@@ -26,7 +26,7 @@
  *   contexts    a stack per thread; calls that need one say INVALID_CONTEXT without. A reset of the device, or the last
  *               release, ends what cuMemAlloc, cuIpcOpenMemHandle and cuEventCreate made there. After a reset the
  *               context is current where it was, and retained by whom it was; calls in it say CONTEXT_IS_DESTROYED
- *               until somebody retains it again (seen with driver 590)
+ *               until it is retained again (seen with driver 590)
  *   cuGetProcAddress  knows cuMemFree alone, as another function than the symbol
  *
  * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:
@@ -55,7 +55,7 @@ void cuda_double_forget(void);                    /**< counts and orders */
 /** The next call of that function waits inside, while others go on, until the gate is opened; for a minute at most. */
 void cuda_double_gate(const char* function);
 int cuda_double_at_gate(void);   /**< whether a call waits there */
-int cuda_double_open_gate(void); /**< 0: nobody waited there any more */
+int cuda_double_open_gate(void); /**< 0: no thread waited there any more */
 
 size_t cuda_double_open_handles(void); /**< to memory and pools of others: opened or imported, and not given back */
 int cuda_double_is_open(uint32_t pid, CUdeviceptr base); /**< here, what that process has at its address */

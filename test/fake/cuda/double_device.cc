@@ -46,8 +46,8 @@ void hold_memory(uint32_t owner, uint64_t id, size_t bytes) {
   Held* held = find(key);
   if (held == nullptr && device != nullptr) {
     for (Held& each : device->held) {
-      uint64_t nobody = 0;
-      if (!each.key.compare_exchange_strong(nobody, key)) continue;
+      uint64_t free_key = 0;
+      if (!each.key.compare_exchange_strong(free_key, key)) continue;
       held = &each;
       held->bytes.store(bytes);
       break;

@@ -49,7 +49,7 @@ TEST(Gate, a_forked_child_finds_it_shut_and_can_open_it_for_itself) {
   const pid_t child = fork();
   if (child == 0) {
     bool right = !gate::is_open() && gate::is_child();
-    gate::wait_until_released();  // nobody is there who could release it
+    gate::wait_until_released();  // no thread could release it
     gate::open();
     right = right && gate::is_open() && !gate::is_child();
     _exit(right ? 0 : 1);

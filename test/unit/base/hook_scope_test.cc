@@ -88,7 +88,7 @@ void take(LockRank rank) {
 TEST(HookWallDeathTest, an_allocation) {
   EXPECT_DEATH(in_a_hook([] { kept = std::malloc(1); }), "hook wall: memory is allocated in a hook");
   EXPECT_DEATH(in_a_hook([] { kept = std::calloc(1, 1); }), "hook wall: memory is allocated in a hook");
-#ifndef __SANITIZE_THREAD__  // which tells of no aligned ones
+#ifndef __SANITIZE_THREAD__  // which does not report aligned ones
   EXPECT_DEATH(in_a_hook([] { kept = std::aligned_alloc(64, 64); }), "hook wall: memory is allocated in a hook");
 #endif
   EXPECT_DEATH(in_a_hook([] { kept = new int; }), "hook wall: memory is allocated in a hook");

@@ -212,7 +212,7 @@ TEST_F(LoaderTest, what_is_built_in_is_compared_too) {
   EXPECT_EQ(listed("no_open").reason, "has no open()");
   EXPECT_EQ(listed("no_params").reason, "counts parameters but has none");
   EXPECT_TRUE(listed("old").status.is(PINRAIL_ERR_VERSION));
-  EXPECT_EQ(loader_->listed().size(), 4U) << "a framework that nobody knows is not listed";
+  EXPECT_EQ(loader_->listed().size(), 4U) << "an unknown framework is not listed";
 }
 
 TEST_F(LoaderTest, a_component_that_is_not_selected_is_not_even_mapped) {

@@ -183,7 +183,7 @@ TEST_F(ParamSources, a_folder_in_place_of_a_file_is_an_error) {
   EXPECT_TRUE(has(said, "it is a folder") && has(said, "the user's file")) << said;
 }
 
-// What read() comes to for somebody who may not read the file, and whether a message names the file.
+// The result of read() for a user who may not read the file, and whether a message names the file.
 test::ChildAnswer read_without_rights(const std::function<Status()>& read, const std::string& path) {
   if (geteuid() == 0 && setuid(65534) != 0) return {-1};
   Status status = PINRAIL_ERR_ERROR;

@@ -25,7 +25,7 @@ TEST(Selection, an_empty_list_allows_everything_that_need_not_be_named) {
   for (const char* text : {"", "  ", ",", " , ,"}) {
     EXPECT_TRUE(parsed(text).allows("grdma", 0)) << text;
     EXPECT_FALSE(parsed(text).allows("grdma", -1)) << text;
-    EXPECT_FALSE(parsed(text).names_it("grdma")) << text;
+    EXPECT_FALSE(parsed(text).requests("grdma")) << text;
   }
 }
 
@@ -42,8 +42,8 @@ TEST(Selection, a_list_allows_what_it_names_at_any_priority) {
   EXPECT_TRUE(selection.allows("grdma", -1));
   EXPECT_TRUE(selection.allows("rgpusm", 50));
   EXPECT_FALSE(selection.allows("gpusm", 50));
-  EXPECT_TRUE(selection.names_it("grdma"));
-  EXPECT_FALSE(selection.names_it("gpusm"));
+  EXPECT_TRUE(selection.requests("grdma"));
+  EXPECT_FALSE(selection.requests("gpusm"));
 }
 
 TEST(Selection, white_space_and_empty_and_repeated_names_mean_nothing) {
@@ -58,7 +58,7 @@ TEST(Selection, a_caret_leaves_out_the_whole_list) {
     EXPECT_FALSE(selection.allows("rgpusm", 50)) << text;
     EXPECT_TRUE(selection.allows("gpusm", 50)) << text;
     EXPECT_FALSE(selection.allows("gpusm", -1)) << "left out is not named: " << text;
-    EXPECT_FALSE(selection.names_it("grdma")) << text;
+    EXPECT_FALSE(selection.requests("grdma")) << text;
   }
 }
 

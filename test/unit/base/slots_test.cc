@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Validity slots: a word that dies stays dead, other processes see it, and crashes leave nothing; nobody can take a
+// Validity slots: a word that dies stays dead, other processes see it, and crashes leave nothing; no process can take a
 // segment away from under those who have it mapped.
 #include "base/slots/slots.h"
 
@@ -91,7 +91,7 @@ TEST_F(Slots, importers_are_counted_also_when_they_leave_after_the_death) {
   ASSERT_TRUE(slots::enter(exporter_.word(slot), life));
   ASSERT_TRUE(slots::enter(exporter_.word(slot), life));
   exporter_.kill_hook(slot);
-  EXPECT_FALSE(slots::enter(exporter_.word(slot), life)) << "nobody new";
+  EXPECT_FALSE(slots::enter(exporter_.word(slot), life)) << "no new importer";
   EXPECT_EQ(exporter_.importers_hook(slot), 2u);
   slots::leave(exporter_.word(slot), life);
   slots::leave(exporter_.word(slot), life);
@@ -178,12 +178,12 @@ TEST_F(Slots, a_segment_that_can_be_shortened_or_is_shorter_than_it_says_is_refu
     Importer importer;
     return importer.open(process_.user, process_.pid, process_.start, forged.segment).code();
   };
-  EXPECT_EQ(open_forged(8, slots::kClaimBatch), PINRAIL_SUCCESS);
+  EXPECT_EQ(open_forged(8, slots::kFileSeals), PINRAIL_SUCCESS);
   EXPECT_EQ(open_forged(8, F_SEAL_GROW | F_SEAL_SEAL), PINRAIL_ERR_PERM);
   EXPECT_EQ(open_forged(8, F_SEAL_SHRINK | F_SEAL_GROW), PINRAIL_SUCCESS) << "what cannot be rolled back is enough";
-  EXPECT_EQ(open_forged(0, slots::kClaimBatch), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(open_forged(9, slots::kClaimBatch), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(open_forged(UINT32_MAX, slots::kClaimBatch), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(0, slots::kFileSeals), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(9, slots::kFileSeals), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(open_forged(UINT32_MAX, slots::kFileSeals), PINRAIL_ERR_ERROR);
 }
 
 TEST_F(Slots, any_other_file_of_the_exporters_is_not_found) {
@@ -197,14 +197,15 @@ TEST_F(Slots, any_other_file_of_the_exporters_is_not_found) {
   }
 }
 
-// In a child that ends without a word, as in a crash: opens the segment, sits down, and enters those slots.
+// In a child that ends without a word, as in a crash: opens the segment, takes an importer entry, and enters those
+// slots.
 bool crash_in(const Process& of, const Exporter& exporter, const std::vector<std::pair<uint32_t, uint64_t>>& entered) {
   ChildAnswer answer{};
   const bool answered = in_child(
       [&] {
         auto* importer = new Importer;  // never destroyed
         bool well = importer->open(of.user, of.pid, of.start, exporter.segment()).ok();
-        if (well) importer->sit(self());
+        if (well) importer->register_importer(self());
         for (const auto& [slot, life] : entered) well = well && importer->enter(slot, life);
         return ChildAnswer{well ? 1 : 0};
       },
@@ -381,13 +382,13 @@ TEST_F(Slots, importers_that_crashed_are_forgotten_in_all_slots_and_others_are_n
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(exporter_.take(&slot[i], &life[i]).ok());
   Importer living;
   ASSERT_TRUE(open(&living).ok());
-  living.sit(process_);
+  living.register_importer(process_);
   ASSERT_TRUE(living.enter(slot[0], life[0]));
   ASSERT_TRUE(crash_in(process_, exporter_, {{slot[0], life[0]}, {slot[1], life[1]}, {slot[1], life[1]}}));
   EXPECT_EQ(exporter_.importers_hook(slot[0]), 2u);
   EXPECT_EQ(exporter_.importers_hook(slot[1]), 1u);
   exporter_.forget_dead_hook(slot[2]);
-  EXPECT_EQ(exporter_.importers_hook(slot[1]), 1u) << "nobody who crashed had that one";
+  EXPECT_EQ(exporter_.importers_hook(slot[1]), 1u) << "no crashed importer had that one";
   exporter_.forget_dead_hook(slot[0]);
   EXPECT_EQ(exporter_.importers_hook(slot[0]), 1u);
   EXPECT_EQ(exporter_.importers_hook(slot[1]), 0u);
@@ -401,7 +402,7 @@ TEST_F(Slots, an_importer_leaves_as_often_as_it_entered_and_enters_nothing_dead)
   ASSERT_TRUE(exporter_.take(&slot, &life).ok());
   Importer importer;
   ASSERT_TRUE(open(&importer).ok());
-  importer.sit(process_);
+  importer.register_importer(process_);
   ASSERT_TRUE(importer.enter(slot, life));
   ASSERT_TRUE(importer.enter(slot, life));
   importer.leave(slot, life);
@@ -421,13 +422,13 @@ TEST_F(Slots, who_finds_no_seat_is_counted_and_seats_are_given_back) {
   ASSERT_TRUE(exporter_.take(&slot, &life).ok());
   for (int round = 0; round < 2; ++round) {
     std::vector<std::unique_ptr<Importer>> all;
-    for (uint32_t i = 0; i < slots::kSeats + 2; ++i) {
+    for (uint32_t i = 0; i < slots::kImporterEntries + 2; ++i) {
       all.push_back(std::make_unique<Importer>());
       ASSERT_TRUE(open(all.back().get()).ok());
-      all.back()->sit(process_);
+      all.back()->register_importer(process_);
       ASSERT_TRUE(all.back()->enter(slot, life));
     }
-    EXPECT_EQ(exporter_.importers_hook(slot), slots::kSeats + 2);
+    EXPECT_EQ(exporter_.importers_hook(slot), slots::kImporterEntries + 2);
     EXPECT_EQ(exporter_.word(slot)->load() & slots::kImporters, 2u);
     for (const auto& each : all) each->leave(slot, life);
     EXPECT_EQ(exporter_.importers_hook(slot), 0u);
@@ -441,10 +442,10 @@ TEST_F(Slots, a_seat_that_a_crash_left_is_free_again_once_it_was_cleared) {
   ASSERT_TRUE(crash_in(process_, exporter_, {{slot, life}}));
   exporter_.forget_dead_hook(slot);
   std::vector<std::unique_ptr<Importer>> all;
-  for (uint32_t i = 0; i < slots::kSeats; ++i) {
+  for (uint32_t i = 0; i < slots::kImporterEntries; ++i) {
     all.push_back(std::make_unique<Importer>());
     ASSERT_TRUE(open(all.back().get()).ok());
-    all.back()->sit(process_);
+    all.back()->register_importer(process_);
     ASSERT_TRUE(all.back()->enter(slot, life));
   }
   EXPECT_EQ(exporter_.word(slot)->load() & slots::kImporters, 0u) << "all of them sit";

@@ -19,11 +19,11 @@ TEST(Trust, root_oneself_and_the_owner_of_pinrail_may_change_a_file_and_nobody_e
     about.st_uid = user;
     about.st_gid = group;
     about.st_mode = S_IFREG | mode;
-    return trust::why_others_may_change(about, owners);
+    return trust::why_untrusted(about, owners);
   };
   for (const uid_t user : {0u, 1000u, 2000u}) EXPECT_EQ(why(user, 50, 0755), "");
   EXPECT_EQ(why(3000, 0, 0755), "belongs to user 3000");
-  EXPECT_EQ(why(0, 0, 0757), "may be written by everybody");
+  EXPECT_EQ(why(0, 0, 0757), "may be written by all users");
   EXPECT_EQ(why(0, 50, 0775), "may be written by group 50");
   EXPECT_EQ(why(0, 0, 0775), "") << "root's own";
 }
@@ -48,7 +48,7 @@ TEST_F(TrustOfComponents, a_folder_that_others_may_write_is_passed_over_with_one
   NEEDS_ROOT;
   write("mpool_tiny", loader::Image());
   ASSERT_EQ(chmod(folder_.path().c_str(), 01777), 0);
-  expect_refused("no component is loaded from " + folder_.path() + ": it may be written by everybody");
+  expect_refused("no component is loaded from " + folder_.path() + ": it may be written by all users");
   ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
   ASSERT_EQ(chown(folder_.path().c_str(), kOther, 0), 0);
   expect_refused("belongs to user 12345");
@@ -62,7 +62,7 @@ TEST_F(TrustOfComponents, a_file_that_others_may_write_is_skipped_also_behind_a_
   NEEDS_ROOT;
   const std::string file = write("mpool_tiny", loader::Image());
   ASSERT_EQ(chmod(file.c_str(), 0666), 0);
-  expect_refused("skipped " + file + ": it may be written by everybody");
+  expect_refused("skipped " + file + ": it may be written by all users");
   ASSERT_EQ(chmod(file.c_str(), 0644), 0);
   ASSERT_EQ(chown(file.c_str(), kOther, 0), 0);
   expect_refused("belongs to user 12345");
@@ -71,7 +71,7 @@ TEST_F(TrustOfComponents, a_file_that_others_may_write_is_skipped_also_behind_a_
   ASSERT_EQ(chmod(elsewhere.path().c_str(), 0777), 0);
   ASSERT_EQ(unlink(file.c_str()), 0);
   ASSERT_EQ(symlink(real.c_str(), file.c_str()), 0);
-  expect_refused("is in " + elsewhere.path() + "/, which may be written by everybody");
+  expect_refused("is in " + elsewhere.path() + "/, which may be written by all users");
 }
 
 class TrustOfParameters : public param::ParamTest {
@@ -85,7 +85,7 @@ TEST_F(TrustOfParameters, a_file_that_others_may_write_sets_nothing) {
   folder_.write("site.conf", "");
   ASSERT_EQ(chmod(sources_.user_file.c_str(), 0666), 0);
   std::string said = test::said_by([this] { EXPECT_TRUE(read_anew().ok()); });
-  EXPECT_TRUE(test::has(said, sources_.user_file) && test::has(said, "it may be written by everybody")) << said;
+  EXPECT_TRUE(test::has(said, sources_.user_file) && test::has(said, "it may be written by all users")) << said;
   ASSERT_EQ(chmod(sources_.user_file.c_str(), 0644), 0);
   EXPECT_EQ(test::said_by([this] { EXPECT_TRUE(read_anew().ok()); }), "");
   ASSERT_EQ(chown(sources_.site_file.c_str(), kOther, 0), 0);

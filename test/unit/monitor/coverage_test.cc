@@ -27,7 +27,7 @@ struct World {
   uint32_t seen = PINRAIL_EVENTS_ALL;
   int looks = 0;
   std::string said;
-  Coverage* event_comes_to = nullptr;  // while somebody looks
+  Coverage* event_comes_to = nullptr;  // during a lookup
 };
 World world;
 
@@ -237,7 +237,7 @@ TEST(LoadedObject, finds_each_function_of_a_chain) {
 
 // The probe that the allocators are tried with lies on the stack.
 TEST(OwnCalls, no_subscription_is_left) {
-  find_own_calls();
+  find_raw_callers();
   EXPECT_EQ(subscriptions.first.load(), nullptr);
 }
 

@@ -16,9 +16,9 @@ constexpr uintptr_t kPage = 4096;
 Span pages(uintptr_t first, uintptr_t count) { return {first * kPage, (first + count) * kPage}; }
 
 bool keep(KnownMappings* known, const Span& span, bool covered = true) {
-  const uint64_t ticket = known->begin_look();
+  const uint64_t ticket = known->begin_lookup();
   const bool kept = known->keep(ticket, {span, covered});
-  known->end_look();
+  known->end_lookup();
   return kept;
 }
 
@@ -64,21 +64,21 @@ TEST(KnownMappings, what_is_kept_takes_the_place_of_what_it_overlaps) {
 
 TEST(KnownMappings, an_event_between_the_look_and_its_keeping_wins) {
   KnownMappings known;
-  const uint64_t ticket = known.begin_look();
+  const uint64_t ticket = known.begin_lookup();
   known.forget_hook(pages(13, 1));
   EXPECT_FALSE(known.keep(ticket, {pages(10, 4), true}));
   EXPECT_TRUE(known.keep(ticket, {pages(20, 4), true})) << "that one was not touched";
-  known.end_look();
+  known.end_lookup();
   EXPECT_FALSE(knows(known, 10));
 }
 
 TEST(KnownMappings, more_events_than_are_remembered_win_too) {
   KnownMappings known;
-  const uint64_t ticket = known.begin_look();
+  const uint64_t ticket = known.begin_lookup();
   known.forget_hook(pages(10, 1));
   for (size_t i = 0; i < KnownMappings::kEvents; ++i) known.forget_hook(pages(1000 + i, 1));
   EXPECT_FALSE(known.keep(ticket, {pages(10, 4), true}));
-  known.end_look();
+  known.end_lookup();
 }
 
 TEST(KnownMappings, one_too_many_takes_a_neighbours_place_and_order_stays) {

@@ -123,7 +123,7 @@ TEST(Monitors, one_that_goes_blind_for_some_events_is_believed_the_others) {
   const TwoMonitors monitors(PINRAIL_EVENTS_ALL, nullptr, PINRAIL_EVENT_DONTNEED, cover_nothing);
   go_blind(0, PINRAIL_EVENTS_ALL & ~PINRAIL_EVENT_DONTNEED, "for what the second one sees");
   EXPECT_TRUE(monitors.covers_the_page());
-  go_blind(0, PINRAIL_EVENTS_ALL & ~PINRAIL_EVENT_UNMAP, "for what nobody else sees");
+  go_blind(0, PINRAIL_EVENTS_ALL & ~PINRAIL_EVENT_UNMAP, "for what no other monitor sees");
   EXPECT_FALSE(monitors.covers_the_page());
   EXPECT_FALSE(works(nullptr)) << "each kind of memory can be unmapped";
 }

@@ -26,8 +26,8 @@ struct Trap {
   }
 };
 
-// As allocation_table::Asked.
-struct Asked {
+// As allocation_table::AllocationKey.
+struct AllocationKey {
   uint32_t pid = 7;
   Trap start{8};
   uint64_t segment = 9;
@@ -36,11 +36,11 @@ struct Asked {
   uint64_t slot_word = uint64_t{3} << 17;
 };
 
-Called called(const Asked& asked, uint64_t owner) {
+EntryKey entry_key(const AllocationKey& asked, uint64_t owner) {
   const uint64_t key =
       asked.segment != 0 ? allocation_table::key_of_slot(asked.slot, asked.slot_word) : asked.buffer_id;
   return {key ^ allocation_table::owner_salt(asked.pid, asked.start.value, asked.segment), owner,
-          allocation_table::sum_over(asked.base, asked.length, asked.buffer_id)};
+          allocation_table::checksum_of_range(asked.base, asked.length, asked.buffer_id)};
 }
 
 class ExactAllocations : public ::testing::Test {
@@ -49,7 +49,7 @@ class ExactAllocations : public ::testing::Test {
     if (thread_->ref_slots == nullptr) GTEST_SKIP() << "no membarrier here";
     table_.reserve(1);
     owner_ = {asked_.pid, asked_.start.value, asked_.segment, words_};
-    table_.introduce(owner_, &number_);
+    table_.set_owner(owner_, &number_);
     words_[asked_.slot] = asked_.slot_word;
     reg_ = make(asked_);
   }
@@ -57,20 +57,22 @@ class ExactAllocations : public ::testing::Test {
     for (pinrail_registration_t* reg : all_) arena::free(reg);
   }
 
-  pinrail_registration_t* make(const Asked& asked) {
+  pinrail_registration_t* make(const AllocationKey& asked) {
     pinrail_registration_t* reg = nullptr;
     EXPECT_TRUE(arena::allocate(0, PINRAIL_COUNTING_THREADS, &reg).ok());
     state::set(reg, state::kPerThread | state::kIndexed);
-    table_.insert(reg, called(asked, number_));
+    table_.insert(reg, entry_key(asked, number_));
     all_.push_back(reg);
     return reg;
   }
-  void remove(const Asked& asked, pinrail_registration_t* reg) { table_.remove(reg, called(asked, number_).key); }
-  bool take(const Asked& asked) {
+  void remove(const AllocationKey& asked, pinrail_registration_t* reg) {
+    table_.remove(reg, entry_key(asked, number_).key);
+  }
+  bool take(const AllocationKey& asked) {
     return allocation_table::take_block<SlotChoice::first>({thread_, nullptr}, table_.table(), asked, &handle_);
   }
   bool take_while(const std::function<void()>& what) {
-    Asked asked = asked_;
+    AllocationKey asked = asked_;
     asked.start.when_compared = &what;
     return take(asked);
   }
@@ -82,7 +84,7 @@ class ExactAllocations : public ::testing::Test {
   Allocations table_{arena::chunks(), hits_, 63};
   pinrail_owner_t owner_{};
   uint64_t number_ = 0;
-  Asked asked_;
+  AllocationKey asked_;
   pinrail_registration_t* reg_ = nullptr;
   std::vector<pinrail_registration_t*> all_;
   pinrail_handle_t handle_{};
@@ -112,7 +114,7 @@ TEST_F(ExactAllocations, what_makes_room_for_another_after_it_was_compared_is_no
   words_[asked_.slot] = asked_.slot_word;
   EXPECT_FALSE(take_while([&] {
     remove(asked_, reg_);
-    Asked other = asked_;
+    AllocationKey other = asked_;
     other.length = 1;
     make(other);
   }));
@@ -127,22 +129,22 @@ TEST_F(ExactAllocations, a_slot_that_dies_after_it_was_compared_is_seen) {
 
 // Each word of the name by itself, and each bit of it.
 TEST_F(ExactAllocations, what_differs_in_a_bit_is_another) {
-  const auto differs = [&](auto Asked::*word) {
+  const auto differs = [&](auto AllocationKey::*word) {
     for (unsigned bit = 0; bit < 8 * sizeof(asked_.*word); ++bit) {
-      Asked other = asked_;
+      AllocationKey other = asked_;
       other.*word = asked_.*word ^ static_cast<std::decay_t<decltype(asked_.*word)>>(uint64_t{1} << bit);
       EXPECT_FALSE(take(other)) << "bit " << bit;
     }
   };
-  differs(&Asked::pid);
-  differs(&Asked::segment);
-  differs(&Asked::base);
-  differs(&Asked::length);
-  differs(&Asked::buffer_id);
-  differs(&Asked::slot);
-  differs(&Asked::slot_word);
+  differs(&AllocationKey::pid);
+  differs(&AllocationKey::segment);
+  differs(&AllocationKey::base);
+  differs(&AllocationKey::length);
+  differs(&AllocationKey::buffer_id);
+  differs(&AllocationKey::slot);
+  differs(&AllocationKey::slot_word);
   for (unsigned bit = 0; bit < 64; ++bit) {
-    Asked other = asked_;
+    AllocationKey other = asked_;
     other.start.value ^= uint64_t{1} << bit;
     EXPECT_FALSE(take(other)) << "bit " << bit;
   }
@@ -153,7 +155,7 @@ TEST_F(ExactAllocations, what_differs_in_a_bit_is_another) {
 // Where there are no slots all hangs on the id, and owners count theirs alike.
 TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
   constexpr uint32_t kOwners = 200;
-  std::vector<Asked> asked(kOwners, asked_);
+  std::vector<AllocationKey> asked(kOwners, asked_);
   std::vector<pinrail_registration_t*> regs;
   for (uint32_t i = 0; i < kOwners; ++i) {
     asked[i].pid = 1000 + i;
@@ -161,7 +163,7 @@ TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
     asked[i].start.value = 5;
     uint64_t number = 0;
     table_.reserve(i + 2);
-    table_.introduce({asked[i].pid, 5, 0, nullptr}, &number);
+    table_.set_owner({asked[i].pid, 5, 0, nullptr}, &number);
     EXPECT_NE(number, allocation_table::kNoOwner);
     number_ = number;
     regs.push_back(make(asked[i]));
@@ -170,7 +172,7 @@ TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
     ASSERT_TRUE(take(asked[i]));
     EXPECT_EQ(handle_.reg, regs[i]);
     EXPECT_TRUE(references::drop_own(thread_, regs[i]));
-    Asked next = asked[i];
+    AllocationKey next = asked[i];
     ++next.buffer_id;
     EXPECT_FALSE(take(next));
   }
@@ -179,8 +181,8 @@ TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
 // What is another owner's from now on was his whose number it has before.
 TEST_F(ExactAllocations, an_owner_who_becomes_another_is_asked_for_by_his_new_name) {
   remove(asked_, reg_);
-  table_.introduce({asked_.pid + 1, asked_.start.value, asked_.segment, words_}, &number_);
-  Asked next = asked_;
+  table_.set_owner({asked_.pid + 1, asked_.start.value, asked_.segment, words_}, &number_);
+  AllocationKey next = asked_;
   ++next.pid;
   pinrail_registration_t* const reg = make(next);
   EXPECT_FALSE(take(asked_));
@@ -190,7 +192,7 @@ TEST_F(ExactAllocations, an_owner_who_becomes_another_is_asked_for_by_his_new_na
 }
 
 TEST_F(ExactAllocations, while_it_is_shut_it_knows_nothing) {
-  table_.shut();
+  table_.shut_hook();
   EXPECT_TRUE(table_.is_shut());
   EXPECT_FALSE(take(asked_));
   table_.open();
@@ -200,14 +202,14 @@ TEST_F(ExactAllocations, while_it_is_shut_it_knows_nothing) {
 
 TEST_F(ExactAllocations, all_are_found_when_it_has_grown_and_none_when_they_left) {
   constexpr size_t kMany = 20000;
-  std::vector<Asked> asked(kMany, asked_);
+  std::vector<AllocationKey> asked(kMany, asked_);
   std::vector<pinrail_registration_t*> regs(kMany);
   for (size_t i = 0; i < kMany; ++i) {
     asked[i].segment = 0;
     asked[i].buffer_id = 100 + i;
     asked[i].base = 0x100000 + 4096 * i;
   }
-  table_.introduce({asked_.pid, asked_.start.value, 0, nullptr}, &number_);
+  table_.set_owner({asked_.pid, asked_.start.value, 0, nullptr}, &number_);
   for (size_t i = 0; i < kMany; ++i) {
     table_.reserve(i + 2);
     regs[i] = make(asked[i]);

@@ -197,11 +197,11 @@ TEST_F(PatchTest, a_function_that_changed_since_it_was_looked_at_is_left_alone) 
 TEST_F(PatchTest, a_patch_over_ours_is_noticed_until_it_is_accepted) {
   Seen ours, theirs;
   Patch patch = patched("victim_stack", &ours);
-  EXPECT_TRUE(stands(patch));
+  EXPECT_TRUE(is_in_place(patch));
   patched("victim_stack", &theirs);
-  EXPECT_FALSE(stands(patch));
+  EXPECT_FALSE(is_in_place(patch));
   accept(&patch);
-  EXPECT_TRUE(stands(patch));
+  EXPECT_TRUE(is_in_place(patch));
 }
 
 TEST_F(PatchTest, functions_that_run_while_they_are_patched_never_see_half_a_jump) {

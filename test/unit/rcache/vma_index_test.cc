@@ -15,7 +15,8 @@ namespace pinrail::vma {
 namespace {
 
 constexpr uintptr_t kPage = 4096;
-constexpr pinrail_thread_t nobody{};  // a thread without reference slots: references are counted in the state words
+constexpr pinrail_thread_t
+    thread_without_slots{};  // a thread without reference slots: references are counted in the state words
 
 pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0, uint32_t flags = 0,
                              pinrail_counting_t counting = PINRAIL_COUNTING_SHARED) {
@@ -161,7 +162,7 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   uint64_t before;
   ASSERT_TRUE(kill(later, &before));  // as an evictor does, before it removes
   pinrail_registration_t* found = nullptr;
-  ASSERT_TRUE(index.find_under_lock(&nobody, {Span::of(0x12000, 1), 1, 0}, &found).ok());
+  ASSERT_TRUE(index.find_under_lock(&thread_without_slots, {Span::of(0x12000, 1), 1, 0}, &found).ok());
   EXPECT_EQ(found, outer);
   EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(index.count(), 1u);
@@ -203,8 +204,9 @@ TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) 
   const auto rights_of = [&](uintptr_t base, size_t length, uint32_t traits) {
     pinrail_registration_t* reg = nullptr;
     uint32_t rights = UINT32_MAX;
-    EXPECT_FALSE(index.begin(&nobody, {Span::of(base, length), 8, traits}, &reg, &rights).ok());
-    index.cancel();
+    EXPECT_FALSE(
+        index.find_or_announce(&thread_without_slots, {Span::of(base, length), 8, traits}, &reg, &rights).ok());
+    index.withdraw();
     return rights;
   };
   EXPECT_EQ(rights_of(0x11000, 0x2000, 0), 3u);
@@ -218,13 +220,16 @@ TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
   pinrail_registration_t* found = nullptr;
   uint32_t rights = 0;
   const Query query{Span::of(0x11000, 0x1000), 1, 0};
-  EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no objects yet";
+  EXPECT_TRUE(
+      index.find_or_announce(&thread_without_slots, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE))
+      << "no objects yet";
   EXPECT_TRUE(index.prepare(true).ok());
   EXPECT_TRUE(index.insert(nullptr, reg, Left::visit, &left_).ok());
-  EXPECT_TRUE(index.begin(&nobody, query, &found, &rights).ok());
+  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, query, &found, &rights).ok());
   EXPECT_EQ(found, reg);
-  EXPECT_TRUE(index.begin(&nobody, {Span::of(0x20000, 1), 1, 0}, &found, &rights).is(PINRAIL_ERR_NOT_FOUND));
-  index.cancel();
+  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, {Span::of(0x20000, 1), 1, 0}, &found, &rights)
+                  .is(PINRAIL_ERR_NOT_FOUND));
+  index.withdraw();
 }
 
 // What is counted per thread is found by its start, whatever its size, and by any address in it.
@@ -430,8 +435,8 @@ TEST(StartTable, no_stride_of_addresses_crowds_into_few_lines) {
       regs.push_back(make(0x7f0000000000 + i * stride, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS));
       if (!kept.has_room()) {
         const size_t room = kept.room();
-        ASSERT_TRUE(kept.make_room(room));
-        kept.room_made(room);
+        ASSERT_TRUE(kept.make_memory_usable(room));
+        kept.note_memory(room);
       }
       kept.insert(nullptr, regs.back());
     }
@@ -480,9 +485,9 @@ TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_co
   Index index(false, arena::chunks(), thread::epoch_word());
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
   pinrail_registration_t* found[4];
-  EXPECT_EQ(index.find_all(&nobody, Span::of(0x12000, 0x3000), found, 4), 4u);
+  EXPECT_EQ(index.find_all(&thread_without_slots, Span::of(0x12000, 0x3000), found, 4), 4u);
   for (auto* reg : found) EXPECT_EQ(state::references(state::load(reg)), 1u);
-  EXPECT_EQ(index.find_all(&nobody, {0, UINTPTR_MAX}, found, 0), 10u);
+  EXPECT_EQ(index.find_all(&thread_without_slots, {0, UINTPTR_MAX}, found, 0), 10u);
 }
 
 // The model: a set of spans with rights, every answer by looking at all of them.

@@ -39,7 +39,7 @@ class InfoPrint : public testing::Test {
     snapshot_.params[0].source_line = 7;
     add_component("a", PINRAIL_SUCCESS, "");
     add_component("b", PINRAIL_ERR_NOT_AVAILABLE, "does not open: NOT_AVAILABLE");
-    snapshot_.machine.source = "nobody";
+    snapshot_.machine.source = "no source";
   }
 
   void add(const char* framework, const char* component, const char* name, const pinrail_param_t* declaration) {

@@ -56,7 +56,7 @@ TEST(PerfMemory, a_trace_lies_where_it_lay_if_nobody_is_there) {
   {
     ReplayMemory moved;
     ASSERT_TRUE(moved.map(two_ranges(base)).ok());
-    EXPECT_NE(reinterpret_cast<uint64_t>(moved.at(base + 0x10)), base + 0x10) << "somebody is there";
+    EXPECT_NE(reinterpret_cast<uint64_t>(moved.at(base + 0x10)), base + 0x10) << "the address is in use";
     EXPECT_EQ(reinterpret_cast<uint64_t>(moved.at(base + 0x10)) % (2 << 20), (base + 0x10) % (2 << 20));
     EXPECT_EQ(static_cast<char*>(moved.at(base + 8 * page_size())) - static_cast<char*>(moved.at(base + 0x10)),
               static_cast<ptrdiff_t>(8 * page_size() - 0x10));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// say.h - the messages that pools have in common: their statistics at the end, what keeps them from being destroyed
-// (R10), and a request that exceeds a limit (R8).
+// messages.h - the messages that pools have in common: their statistics at the end, what keeps them from being
+// destroyed (R10), and a request that exceeds a limit (R8).
 //
 // Threads  all functions may run together. API context, never a hook: they log and may allocate.
-#ifndef PINRAIL_FRAMEWORK_MPOOL_SAY_H
-#define PINRAIL_FRAMEWORK_MPOOL_SAY_H
+#ifndef PINRAIL_FRAMEWORK_MPOOL_MESSAGES_H
+#define PINRAIL_FRAMEWORK_MPOOL_MESSAGES_H
 
 #include <pinrail/component_mpool.h>
 
@@ -20,7 +20,7 @@ class Referenced {
  public:
   explicit Referenced(std::string* list_out) : list_(list_out) {}
   // references: the registration's reference count; nothing is counted if it is 0 or less.
-  void look_at(const pinrail_registration_t* reg, int64_t references) {
+  void add(const pinrail_registration_t* reg, int64_t references) {
     if (references <= 0) return;
     if (++count_ > kNamed || list_ == nullptr) return;
     char line[96];
@@ -37,14 +37,14 @@ class Referenced {
 };
 
 // Reports that the pool is busy. The component's help file must have the topic "pool is busy".
-inline void say_busy(const pinrail_host_t* host, size_t referenced, const std::string& list) {
+inline void report_busy(const pinrail_host_t* host, size_t referenced, const std::string& list) {
   const std::string count = std::to_string(referenced);
   const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
   host->help(host, "pool is busy", args, 2);
 }
 
 // Logs the pool's statistics in one line.
-inline void say_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& figures) {
+inline void report_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& figures) {
   char line[256];
   std::snprintf(line, sizeof(line),
                 "stats: %llu hits, %llu misses, %llu evictions, %llu invalidations, peak %llu bytes registered",
@@ -75,7 +75,7 @@ struct ExceededLimit {
 
 // Says that a request of so many bytes could never fit, with the limit and its source. The message is left out if there
 // is no memory for it: other threads wait for the request, so nothing may be thrown.
-inline void say_never_fits(const pinrail_host_t* host, uint64_t bytes, const ExceededLimit& limit) {
+inline void report_never_fits(const pinrail_host_t* host, uint64_t bytes, const ExceededLimit& limit) {
   guarded([&] {
     const std::string length = std::to_string(bytes), value = std::to_string(limit.value);
     const std::string source = limit.by_creator ? "the pool's creator" : source_of(host, limit.parameter);
