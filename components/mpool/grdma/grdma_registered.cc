@@ -96,7 +96,7 @@ void Registered::count_referenced_in(List* list, mpool::Referenced* referenced) 
     if (begins) list->places[List::counting] = list->first;
     const size_t count = list->next_batch(List::counting, batch, kQuietBatch);
     host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
-    for (size_t i = 0; i < count; ++i) referenced->look_at(batch[i], references[i]);
+    for (size_t i = 0; i < count; ++i) referenced->add(batch[i], references[i]);
     more = list->places[List::counting] != nullptr;
   }
 }
