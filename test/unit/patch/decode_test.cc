@@ -18,7 +18,7 @@ class Decode : public testing::TestWithParam<bool> {
     if (GetParam() && !disassembler_.is_complete()) GTEST_SKIP() << "Zydis cannot be loaded";
   }
   // What is not given is int3.
-  Status decode_bytes(const std::vector<uint8_t>& bytes, Entry* entry, uintptr_t address = kAddress,
+  Status decode_bytes(const std::vector<uint8_t>& bytes, PatchPoint* entry, uintptr_t address = kAddress,
                       const Signature& signature = {}) const {
     uint8_t code[kMaxDecoded];
     for (size_t i = 0; i < kMaxDecoded; ++i) code[i] = i < bytes.size() ? bytes[i] : 0xcc;
@@ -31,10 +31,10 @@ class Decode : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Readers, Decode, testing::Bool(),
                          [](const auto& reader) { return reader.param ? "zydis" : "small"; });
 
-std::vector<uint8_t> undo_of(const Entry& entry) { return {entry.undo, entry.undo + entry.undo_length}; }
+std::vector<uint8_t> undo_of(const PatchPoint& entry) { return {entry.undo, entry.undo + entry.undo_length}; }
 
 TEST_P(Decode, a_first_instruction_of_five_bytes_is_displaced) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05}, &entry).ok());
   EXPECT_EQ(entry.offset, 0u);
   EXPECT_EQ(entry.length, 5u);
@@ -43,28 +43,28 @@ TEST_P(Decode, a_first_instruction_of_five_bytes_is_displaced) {
 }
 
 TEST_P(Decode, endbr64_stays_and_the_jump_comes_behind_it) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0xf3, 0x0f, 0x1e, 0xfa, 0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05}, &entry).ok());
   EXPECT_EQ(entry.offset, 4u);
   EXPECT_TRUE(undo_of(entry).empty());
 }
 
 TEST_P(Decode, a_move_to_r10_may_run_before_the_jump) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0x41, 0x89, 0xca, 0x41, 0xf7, 0xc1, 0xff, 0x0f, 0, 0}, &entry).ok());
   EXPECT_EQ(entry.offset, 3u);
   EXPECT_EQ(entry.length, 7u);
 }
 
 TEST_P(Decode, stack_that_was_taken_is_given_back) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xec, 0x58, 0x4c, 0x89, 0x44, 0x24, 0x40}, &entry).ok());
   EXPECT_EQ(entry.offset, 4u);
   EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x48, 0x8d, 0xa4, 0x24, 0x58, 0, 0, 0}));
 }
 
 TEST_P(Decode, pushes_of_what_is_not_changed_are_given_back_as_stack) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0x53, 0x41, 0x54, 0xb8, 1, 0, 0, 0}, &entry).ok());
   EXPECT_EQ(entry.offset, 3u);
   EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x48, 0x8d, 0xa4, 0x24, 0x10, 0, 0, 0}));  // lea 16(%rsp), %rsp
@@ -73,7 +73,7 @@ TEST_P(Decode, pushes_of_what_is_not_changed_are_given_back_as_stack) {
 TEST_P(Decode, arguments_that_were_shifted_for_a_system_call_are_shifted_back) {
   const std::vector<uint8_t> syscall_function = {0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0x48, 0x89, 0xd6, 0x48, 0x89, 0xca,
                                                  0x4d, 0x89, 0xc2, 0x4d, 0x89, 0xc8, 0x4c, 0x8b, 0x4c, 0x24, 0x08};
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes(syscall_function, &entry).ok());
   EXPECT_EQ(entry.offset, 18u);
   EXPECT_EQ(entry.length, 5u);
@@ -86,7 +86,7 @@ TEST_P(Decode, arguments_that_were_shifted_for_a_system_call_are_shifted_back) {
 }
 
 TEST_P(Decode, a_displacement_that_must_move_along_is_named) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0x80, 0x3d, 0x21, 0xe8, 0x0d, 0, 0, 0x49}, &entry).ok());
   EXPECT_EQ(entry.length, 7u);
   ASSERT_EQ(entry.moved_count, 1u);
@@ -94,7 +94,7 @@ TEST_P(Decode, a_displacement_that_must_move_along_is_named) {
 }
 
 TEST_P(Decode, a_jump_that_is_there_is_another_runtimes_patch) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0xe9, 0xfb, 0xff, 0xff, 0xff}, &entry).ok());
   EXPECT_EQ(entry.foreign, kAddress);  // five bytes on, five back
   ASSERT_TRUE(decode_bytes({0x41, 0x89, 0xca, 0xe9, 0x10, 0, 0, 0}, &entry).ok());
@@ -103,7 +103,7 @@ TEST_P(Decode, a_jump_that_is_there_is_another_runtimes_patch) {
 }
 
 TEST_P(Decode, a_far_jump_through_a_register_is_one_too) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0x41, 0xff, 0xe3}, &entry).ok());
   EXPECT_EQ(entry.foreign, 0x0807060504030201u);
   ASSERT_TRUE(decode_bytes({0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xe0}, &entry).ok());
@@ -111,7 +111,7 @@ TEST_P(Decode, a_far_jump_through_a_register_is_one_too) {
 }
 
 TEST_P(Decode, a_move_without_its_jump_is_not) {
-  Entry entry;
+  PatchPoint entry;
   EXPECT_FALSE(decode_bytes({0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0x41, 0xff, 0xe4}, &entry).ok());
 }
 
@@ -143,7 +143,7 @@ TEST_P(Decode, what_is_unknown_is_refused) {
       {0x53, 0x48, 0x89, 0x34, 0x24, 0x31, 0xdb, 0xb8, 0, 0, 0, 0},
   };
   for (size_t i = 0; i < unknown.size(); ++i) {
-    Entry entry;
+    PatchPoint entry;
     entry.offset = 77;
     EXPECT_TRUE(decode_bytes(unknown[i], &entry).is(PINRAIL_ERR_NOT_SUPPORTED)) << i;
     EXPECT_EQ(entry.offset, 77u) << "outputs only on success";
@@ -151,7 +151,7 @@ TEST_P(Decode, what_is_unknown_is_refused) {
 }
 
 TEST_P(Decode, an_argument_may_be_kept_elsewhere) {
-  Entry entry;
+  PatchPoint entry;
   // mov %rdi, %rax; xor %edi, %edi
   ASSERT_TRUE(decode_bytes({0x48, 0x89, 0xf8, 0x31, 0xff, 0xb8, 0, 0, 0, 0}, &entry).ok());
   EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0x50, 0x5f}));  // push %rax; pop %rdi
@@ -165,7 +165,7 @@ TEST_P(Decode, an_argument_may_be_kept_elsewhere) {
 
 TEST_P(Decode, an_int_may_be_widened_and_what_is_no_argument_may_be_lost) {
   const std::vector<uint8_t> code = {0x48, 0x63, 0xf6, 0x45, 0x31, 0xc9, 0xb8, 0, 0, 0, 0};
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes(code, &entry, kAddress, {4, 2, -1}).ok());  // the second one is an int, there is no sixth
   EXPECT_TRUE(undo_of(entry).empty());
   EXPECT_FALSE(decode_bytes(code, &entry, kAddress, {4, 1, -1}).ok());
@@ -173,7 +173,7 @@ TEST_P(Decode, an_int_may_be_widened_and_what_is_no_argument_may_be_lost) {
 }
 
 TEST_P(Decode, an_argument_that_is_read_back_from_the_stack_is_known) {
-  Entry entry;
+  PatchPoint entry;
   // push %rdi; mov (%rsp), %rdi; mov $0, %eax
   EXPECT_TRUE(decode_bytes({0x57, 0x48, 0x8b, 0x3c, 0x24, 0xb8, 0, 0, 0, 0}, &entry).ok());
   // push %rdi; push %rsi; mov 8(%rsp), %rdi; mov $0, %eax
@@ -192,7 +192,7 @@ TEST_P(Decode, an_argument_that_is_overwritten_on_the_stack_in_part_is_lost) {
 }
 
 TEST_P(Decode, a_register_that_holds_no_argument_may_be_computed) {
-  Entry entry;
+  PatchPoint entry;
   // add $1, %rax; mov $0, %eax
   ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xc0, 0x01, 0xb8, 0, 0, 0, 0}, &entry).ok());
   EXPECT_TRUE(undo_of(entry).empty());
@@ -201,7 +201,7 @@ TEST_P(Decode, a_register_that_holds_no_argument_may_be_computed) {
 }
 
 TEST_P(Decode, a_call_may_be_displaced) {
-  Entry entry;
+  PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0x48, 0x83, 0xec, 0x08, 0xe8, 0, 0, 0, 1}, &entry).ok());
   EXPECT_EQ(entry.offset, 4u);
   ASSERT_EQ(entry.moved_count, 1u);
@@ -212,7 +212,7 @@ TEST_P(Decode, a_call_may_be_displaced) {
 TEST_P(Decode, a_call_is_passed_only_if_the_functions_own_system_call_comes_after_it) {
   const std::vector<uint8_t> code = {0x53, 0x48, 0x89, 0xfb, 0xe8, 0,    0,    0,    1,   0xb8,
                                      0x0b, 0,    0,    0,    0x48, 0x89, 0xdf, 0x0f, 0x05};
-  Entry entry;
+  PatchPoint entry;
   const uintptr_t across = kAddress + 8;  // the call lies at 12 of 16
   ASSERT_TRUE(decode_bytes(code, &entry, across, {1, 0, 11}).ok());
   EXPECT_EQ(entry.offset, 9u);
@@ -231,7 +231,7 @@ TEST_P(Decode, what_lies_below_the_stack_goes_with_a_call) {
 }
 
 TEST_P(Decode, where_a_branch_leads_no_jump_is_laid) {
-  Entry entry;
+  PatchPoint entry;
   // mov %rcx, %r10; mov $1, %eax; test %eax, %eax; jne -n
   std::vector<uint8_t> code = {0x49, 0x89, 0xca, 0xb8, 1, 0, 0, 0, 0x85, 0xc0, 0x75, 0};
   for (const uint8_t into : {uint8_t{1}, uint8_t{3}, uint8_t{5}, uint8_t{7}}) {
@@ -245,7 +245,7 @@ TEST_P(Decode, where_a_branch_leads_no_jump_is_laid) {
 }
 
 TEST_P(Decode, a_jump_that_one_store_cannot_write_moves_on_or_is_refused) {
-  Entry entry;
+  PatchPoint entry;
   // At 12 of 16 five bytes do not fit any more; the next instruction begins a block of its own.
   ASSERT_TRUE(decode_bytes({0xb8, 0, 0, 0, 0, 0xb8, 1, 0, 0, 0}, &entry, kAddress + 12).ok());
   EXPECT_EQ(entry.offset, 5u);
