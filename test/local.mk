@@ -620,6 +620,23 @@ check_PROGRAMS += test/stress/exit_stress
 TESTS += test/stress/exit_stress
 test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_library.h
 test_stress_exit_stress_LDADD = libpinrail.la
+# The instructions of a hit beside many threads; a part of "make soak".
+check_PROGRAMS += test/stress/hit_cost
+test_stress_hit_cost_SOURCES = test/stress/hit_cost.cc test/support/table_library.h
+test_stress_hit_cost_LDADD = libpinrail.la
+# What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
+soak_programs = test/stress/exit_stress test/stress/hit_cost test/stress/hot_buffer_stress test/stress/signal_stress \
+	test/stress/scale test/conform/patcher_race
+.PHONY: soak
+soak: all $(soak_programs)
+	test/stress/hot_buffer_stress 10000000 64
+	test/stress/exit_stress 2000
+	PINRAIL_TEST_SCALE=full test/stress/scale
+	$(srcdir)/test/stress/hit_cost.sh
+	ROUNDS=10000 srcdir=$(srcdir) bash $(srcdir)/test/own_calls_test.sh
+	test/stress/signal_stress 60 1000
+	PINRAIL_TEST_RACES=100000 test/conform/patcher_race
+EXTRA_DIST += test/stress/hit_cost.sh
 
 # What the part systems of contrib/run-tests compares with.
 EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/debian-11.json test/systems/debian-12.json \

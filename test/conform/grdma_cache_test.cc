@@ -2,6 +2,8 @@
 // mpool/grdma: pools that share a cache name, and references that one thread takes and another one drops.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 
@@ -31,6 +33,35 @@ TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
   pool.use(2 * kBase, kPage);
   EXPECT_EQ(other_fake.live_count(), 0u);
   EXPECT_EQ(other_fake.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
+// R5: a call waits for the one that covers it, and not for the others that are under way.
+TEST(GrdmaPending, a_call_that_waits_for_another_goes_on_when_that_has_returned) {
+  Library library;
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  std::atomic<int> inside{0};
+  std::atomic<bool> first_may_go{false}, other_may_go{false}, is_through{false};
+  fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    ++inside;
+    const std::atomic<bool>& may_go = reinterpret_cast<uintptr_t>(request.addr) == kBase ? first_may_go : other_may_go;
+    while (!may_go) std::this_thread::yield();
+  });
+  std::thread other([&] { pool.use(2 * kBase, kPage); });
+  std::thread first([&] { pool.use(kBase, kPage); });
+  while (inside != 2) std::this_thread::yield();
+  std::thread waiter([&] {
+    pool.use(kBase, kPage);
+    is_through = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  first_may_go = true;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!is_through && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(is_through);
+  other_may_go = true;
+  for (std::thread* each : {&other, &first, &waiter}) each->join();
+  EXPECT_EQ(fake.register_calls(), 2u);
 }
 
 // C2: a CALLER registrar is called inside calls into its own pool only, also for what is dead.

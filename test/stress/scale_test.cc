@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a call costs does not grow with what else is there: dead registrations that are held, threads that have ended, a
 // pool that is being destroyed. Costs are the calling thread's processor time, compared within one run.
+// PINRAIL_TEST_SCALE=full ("make soak") asks for more threads and registrations; the figures are printed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <functional>
 #include <mutex>
@@ -18,6 +21,11 @@ namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
+
+bool is_full() {
+  return std::getenv("PINRAIL_TEST_SCALE") != nullptr;
+}  // NOLINT(concurrency-mt-unsafe): nobody sets it
+size_t sized(size_t usual, size_t full) { return is_full() ? full : usual; }
 
 double cpu_seconds() {
   timespec time{};
@@ -94,7 +102,7 @@ double cost_of_a_dead_drop(const fake::FakeRegistrar& registrar, size_t count) {
 TEST_F(Scale, a_drop_of_what_is_dead_costs_the_same_beside_many_that_are_held) {
   const double few = std::max(cost_of_a_dead_drop(registrar_, 500), 1e-7);
   const double many = cost_of_a_dead_drop(registrar_, 16000);
-  RecordProperty("nanoseconds", static_cast<int>(many * 1e9));
+  std::printf("a drop of what is dead: %.0f ns beside 16,000 that are held, %.0f beside 500\n", many * 1e9, few * 1e9);
   EXPECT_LT(many, 5 * few) << many * 1e9 << " ns beside 16,000, " << few * 1e9 << " beside 500";
 }
 
@@ -115,8 +123,10 @@ TEST_F(Scale, a_miss_costs_the_same_once_threads_have_ended) {
   options.count_limit = 1024;
   const Pool pool(registrar_, options);
   const double before = cost_of_a_miss(pool);
-  { const Crowd crowd(pool, 500); }
+  { const Crowd crowd(pool, sized(500, 2000)); }
   const double after = cost_of_a_miss(pool);
+  std::printf("a miss: %.0f ns after %zu threads have ended, %.0f before\n", after * 1e9, sized(500, 2000),
+              before * 1e9);
   EXPECT_LT(after, 2 * before) << after * 1e9 << " ns after, " << before * 1e9 << " before";
 }
 
@@ -128,8 +138,8 @@ TEST_F(Scale, a_neighbour_waits_for_a_part_of_a_destroy_only) {
   options.cache_name = "shared";
   Pool pool(registrar_, options);
   const Pool neighbour(registrar_, options);
-  for (size_t i = 0; i < 32768; ++i) pool.use(kBase + 2 * i * kPage, kPage);
-  const Crowd crowd(pool, 100);
+  for (size_t i = 0; i < sized(32768, 65536); ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  const Crowd crowd(pool, sized(100, 1000));
   const pinrail_handle_t held = pool.must(kBase, kPage);
   double least = 1;
   for (int i = 0; i < 5; ++i) {  // others may use the processors, too
@@ -150,6 +160,8 @@ TEST_F(Scale, a_neighbour_waits_for_a_part_of_a_destroy_only) {
     const double all = Milliseconds(Clock::now() - begin).count();
     over = true;
     other.join();
+    std::printf("a destroy beside %zu threads: %.1f ms; the neighbour's longest miss: %.1f ms\n", sized(100, 1000), all,
+                longest);
     least = std::min(least, longest / all);
   }
   EXPECT_LT(least, 0.5) << "of the destroy, the neighbour's longest miss";

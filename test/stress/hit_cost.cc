@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a hit costs beside many threads, in instructions. So many threads use the pool and stay; the last of them hits
+// 10,000 times in a function that callgrind counts by itself ("make soak").
+//   hit_cost [THREADS]
+#include <pinrail/pinrail.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "test/support/table_library.h"
+
+namespace {
+
+constexpr size_t kHits = 10000;
+char memory[65536];
+
+pinrail_status_t register_nothing(void*, const pinrail_register_request_t*, pinrail_registration_t*) {
+  return PINRAIL_SUCCESS;
+}
+
+bool use(pinrail_mpool_t* pool) {
+  pinrail_handle_t handle;
+  return pinrail_mpool_register(pool, memory, sizeof(memory), PINRAIL_ACCESS_LOCAL_WRITE, 0, &handle) ==
+             PINRAIL_SUCCESS &&
+         pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS;
+}
+
+}  // namespace
+
+// Named in C, for callgrind.
+extern "C" __attribute__((noinline)) bool pinrail_test_hit_often(pinrail_mpool_t* pool) {
+  bool well = true;
+  for (size_t i = 0; i < kHits; ++i) well = use(pool) && well;
+  return well;
+}
+
+int main(int argc, char** argv) {
+  const size_t threads = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 1024;
+  pinrail_mpool_t* const pool = pinrail::test::open_library_with_table({{"monitor", "external"}}, register_nothing);
+  if (pool == nullptr) return 1;
+  std::atomic<size_t> ready{0};
+  std::atomic<bool> well{true};
+  std::mutex until_over;
+  until_over.lock();
+  std::vector<std::thread> all;
+  for (size_t i = 0; i < threads; ++i) {
+    all.emplace_back([&, i] {
+      well = use(pool) && use(pool) && use(pool) && well;
+      if (i + 1 == threads) well = pinrail_test_hit_often(pool) && well;
+      ++ready;
+      const std::lock_guard<std::mutex> over(until_over);
+    });
+    while (ready != i + 1) std::this_thread::yield();
+  }
+  until_over.unlock();
+  for (std::thread& thread : all) thread.join();
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  const bool counted = pinrail_mpool_read_stats(pool, &stats) == PINRAIL_SUCCESS && stats.misses == 1;
+  std::printf("hit_cost: %zu threads, %llu hits, %llu misses\n", threads, static_cast<unsigned long long>(stats.hits),
+              static_cast<unsigned long long>(stats.misses));
+  return well && counted ? 0 : 1;
+}
