@@ -11,8 +11,7 @@
 //
 // page_counts/N1  A node's count is the number of held spans that cover [its address, the next node's address).
 // page_counts/N2  A node's starts and ends are the numbers of held spans that begin and end at its address; not both
-// are
-//     0, and the count rises by their difference there.
+//     are 0, and the count rises by their difference there.
 // page_counts/N3  The last node's count is 0.
 #ifndef PINRAIL_BASE_CORE_PAGE_COUNTS_H
 #define PINRAIL_BASE_CORE_PAGE_COUNTS_H

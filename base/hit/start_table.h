@@ -7,7 +7,7 @@
 //
 // Owns     nothing. The index owns the table (pinrail_start_table_t) and changes it while others read.
 // Threads  all functions at any time. None of them waits.
-// Hook     All functions.
+// Hook     All functions but take(), take_first(), note_entry() and note_again().
 //
 // start_table/S1  An entry names a registration only while that is indexed and not claimed. A thread that claims or
 //     kills one changes its state word first, then removes its entry, which changes the bucket's version, and then sums

@@ -101,7 +101,7 @@ std::string missing(std::string_view topic, const pinrail_help_arg_t* args, size
 }  // namespace
 
 void log(std::string_view channel, int verbosity, int level, std::string_view line) {
-  refuse_in_hook("a line is logged");
+  abort_in_hook_scope("a line is logged");
   if (level > verbosity && level > PINRAIL_LOG_WARN) return;
   std::string one_line(line);
   for (char& c : one_line) {
@@ -112,7 +112,7 @@ void log(std::string_view channel, int verbosity, int level, std::string_view li
 
 void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
           size_t arg_count) {
-  refuse_in_hook("a help text is printed");
+  abort_in_hook_scope("a help text is printed");
   const std::string body = render(catalogue, topic, args, arg_count);
   const std::string text =
       without_controls(body.empty() ? missing(topic, args, arg_count) : std::string(topic) + "\n" + body);

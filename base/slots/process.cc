@@ -35,7 +35,7 @@ Status this_process(Process* process_out) {
   struct stat space {};
   process.pid = static_cast<uint32_t>(getpid());
   process.user = geteuid();
-  if (!read_start_hook(process.pid, &process.start)) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (!read_start(process.pid, &process.start)) return PINRAIL_ERR_NOT_SUPPORTED;
   if (!read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot))) return PINRAIL_ERR_NOT_SUPPORTED;
   if (stat("/proc/self/ns/pid", &space) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   process.machine = mix(mix(1, space.st_ino), space.st_dev);

@@ -32,7 +32,7 @@ bool is_alive_hook(uint32_t pid, uint64_t start);
 inline bool is_alive(uint32_t pid, uint64_t start) { return is_alive_hook(pid, start); }
 
 // Returns in *start_out when the process started. False: /proc does not have the data.
-bool read_start_hook(uint32_t pid, uint64_t* start_out);
+bool read_start(uint32_t pid, uint64_t* start_out);
 
 }  // namespace pinrail::slots
 

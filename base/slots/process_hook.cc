@@ -67,7 +67,7 @@ bool read_stat_hook(uint32_t pid, Stat* stat_out) {
 }  // namespace
 
 // Returns in *start_out when the process started. False: /proc does not have the data.
-bool read_start_hook(uint32_t pid, uint64_t* start_out) {
+bool read_start(uint32_t pid, uint64_t* start_out) {
   Stat stat;
   if (!read_stat_hook(pid, &stat)) return false;
   *start_out = stat.start;

@@ -2,9 +2,9 @@
 // hook_scope.h - checks the hook wall (E3) in debug builds: each thread counts how deep it is in hooks.
 //
 // Each entry into a hook makes a HookScope: monitors do so where the kernel or a patched function calls them, and the
-// library does so where it delivers an event. Functions that a hook must not reach call refuse_in_hook(), which ends
-// the program with a line that names what was called. They are: logs, help texts, registrar calls, locks that hooks may
-// not take, and in tests the allocator (test/support/hook_wall.cc).
+// library does so where it delivers an event. Functions that a hook must not reach call abort_in_hook_scope(), which
+// ends the program with a line that names what was called. They are: logs, help texts, registrar calls, locks that
+// hooks may not take, and in tests the allocator (test/support/hook_wall.cc).
 //
 // Threads  The count is per thread; a scope must end on the thread that made it.
 // Hook     All functions. They change neither errno nor memory of others, unless they end the program.
@@ -33,14 +33,14 @@ namespace pinrail {
 // Returns NULL if the library's symbol was not found.
 inline unsigned* hook_depth() { return pinrail_debug_hook_depth != nullptr ? pinrail_debug_hook_depth() : nullptr; }
 
-inline bool in_hook() {
+inline bool is_in_hook_scope() {
   const unsigned* const depth = hook_depth();
   return depth != nullptr && *depth != 0;
 }
 
 // Ends the program if the calling thread is in a hook. Writes to the descriptor directly, because stdio would allocate.
-inline void refuse_in_hook(const char* what) {
-  if (!in_hook()) return;
+inline void abort_in_hook_scope(const char* what) {
+  if (!is_in_hook_scope()) return;
   *hook_depth() = 0;  // abort() may run handlers that are no hook code
   for (const char* part : {"pinrail: hook wall: ", what, " in a hook\n"}) {
     if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
@@ -94,7 +94,7 @@ class ForeignScope {
 
 namespace pinrail {
 
-constexpr void refuse_in_hook(const char*) {}
+constexpr void abort_in_hook_scope(const char*) {}
 struct HookScope {
   HookScope() {}  // NOLINT(modernize-use-equals-default): so that a variable of this type counts as used
 };

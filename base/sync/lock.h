@@ -31,7 +31,7 @@ inline __thread uint64_t held_ranks __attribute__((tls_model("initial-exec"))) =
 
 inline void rank_enter(LockRank rank) {
   const unsigned r = static_cast<unsigned>(rank);
-  if (!hooks_may_take(rank)) refuse_in_hook("a lock is taken that API code holds across allocations");
+  if (!hooks_may_take(rank)) abort_in_hook_scope("a lock is taken that API code holds across allocations");
   if ((held_ranks >> r) != 0) {
     std::fprintf(stderr, "pinrail: lock rank %u taken while one of the same or a higher rank is held\n", r);
     std::abort();

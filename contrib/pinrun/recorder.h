@@ -5,8 +5,7 @@
 // Hook     event_hook().
 //
 // recorder/T1  A deregistration is recorded before it happens, a registration after it: between two records of one id
-// the
-//     registration exists.
+//     the registration exists.
 #ifndef PINRAIL_CONTRIB_PINRUN_RECORDER_H
 #define PINRAIL_CONTRIB_PINRUN_RECORDER_H
 

@@ -30,7 +30,7 @@ namespace {
 class RegistrarCall {
  public:
   RegistrarCall(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
-    refuse_in_hook("a registrar is called");
+    abort_in_hook_scope("a registrar is called");
     ++thread->in_registrar;
     // relaxed: only this thread can have stored its own pointer.
     const bool inside = bound->serving.load(std::memory_order_relaxed) == thread;

@@ -20,8 +20,8 @@
 
 namespace {
 
-void on_take() { pinrail::refuse_in_hook("memory is allocated"); }
-void on_give() { pinrail::refuse_in_hook("memory is freed"); }
+void on_take() { pinrail::abort_in_hook_scope("memory is allocated"); }
+void on_give() { pinrail::abort_in_hook_scope("memory is freed"); }
 
 }  // namespace
 

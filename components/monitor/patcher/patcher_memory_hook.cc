@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kLongestList = 1024;  // the kernel refuses longer ones
 
-const Layer& layer_of(void* layer) { return *static_cast<const Layer*>(layer); }
+const Layer& layer_of_hook(void* layer) { return *static_cast<const Layer*>(layer); }
 uintptr_t address_hook(long arg) { return static_cast<uintptr_t>(arg); }
 uintptr_t round_up_hook(uintptr_t at, size_t to) { return (at + to - 1) / to * to; }
 
@@ -69,17 +69,17 @@ size_t mapped_length_hook(const Layer& layer, const long* args) {
 // Each call is reported before and after it is made (patcher/H1). Another thread may register the range between the
 // first report and the call; that registration is stale after the call.
 long munmap_hook(void* layer, const long* args) {
-  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = call_original_hook(layer_of(layer), SYS_munmap, args);
-  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  const long result = call_original_hook(layer_of_hook(layer), SYS_munmap, args);
+  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   return result;
 }
 
 long mmap_hook(void* layer, const long* args) {
-  const size_t length = mapped_length_hook(layer_of(layer), args);
-  if ((args[3] & MAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(args[0]), length);
-  const long result = call_original_hook(layer_of(layer), SYS_mmap, args);
-  if (result != -1) report_hook(layer_of(layer), address_hook(result), length);
+  const size_t length = mapped_length_hook(layer_of_hook(layer), args);
+  if ((args[3] & MAP_FIXED) != 0) report_hook(layer_of_hook(layer), address_hook(args[0]), length);
+  const long result = call_original_hook(layer_of_hook(layer), SYS_mmap, args);
+  if (result != -1) report_hook(layer_of_hook(layer), address_hook(result), length);
   return result;
 }
 
@@ -99,23 +99,23 @@ long mremap_hook(void* layer, const long* args) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
   const Span taken = moved_range_hook(given);
-  report_hook(layer_of(layer), taken.base, taken.length());
+  report_hook(layer_of_hook(layer), taken.base, taken.length());
   const auto length = static_cast<size_t>(given[2]);
-  if ((given[3] & MREMAP_FIXED) != 0) report_hook(layer_of(layer), address_hook(given[4]), length);
-  const long result = call_original_hook(layer_of(layer), SYS_mremap, given);
-  report_hook(layer_of(layer), taken.base, taken.length());
+  if ((given[3] & MREMAP_FIXED) != 0) report_hook(layer_of_hook(layer), address_hook(given[4]), length);
+  const long result = call_original_hook(layer_of_hook(layer), SYS_mremap, given);
+  report_hook(layer_of_hook(layer), taken.base, taken.length());
   if (result == -1) return result;
   const size_t kept = result == given[0] ? round_up_hook(static_cast<size_t>(given[1]), kPage) : 0;
-  if (length > kept) report_hook(layer_of(layer), address_hook(result) + kept, length - kept);
+  if (length > kept) report_hook(layer_of_hook(layer), address_hook(result) + kept, length - kept);
   return result;
 }
 
 // Advice that keeps the pages is not reported.
 long madvise_hook(void* layer, const long* args) {
-  if (keeps_pages_hook(static_cast<int>(args[2]))) return call_original_hook(layer_of(layer), SYS_madvise, args);
-  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = call_original_hook(layer_of(layer), SYS_madvise, args);
-  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  if (keeps_pages_hook(static_cast<int>(args[2]))) return call_original_hook(layer_of_hook(layer), SYS_madvise, args);
+  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  const long result = call_original_hook(layer_of_hook(layer), SYS_madvise, args);
+  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   return result;
 }
 
@@ -130,10 +130,10 @@ static bool holds_patched_code_hook(const Context& context, const Span& span) {
 
 // No memory goes away. But a library that makes patched code writable is about to patch it, or has just done so (E6).
 long mprotect_hook(void* layer, const long* args) {
-  const long result = call_original_hook(layer_of(layer), SYS_mprotect, args);
-  if ((args[2] & PROT_EXEC) == 0 || !is_active_hook(layer_of(layer))) return result;
+  const long result = call_original_hook(layer_of_hook(layer), SYS_mprotect, args);
+  if ((args[2] & PROT_EXEC) == 0 || !is_active_hook(layer_of_hook(layer))) return result;
   const Span span = Span::of(address_hook(args[0]), static_cast<size_t>(args[1]));
-  Context& context = context_of_hook(layer_of(layer));
+  Context& context = context_of_hook(layer_of_hook(layer));
   if (holds_patched_code_hook(context, span)) raise_alarm_hook(&context);
   probe_hook(&context, span.base, span.length());
   return result;
@@ -163,17 +163,17 @@ static void report_list_hook(const Layer& layer, const long* args) {
 // The descriptor says whose memory it is. If it is another process's, its addresses cost this process a needless miss.
 long process_madvise_hook(void* layer, const long* args) {
   const bool drops = !keeps_pages_hook(static_cast<int>(args[3])) && static_cast<size_t>(args[2]) <= kLongestList &&
-                     is_active_hook(layer_of(layer));
-  if (drops) report_list_hook(layer_of(layer), args);
-  const long result = call_original_hook(layer_of(layer), SYS_process_madvise, args);
-  if (drops) report_list_hook(layer_of(layer), args);
+                     is_active_hook(layer_of_hook(layer));
+  if (drops) report_list_hook(layer_of_hook(layer), args);
+  const long result = call_original_hook(layer_of_hook(layer), SYS_process_madvise, args);
+  if (drops) report_list_hook(layer_of_hook(layer), args);
   return result;
 }
 
 long remap_file_pages_hook(void* layer, const long* args) {
-  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = call_original_hook(layer_of(layer), SYS_remap_file_pages, args);
-  report_hook(layer_of(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  const long result = call_original_hook(layer_of_hook(layer), SYS_remap_file_pages, args);
+  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
   return result;
 }
 
@@ -198,7 +198,7 @@ Span below_break_hook(uintptr_t asked, uintptr_t now) {
 
 // Replaces brk(): reports what goes away below the old break, and what is new above it.
 long brk_hook(void* layer_pointer, const long* args) {
-  const Layer& layer = layer_of(layer_pointer);
+  const Layer& layer = layer_of_hook(layer_pointer);
   if (!is_active_hook(layer)) return move_break_hook(layer, args);
   const uintptr_t asked = round_up_hook(address_hook(args[0]), kPage);
   const uintptr_t now = round_up_hook(address_hook(patch::system_call_hook(SYS_brk, 0)), kPage);

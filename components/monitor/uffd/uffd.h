@@ -4,7 +4,8 @@
 // Owns     one descriptor and one thread, from start to stop.
 // Threads  start, stop and check exclude each other (Context::mutex). cover() may run together with itself and with
 //          check.
-// Hook     the reader thread, from its first poll() to its last. Other functions run at start-up or in API context.
+// Hook     read_events_hook(), which is the reader thread from its first poll() to its last. Other functions run at
+//          start-up or in API context.
 //
 // uffd/U1  A mapping is registered in write-protect mode and is never write-protected, so no access to it ever faults.
 // uffd/U2  The gate is held before an event is read and released after it was reported: a caller that knows that the

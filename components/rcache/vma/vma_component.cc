@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor and operation table of rcache/vma. Each operation calls one function of Index, in most cases the one of
-// the same name; find_or_announce, publish and withdraw call begin, insert and cancel. Callers hold no index lock;
+// the same name; publish calls insert. Callers hold no index lock;
 // operations that need it take it themselves. invalidate() runs in hook or API context, the others in API context;
 // open() and close() run at start-up. Only find, find_without_start_table, find_or_announce, find_under_lock and
 // find_all hand out references; remove, hide and unhide need none.

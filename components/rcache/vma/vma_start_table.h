@@ -9,7 +9,7 @@
 // Owns     its address space. Not the registrations.
 // Threads  The caller holds the index lock, except for make_memory_usable(), which asks the kernel for memory and is
 //          called without it. Readers read at any time.
-// Hook     All functions but make_memory_usable(), reserve(), the constructor and the destructor.
+// Hook     All functions but insert(), make_memory_usable(), reserve(), the constructor and the destructor.
 //
 // start_table/S1, start_table/S2 and start_bucket/L1 hold here too.
 // vma_start_table/S3  Each entry is in one of its two buckets or is left out. It is in the table twice only while it is

@@ -5,7 +5,7 @@
 // Owns     its nodes. Not the registrations.
 // Threads  find() and search_overlap() may run at any time without a lock. For all others the caller holds the index
 //          lock.
-// Hook     All functions: none allocates.
+// Hook     All functions but find(). None allocates.
 //
 // vma_tree/T1  No two slots have equal (base, end).
 // vma_tree/T2  Unless is_exact is set or persistent registrations are in the tree: no slot contains another, so ends

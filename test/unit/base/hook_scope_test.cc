@@ -133,18 +133,18 @@ TEST(HookWallDeathTest, a_subscriber_that_allocates) {
 }
 
 TEST(HookWall, ends_with_its_scope_and_nests) {
-  EXPECT_FALSE(in_hook());
+  EXPECT_FALSE(is_in_hook_scope());
   {
     const HookScope outer;
     { const HookScope inner; }
-    EXPECT_TRUE(in_hook());
+    EXPECT_TRUE(is_in_hook_scope());
     {
       const ForeignScope theirs;
-      EXPECT_FALSE(in_hook());
+      EXPECT_FALSE(is_in_hook_scope());
     }
-    EXPECT_TRUE(in_hook());
+    EXPECT_TRUE(is_in_hook_scope());
   }
-  EXPECT_FALSE(in_hook());
+  EXPECT_FALSE(is_in_hook_scope());
   kept = std::malloc(1);
   std::free(kept);
 }

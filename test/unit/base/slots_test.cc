@@ -495,7 +495,7 @@ TEST(SlotsProcess, it_is_alive_as_long_as_one_of_its_threads_is) {
     syscall(SYS_exit, 0);  // of this thread alone
   }
   uint64_t start = 0;
-  ASSERT_TRUE(slots::read_start_hook(static_cast<uint32_t>(child), &start));
+  ASSERT_TRUE(slots::read_start(static_cast<uint32_t>(child), &start));
   while (state_of(child) != 'Z') usleep(1000);  // its first thread has ended
   EXPECT_TRUE(slots::is_alive(static_cast<uint32_t>(child), start));
   EXPECT_FALSE(slots::is_alive(static_cast<uint32_t>(child), start + 1));
