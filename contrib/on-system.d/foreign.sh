@@ -57,7 +57,9 @@ build_foreign() {
   build_googletest
   link_headers
   configure_foreign
-  make -k -C "$build" -j"$(nproc)" all "${tests[@]}"
+  # One after the other: "all" is another make, which would compile the same files at the same time.
+  make -k -C "$build" -j"$(nproc)" all
+  make -k -C "$build" -j"$(nproc)" "${tests[@]}"
 }
 
 # program_of TEST: the program itself, where libtool made a script of that name.

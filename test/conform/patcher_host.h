@@ -34,6 +34,13 @@
 // There if the program's own malloc leads to libc's.
 extern "C" __attribute__((weak)) const bool pinrail_debug_wall_leads_to_libc;
 
+// For tests that patch functions which another context of this process has patched, or the parent's before a fork.
+#ifdef __aarch64__
+#define NEED_PATCHES_ON_PATCHES() GTEST_SKIP() << "on 64-bit Arm a function that has a patch is not patched again"
+#else
+#define NEED_PATCHES_ON_PATCHES() static_cast<void>(0)
+#endif
+
 namespace pinrail::test {
 
 constexpr size_t kPageBytes = 4096;

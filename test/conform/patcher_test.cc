@@ -257,6 +257,7 @@ TEST(Patcher, remap_file_pages) {
 }
 
 TEST(Patcher, the_break_is_reported_before_it_falls) {
+  NEED_PATCHES_ON_PATCHES();
   Patcher patcher;
   NEED_PATCHER(patcher);
   ChildAnswer answer{};
@@ -600,6 +601,7 @@ TEST(Patcher, after_stop_nothing_is_reported_and_a_new_start_takes_the_same_patc
 }
 
 TEST(Patcher, two_at_once_each_see_every_event) {
+  NEED_PATCHES_ON_PATCHES();
   Patcher first;
   NEED_PATCHER(first);
   Patcher second;
@@ -616,6 +618,7 @@ TEST(Patcher, two_at_once_each_see_every_event) {
 }
 
 TEST(Patcher, a_function_that_is_left_out_is_not_seen_and_that_is_said) {
+  NEED_PATCHES_ON_PATCHES();
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
@@ -647,6 +650,7 @@ TEST(Patcher, wrong_values_are_refused) {
 }
 
 TEST(Patcher, a_forked_child_reports_nothing_and_works) {
+  NEED_PATCHES_ON_PATCHES();
   Patcher patcher("10");
   NEED_PATCHER(patcher);
   const uintptr_t base = marked_pages(2);
@@ -686,6 +690,7 @@ TEST(PatcherDeathTest, a_subscriber_that_allocates_ends_a_debug_build_at_the_mun
 #endif
 
 TEST(Patcher, who_makes_patched_code_writable_is_looked_at_at_once) {
+  NEED_PATCHES_ON_PATCHES();
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
