@@ -44,10 +44,10 @@ const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_m
 
 // The statistics as of the fork; the child has no registrations in this pool.
 pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
-  pinrail_mpool_stats_t figures{};
-  figures.size = stats_out->size;
-  pool_of(module).former_ops->counters(pool_of(module).former_module, &figures);
-  *stats_out = figures;
+  pinrail_mpool_stats_t totals{};
+  totals.size = stats_out->size;
+  pool_of(module).former_ops->counters(pool_of(module).former_module, &totals);
+  *stats_out = totals;
   return PINRAIL_SUCCESS;
 }
 void counters(void* module, pinrail_mpool_stats_t* stats_out) { stats(module, stats_out); }

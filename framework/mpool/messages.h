@@ -44,14 +44,14 @@ inline void report_busy(const pinrail_host_t* host, size_t referenced, const std
 }
 
 // Logs the pool's statistics in one line.
-inline void report_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& figures) {
+inline void report_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& totals) {
   char line[256];
   std::snprintf(line, sizeof(line),
                 "stats: %llu hits, %llu misses, %llu evictions, %llu invalidations, peak %llu bytes registered",
-                static_cast<unsigned long long>(figures.hits), static_cast<unsigned long long>(figures.misses),
-                static_cast<unsigned long long>(figures.evictions),
-                static_cast<unsigned long long>(figures.invalidations),
-                static_cast<unsigned long long>(figures.peak_registered_bytes));
+                static_cast<unsigned long long>(totals.hits), static_cast<unsigned long long>(totals.misses),
+                static_cast<unsigned long long>(totals.evictions),
+                static_cast<unsigned long long>(totals.invalidations),
+                static_cast<unsigned long long>(totals.peak_registered_bytes));
   host->log(host, PINRAIL_LOG_WARN, line);
 }
 

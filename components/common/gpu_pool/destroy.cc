@@ -97,9 +97,9 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   }
   release_all(thread, Device::registered);
   if (settings_.print_stats) {
-    pinrail_mpool_stats_t figures{};
-    stats(&figures);
-    mpool::report_stats(host_, figures);
+    pinrail_mpool_stats_t totals{};
+    stats(&totals);
+    mpool::report_stats(host_, totals);
   }
   caches_->leave(cache_);
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
@@ -159,38 +159,38 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
 }
 
 // relaxed throughout: each counter is read on its own.
-void Pool::counters(pinrail_mpool_stats_t* figures) const {
-  figures->hits = hits_.sum();
-  figures->misses = misses_.load(std::memory_order_relaxed);
-  figures->evictions = evictions_.load(std::memory_order_relaxed);
-  figures->invalidations = invalidations_.load(std::memory_order_relaxed);
-  figures->retries = retries_.load(std::memory_order_relaxed);
-  figures->size_limit = cache_->limits().bytes;
-  figures->count_limit = cache_->limits().count;
-  figures->leave_pinned = settings_.leave_pinned ? 1 : 0;
+void Pool::counters(pinrail_mpool_stats_t* totals) const {
+  totals->hits = hits_.sum();
+  totals->misses = misses_.load(std::memory_order_relaxed);
+  totals->evictions = evictions_.load(std::memory_order_relaxed);
+  totals->invalidations = invalidations_.load(std::memory_order_relaxed);
+  totals->retries = retries_.load(std::memory_order_relaxed);
+  totals->size_limit = cache_->limits().bytes;
+  totals->count_limit = cache_->limits().count;
+  totals->leave_pinned = settings_.leave_pinned ? 1 : 0;
 }
 
 // All statistics. Visits every registration under the cache lock to compute pinned_bytes.
 void Pool::stats(pinrail_mpool_stats_t* stats_out) {
-  pinrail_mpool_stats_t figures{};
-  figures.size = stats_out->size;
-  counters(&figures);
+  pinrail_mpool_stats_t totals{};
+  totals.size = stats_out->size;
+  counters(&totals);
   std::vector<Span> spans;
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
       const uint64_t phase = state::load(reg) & (state::kIndexed | state::kDead);
       if (phase == 0) continue;  // pending: its base is not known yet
-      if ((phase & state::kDead) != 0) figures.dead_bytes += reg->length;
+      if ((phase & state::kDead) != 0) totals.dead_bytes += reg->length;
       spans.push_back(span_of(reg));
     }
   }
-  figures.indexed = table_.count();
-  figures.registered_bytes = cache_->budget.usage().bytes;
-  figures.registered_count = cache_->budget.usage().count;
-  figures.peak_registered_bytes = cache_->budget.usage().peak_bytes;
-  figures.pinned_bytes = union_length(&spans);
-  *stats_out = figures;
+  totals.indexed = table_.count();
+  totals.registered_bytes = cache_->budget.usage().bytes;
+  totals.registered_count = cache_->budget.usage().count;
+  totals.peak_registered_bytes = cache_->budget.usage().peak_bytes;
+  totals.pinned_bytes = union_length(&spans);
+  *stats_out = totals;
 }
 
 // Checks gpu_pool/X2, gpu_cache/B1 and gpu_cache/B2, as far as the cache lock keeps them still.

@@ -18,9 +18,9 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     return PINRAIL_ERR_BUSY;
   }
   if (settings_.print_stats) {
-    pinrail_mpool_stats_t figures{};
-    stats(&figures);
-    mpool::report_stats(host_, figures);
+    pinrail_mpool_stats_t totals{};
+    stats(&totals);
+    mpool::report_stats(host_, totals);
   }
   if (gpu_ != nullptr) gpu_->destroy_ranges(thread);
   gpu_.reset();

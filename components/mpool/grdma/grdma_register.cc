@@ -179,7 +179,7 @@ Status Pool::register_uncovered(pinrail_thread_t* thread, const Request& request
   own->rights = request.rights();
   const Status status = register_uncached(thread, request, own, reg_out);
   if (!status.ok()) return status;
-  uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   pending_.leave(own);
   return status;
 }
@@ -191,7 +191,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
     bool raced = false;
     const Status status = attempt(thread, request, own, reg_out, &raced);
     if (!raced) return status;
-    races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+    races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
     if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     const Status prepared = rcache_.ops.prepare(rcache_.module, &own->announcement, 0);
     if (!prepared.ok()) return prepared;

@@ -7,28 +7,28 @@ namespace pinrail::grdma {
 
 // relaxed throughout: statistics, each right by itself.
 pinrail_mpool_stats_t Pool::happened() const {
-  pinrail_mpool_stats_t figures{};
-  figures.size = sizeof(figures);
-  figures.hits = hits_.sum();
-  figures.misses = misses_.load(std::memory_order_relaxed);
-  figures.evictions = evictions_.load(std::memory_order_relaxed);
-  figures.invalidations = invalidations_.load(std::memory_order_relaxed);
-  figures.races = races_.load(std::memory_order_relaxed);
-  figures.retries = retries_.load(std::memory_order_relaxed);
-  figures.uncovered = uncovered_.load(std::memory_order_relaxed);
+  pinrail_mpool_stats_t totals{};
+  totals.size = sizeof(totals);
+  totals.hits = hits_.sum();
+  totals.misses = misses_.load(std::memory_order_relaxed);
+  totals.evictions = evictions_.load(std::memory_order_relaxed);
+  totals.invalidations = invalidations_.load(std::memory_order_relaxed);
+  totals.races = races_.load(std::memory_order_relaxed);
+  totals.retries = retries_.load(std::memory_order_relaxed);
+  totals.uncovered = uncovered_.load(std::memory_order_relaxed);
   if (gpu_ != nullptr) {
     const pinrail_mpool_stats_t more = gpu_->ranges()->happened();
-    figures.hits += more.hits;
-    figures.misses += more.misses;
-    figures.evictions += more.evictions;
-    figures.invalidations += more.invalidations;
-    figures.races += more.races;
-    figures.retries += more.retries;
+    totals.hits += more.hits;
+    totals.misses += more.misses;
+    totals.evictions += more.evictions;
+    totals.invalidations += more.invalidations;
+    totals.races += more.races;
+    totals.retries += more.retries;
   }
-  figures.size_limit = cache_->limits().bytes;
-  figures.count_limit = cache_->limits().count;
-  figures.leave_pinned = settings_.leave_pinned ? 1 : 0;
-  return figures;
+  totals.size_limit = cache_->limits().bytes;
+  totals.count_limit = cache_->limits().count;
+  totals.leave_pinned = settings_.leave_pinned ? 1 : 0;
+  return totals;
 }
 
 // For a forked child: no lock and no list.
@@ -39,20 +39,20 @@ void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
 
 // All statistics. Walks the cache's registrations under its lock.
 void Pool::stats(pinrail_mpool_stats_t* stats_out) const {
-  pinrail_mpool_stats_t figures = happened();
-  figures.indexed = rcache_.ops.count(rcache_.module);
-  figures.dead_bytes = gc_list_.bytes();
+  pinrail_mpool_stats_t totals = happened();
+  totals.indexed = rcache_.ops.count(rcache_.module);
+  totals.dead_bytes = gc_list_.bytes();
   if (gpu_ != nullptr) {
     const Pool& ranges = *gpu_->ranges();
-    figures.indexed += ranges.rcache_.ops.count(ranges.rcache_.module);
-    figures.dead_bytes += ranges.gc_list_.bytes();
+    totals.indexed += ranges.rcache_.ops.count(ranges.rcache_.module);
+    totals.dead_bytes += ranges.gc_list_.bytes();
   }
   const Usage usage = cache_->usage();
-  figures.registered_bytes = usage.bytes;
-  figures.registered_count = usage.count;
-  figures.peak_registered_bytes = usage.peak_bytes;
-  figures.pinned_bytes = cache_->pinned_bytes();
-  *stats_out = figures;
+  totals.registered_bytes = usage.bytes;
+  totals.registered_count = usage.count;
+  totals.peak_registered_bytes = usage.peak_bytes;
+  totals.pinned_bytes = cache_->pinned_bytes();
+  *stats_out = totals;
 }
 
 // For tests: NULL, or what is broken of the invariants of the pool's objects and of the index.
