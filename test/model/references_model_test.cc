@@ -45,7 +45,7 @@ class ReferencesModel : public ::testing::Test {
     taken();
     return true;
   }
-  // vma_index.cc, take_surely(): breaks a claim.
+  // vma_index.cc, take_locked(): breaks a claim.
   bool hit_surely(int i) {
     const uint64_t word = state::load(reg_);
     if (!references::take(threads_[i], reg_, word) && !references::take_revoking_claim(threads_[i], reg_, word))
