@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/rgpusm over the driver double: whose memory, which order, and what a block may not say. The four modes are in
 // rgpusm_modes_test.cc.
+#include <algorithm>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "base/registration/shortcut.h"
 #include "test/conform/gpu_library.h"
 
 namespace pinrail::test {
@@ -23,6 +25,16 @@ class Rgpusm : public ::testing::Test {
   }
   Library library_{without_threads()};
 };
+
+constexpr unsigned kOwnerAt = 48;  // in the tag of an entry of the table; 0 there: a free entry
+
+// How many registrations hits find without a call into the pool.
+size_t in_table(const GpuPool& pool) {
+  const pinrail_allocation_table_t& table = *pool.get()->shortcut.allocations;
+  const size_t entries = (table.mask + 64) / sizeof(pinrail_allocation_t);
+  return static_cast<size_t>(std::count_if(table.entries, table.entries + entries,
+                                           [](const auto& entry) { return entry.tag >> kOwnerAt != 0; }));
+}
 
 TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
   GpuPool pool("rgpusm");
@@ -335,6 +347,17 @@ TEST_F(Rgpusm, a_range_that_is_not_within_the_allocation_is_refused) {
   ASSERT_EQ(answer(4095, 1), PINRAIL_SUCCESS);
   EXPECT_EQ(handle.reg->length, 4096u);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Rgpusm, what_is_idle_is_found_without_a_call_into_the_pool) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096), other(kA, 2 * kBase, 4096);
+  EXPECT_EQ(in_table(pool), 0u);
+  pool.use(memory.block);
+  pool.use(other.block);
+  EXPECT_EQ(in_table(pool), 2u);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(in_table(pool), 1u);
 }
 
 TEST_F(Rgpusm, bypass_opens_for_itself_and_persistent_ones_are_not_evicted) {
