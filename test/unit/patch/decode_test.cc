@@ -176,15 +176,15 @@ TEST_P(Decode, an_argument_that_is_read_back_from_the_stack_is_known) {
   PatchPoint entry;
   // push %rdi; mov (%rsp), %rdi; mov $0, %eax
   EXPECT_TRUE(decode_bytes({0x57, 0x48, 0x8b, 0x3c, 0x24, 0xb8, 0, 0, 0, 0}, &entry).ok());
-  // push %rdi; push %rsi; mov 8(%rsp), %rdi; mov $0, %eax
-  ASSERT_TRUE(decode_bytes({0x57, 0x56, 0x48, 0x8b, 0x7c, 0x24, 0x08, 0xb8, 0, 0, 0, 0}, &entry).ok());
-  EXPECT_EQ(entry.offset, 7u);
+  // push %rdi; push %rsi; mov 8(%rsp), %edi; mov $0, %eax
+  ASSERT_TRUE(decode_bytes({0x57, 0x56, 0x8b, 0x7c, 0x24, 0x08, 0xb8, 0, 0, 0, 0}, &entry, kAddress, {4, 1, -1}).ok());
+  EXPECT_EQ(entry.offset, 6u);
   // push %rsi; mov (%rsp), %rdi: another argument's value, of which the first one is lost
   EXPECT_FALSE(decode_bytes({0x56, 0x48, 0x8b, 0x3c, 0x24, 0xb8, 0, 0, 0, 0}, &entry).ok());
 }
 
 TEST_P(Decode, an_argument_that_is_overwritten_on_the_stack_in_part_is_lost) {
-  Entry entry;
+  PatchPoint entry;
   // push %rdi; push %rsi; mov %eax, (%rsp); mov (%rsp), %rsi; mov $0, %eax
   EXPECT_FALSE(decode_bytes({0x57, 0x56, 0x89, 0x04, 0x24, 0x48, 0x8b, 0x34, 0x24, 0xb8, 0, 0, 0, 0}, &entry, kAddress,
                             {2, 0, -1})
@@ -223,7 +223,7 @@ TEST_P(Decode, a_call_is_passed_only_if_the_functions_own_system_call_comes_afte
 
 // push %rdi; pop %rax; call, which does not fit; mov $11, %eax; mov -8(%rsp), %rdi; syscall
 TEST_P(Decode, what_lies_below_the_stack_goes_with_a_call) {
-  Entry entry;
+  PatchPoint entry;
   EXPECT_FALSE(
       decode_bytes({0x57, 0x58, 0xe8, 0, 0, 0, 1, 0xb8, 0x0b, 0, 0, 0, 0x48, 0x8b, 0x7c, 0x24, 0xf8, 0x0f, 0x05},
                    &entry, kAddress + 10, {1, 0, 11})
