@@ -232,7 +232,7 @@ part_system() {
 # on_system SYSTEM: records its results, as run-tests there counted them, or contrib/on-musl or contrib/on-arm64.
 on_system() {
   local log=$work/systems/$1.log status=0
-  local command=("$top/contrib/on-system" "$1" --timeout 2400 -- env "PINRAIL_TEST_LONG=${PINRAIL_TEST_LONG:-}")
+  local command=("$top/contrib/on-system" "$1" --timeout 3600 -- env "PINRAIL_TEST_LONG=${PINRAIL_TEST_LONG:-}")
   local there='contrib/run-tests --no-install --part system; echo "== results"; cat build-test/results'
   local foreign='contrib/on-FOREIGN; echo "== results"; sed "s| | system/|" build-FOREIGN/results ||
     echo "skipped system/all: what contrib/on-FOREIGN needs is not here"'
