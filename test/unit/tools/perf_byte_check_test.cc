@@ -61,10 +61,10 @@ class PerfByteCheck : public testing::Test {
     EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
   }
 
-  AllocationKey asked() const { return {buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, 0}; }
+  Asked asked() const { return {buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, 0}; }
 
   // Registers the buffer and has it checked as the registrar of that name.
-  void check(ByteCheck* bytes, const AllocationKey& asked) {
+  void check(ByteCheck* bytes, const Asked& asked) {
     pinrail_handle_t handle;
     ASSERT_EQ(pinrail_mpool_register(pool_, buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, &handle),
               PINRAIL_SUCCESS);
@@ -116,15 +116,15 @@ TEST_F(PerfByteCheck, samples_take_the_first_and_the_last_bytes_and_little_else)
 
 TEST_F(PerfByteCheck, a_range_or_a_right_that_is_not_covered_is_an_error) {
   ByteCheck bytes("iouring", &errors_);
-  AllocationKey more = asked();
+  Asked more = asked();
   more.length = round_up(kSize, page_size()) + 1;
   check(&bytes, more);
   EXPECT_EQ(errors_.count(), 1u);
-  AllocationKey before = asked();
+  Asked before = asked();
   before.addr = static_cast<const char*>(before.addr) - 1;
   check(&bytes, before);
   EXPECT_EQ(errors_.count(), 2u);
-  AllocationKey rights = asked();
+  Asked rights = asked();
   rights.access |= PINRAIL_ACCESS_REMOTE_ATOMIC;
   check(&bytes, rights);
   EXPECT_EQ(errors_.count(), 3u);
@@ -133,7 +133,7 @@ TEST_F(PerfByteCheck, a_range_or_a_right_that_is_not_covered_is_an_error) {
 TEST_F(PerfByteCheck, a_hit_on_what_was_made_before_the_memory_changed_is_an_error) {
   ByteCheck bytes("mlock", &errors_);
   check(&bytes, asked());
-  AllocationKey later = asked();
+  Asked later = asked();
   later.changed_at = later.changes = 1;
   check(&bytes, later);
   EXPECT_EQ(errors_.count(), 1u) << "nothing was reported, so that the cache must still have it";
