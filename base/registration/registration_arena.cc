@@ -84,19 +84,12 @@ size_t chunk_bytes(const Needs& needs) {
   return (bytes + kChunk - 1) / kChunk * kChunk;
 }
 
-bool next_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
-  const size_t bytes = chunk_bytes(needs);
-  if (size_class.chunk != nullptr) size_class.chunk += bytes;
-  if (static_cast<size_t>(size_class.slab_end - size_class.chunk) < bytes) {
-    char* slab = map_slab(kSlab, size_class.mapped >= kMany);
-    if (slab == nullptr) {
-      size_class.chunk = size_class.slab_end = nullptr;
-      return false;
-    }
-    size_class.mapped += kSlab;
-    size_class.chunk = slab;
-    size_class.slab_end = slab + kSlab;
-  }
+bool fits_locked(const SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
+  return static_cast<size_t>(size_class.slab_end - size_class.chunk) >= chunk_bytes(needs);
+}
+
+// Begins with the chunk at size_class.chunk, which fits.
+void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // not null: no chunk has 0 bytes
   const size_t lines = needs.object / kTailAlignment;
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
@@ -105,20 +98,54 @@ bool next_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_
   head->count = chunk_count(needs);
   head->number = number(size_class.chunk);
   size_class.used = 0;
-  return true;
 }
 
-pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
-  Guard guard(size_class.mutex);
+// Returns a registration; NULL if the class needs another slab.
+pinrail_registration_t* pop_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
   pinrail_registration_t* reg = size_class.free_list;
   if (reg != nullptr) {
     size_class.free_list = static_cast<pinrail_registration_t*>(reg->base);
     return reg;
   }
-  const bool is_full = size_class.chunk == nullptr || size_class.used == chunk_count(needs);
-  if (is_full && !next_chunk_locked(size_class, needs)) return nullptr;
+  if (size_class.chunk == nullptr) return nullptr;
+  if (size_class.used == chunk_count(needs)) {
+    size_class.chunk += chunk_bytes(needs);
+    // No chunk begins here: `used` stays full until another slab comes.
+    if (!fits_locked(size_class, needs)) size_class.chunk = size_class.slab_end = nullptr;
+    if (size_class.chunk == nullptr) return nullptr;
+    open_chunk_locked(size_class, needs);
+  }
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
   return reinterpret_cast<pinrail_registration_t*>(first_object(head) + size_class.used++ * needs.object);
+}
+
+// Takes the slab if the class still needs one. Returns the slab if another thread brought one meanwhile, else NULL.
+char* add_slab_locked(SizeClass& size_class, const Needs& needs, char* slab) REQUIRES(size_class.mutex) {
+  if (size_class.chunk != nullptr) return slab;
+  size_class.mapped += kSlab;
+  size_class.chunk = slab;
+  size_class.slab_end = slab + kSlab;
+  open_chunk_locked(size_class, needs);
+  return nullptr;
+}
+
+// Slabs are mapped and unmapped without the lock: both are memory events, whose hooks take locks of lower rank.
+pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
+  char* slab = nullptr;
+  pinrail_registration_t* reg = nullptr;
+  for (;;) {
+    bool is_huge = false;
+    {
+      Guard guard(size_class.mutex);
+      if (slab != nullptr) slab = add_slab_locked(size_class, needs, slab);
+      reg = pop_locked(size_class, needs);
+      is_huge = size_class.mapped >= kMany;
+    }
+    if (slab != nullptr) munmap(slab, kSlab);
+    if (reg != nullptr) return reg;
+    slab = map_slab(kSlab, is_huge);
+    if (slab == nullptr) return nullptr;
+  }
 }
 
 void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
