@@ -7,7 +7,7 @@ tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatcha
 	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
-tests_first = test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
+tests_first = test/model/weak_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
 	test/gpu_soak_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
