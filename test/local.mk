@@ -231,7 +231,7 @@ endif
 if HAVE_GTEST
 check_PROGRAMS += test/unit/tools/memory_events_test
 TESTS += test/unit/tools/memory_events_test
-test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.cc $(memory_events_sources)
+test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.cc test/support/libc_malloc.h $(memory_events_sources)
 test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 

@@ -29,10 +29,8 @@
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
 #include "test/support/component_under_test.h"
+#include "test/support/libc_malloc.h"
 #include "test/support/tasks.h"
-
-// There if the program's own malloc leads to libc's.
-extern "C" __attribute__((weak)) const bool pinrail_debug_wall_leads_to_libc;
 
 // For tests that patch functions which another context of this process has patched, or the parent's before a fork.
 #ifdef __aarch64__
@@ -195,21 +193,6 @@ inline uintptr_t marked_pages(size_t pages, int flags = MAP_PRIVATE | MAP_ANONYM
   return reinterpret_cast<uintptr_t>(at);
 }
 inline void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
-
-inline uintptr_t libc_function(const char* name) {
-#ifdef __GLIBC__
-  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-#else
-  void* const libc = dlopen("libc.so", RTLD_LAZY | RTLD_NOLOAD);
-#endif
-  return reinterpret_cast<uintptr_t>(dlsym(libc, name));
-}
-
-// Whether malloc is libc's own, or the hook wall's (test/support/hook_wall.cc), which leads there.
-inline bool malloc_is_libcs() {
-  const bool interposed = libc_function("malloc") != reinterpret_cast<uintptr_t>(&malloc);
-  return !interposed || &pinrail_debug_wall_leads_to_libc != nullptr;
-}
 
 #if PINRAIL_CAN_PATCH
 

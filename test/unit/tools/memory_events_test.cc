@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "test/support/libc_malloc.h"
+
 namespace pinrail::tools {
 namespace {
 
@@ -164,6 +166,7 @@ void try_a_large_block_where_there_is_room() {
 }
 
 TEST(MemoryEvents, a_large_block_is_a_mapping_of_its_own_though_the_arena_has_room) {
+  if (!test::malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
   try_a_large_block_where_there_is_room();
   std::thread(try_a_large_block_where_there_is_room).join();  // its arena is not below the break
 }
