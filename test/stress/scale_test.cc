@@ -24,7 +24,7 @@ constexpr uintptr_t kBase = 0x10000000;
 
 bool is_full() {
   return std::getenv("PINRAIL_TEST_SCALE") != nullptr;
-}  // NOLINT(concurrency-mt-unsafe): nobody sets it
+}  // NOLINT(concurrency-mt-unsafe): no thread sets it
 size_t sized(size_t usual, size_t full) { return is_full() ? full : usual; }
 
 double cpu_seconds() {
