@@ -110,9 +110,10 @@ pinrail_registration_t* pop_locked(SizeClass& size_class, const Needs& needs) RE
   if (size_class.chunk == nullptr) return nullptr;
   if (size_class.used == chunk_count(needs)) {
     size_class.chunk += chunk_bytes(needs);
-    // No chunk begins here: `used` stays full until another slab comes.
-    if (!fits_locked(size_class, needs)) size_class.chunk = size_class.slab_end = nullptr;
-    if (size_class.chunk == nullptr) return nullptr;
+    if (!fits_locked(size_class, needs)) {
+      size_class.chunk = size_class.slab_end = nullptr;
+      return nullptr;
+    }
     open_chunk_locked(size_class, needs);
   }
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);

@@ -74,15 +74,6 @@ int release(const Region& region) {
   return pinrail_mpool_deregister(region.handle) == PINRAIL_SUCCESS ? 0 : EINVAL;
 }
 
-// The call without a cache, by the function that libibverbs has for this access.
-ibv_mr* real_region(const Request& request) {
-  const RealVerbs& real = real_verbs();
-  if ((request.access & IBV_ACCESS_OPTIONAL_RANGE) != 0 && real.reg_mr_iova2 != nullptr)
-    return call_real(real.reg_mr_iova2, request.domain, request.addr, request.length,
-                     reinterpret_cast<uintptr_t>(request.addr), request.access);
-  return call_real(real.reg_mr, request.domain, request.addr, request.length, static_cast<int>(request.access));
-}
-
 // What a region that ibv_rereg_mr() changes is asked to be.
 Request changed(const Region& region, int flags, ibv_pd* domain, void* addr, size_t length, int access) {
   Request request{false, region.mr.pd, region.mr.addr, region.mr.length, region.access};
@@ -96,7 +87,7 @@ Request changed(const Region& region, int flags, ibv_pd* domain, void* addr, siz
 
 bool register_somehow(const Request& request, Region* region) {
   if (register_in_pool(request, region)) return true;
-  ibv_mr* real = real_region(request);
+  ibv_mr* real = real_region(request.domain, request.addr, request.length, request.access);
   if (real == nullptr) return false;
   count_passed();
   region->mr = *real;

@@ -38,4 +38,11 @@ const RealVerbs& real_verbs() {
   return real;
 }
 
+ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, unsigned access) {
+  const RealVerbs& own = real_verbs();
+  if ((access & IBV_ACCESS_OPTIONAL_RANGE) == 0 || own.reg_mr_iova2 == nullptr)
+    return call_real(own.reg_mr, domain, addr, length, static_cast<int>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}));
+  return call_real(own.reg_mr_iova2, domain, addr, length, reinterpret_cast<uintptr_t>(addr), access);
+}
+
 }  // namespace pinrail::pinrun

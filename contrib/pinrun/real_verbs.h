@@ -38,6 +38,10 @@ auto call_real(Function function, Arguments... arguments) {
   return result;
 }
 
+// Registers at the process's own addresses, by the function that this libibverbs has for the access. Relaxed ordering
+// is optional: without ibv_reg_mr_iova2 the region is registered without it.
+ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, unsigned access);
+
 }  // namespace pinrail::pinrun
 
 #endif

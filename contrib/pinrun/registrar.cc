@@ -37,14 +37,8 @@ ibv_mr* register_dmabuf(ibv_pd* domain, const pinrail_register_request_t& reques
                    static_cast<int>(verbs_access(request.rights | request.traits)));
 }
 
-// Relaxed ordering is optional: a libibverbs without ibv_reg_mr_iova2 registers without it.
-ibv_mr* register_region(ibv_pd* domain, const pinrail_register_request_t& request) {
-  const unsigned access = verbs_access(request.rights | request.traits);
-  if ((access & IBV_ACCESS_OPTIONAL_RANGE) == 0 || real_verbs().reg_mr_iova2 == nullptr)
-    return call_real(real_verbs().reg_mr, domain, request.addr, request.length,
-                     static_cast<int>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}));
-  const auto iova = reinterpret_cast<uintptr_t>(request.addr);
-  return call_real(real_verbs().reg_mr_iova2, domain, request.addr, request.length, iova, access);
+ibv_mr* register_host(ibv_pd* domain, const pinrail_register_request_t& request) {
+  return real_region(domain, request.addr, request.length, verbs_access(request.rights | request.traits));
 }
 
 // Pinrail evicts and calls again only if that can help.
@@ -57,7 +51,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   errno = 0;
   auto* domain = static_cast<ibv_pd*>(context);
   ibv_mr* region =
-      request->kind == PINRAIL_KIND_DMABUF ? register_dmabuf(domain, *request) : register_region(domain, *request);
+      request->kind == PINRAIL_KIND_DMABUF ? register_dmabuf(domain, *request) : register_host(domain, *request);
   if (region == nullptr) return status_of(errno);
   counts().device_ns.fetch_add(now_ns() - start, std::memory_order_relaxed);
   counts().device_calls.fetch_add(1, std::memory_order_relaxed);
