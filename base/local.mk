@@ -2,7 +2,7 @@
 # Status, ranges, guards; nothing about caching.
 libpinrail_internal_la_SOURCES += \
 	base/core/status.h base/core/status.cc base/core/span.h base/core/guarded.h base/core/errno_text.h base/core/ioctl.h \
-	base/core/kernel_numbers.h base/core/thread_record.h \
+	base/core/struct_size.h base/core/kernel_numbers.h base/core/thread_record.h \
 	base/core/forever.h base/core/on_unwind.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
 	base/core/sanitizer.h base/core/select_if_equal.h base/core/stat_counter.h base/core/page_counts.h \
 	base/cuda/cuda_driver.h
@@ -16,7 +16,7 @@ libpinrail_internal_la_SOURCES += \
 
 # The time of the last use: epochs, timestamps, the LRU list.
 libpinrail_internal_la_SOURCES += \
-	base/lru/epoch.h base/lru/timestamps.h base/lru/lru_list.h base/lru/lru_queue.h
+	base/lru/epoch.h base/lru/timestamps.h base/lru/lru_list.h
 
 # The registration: its memory, its state word, its references, the threads that hold them.
 libpinrail_internal_la_SOURCES += \

@@ -27,10 +27,12 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_request.h components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_query.cc \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
 	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_invalidate_hook.cc \
-	components/mpool/grdma/grdma_gc.cc components/mpool/grdma/grdma_ft.cc components/mpool/grdma/grdma_destroy.cc \
+	components/mpool/grdma/grdma_gc.h components/mpool/grdma/grdma_gc.cc \
+	components/mpool/grdma/grdma_deregistrar.h components/mpool/grdma/grdma_deregistrar.cc \
+	components/mpool/grdma/grdma_ft.cc components/mpool/grdma/grdma_destroy.cc \
 	components/mpool/grdma/grdma_stats.cc components/mpool/grdma/grdma_area.h components/mpool/grdma/grdma_in_flight.h \
 	components/mpool/grdma/grdma_pending.h components/mpool/grdma/grdma_pending.cc \
-	components/mpool/grdma/grdma_pending_hook.cc components/mpool/grdma/grdma_unindexed.h \
+	components/mpool/grdma/grdma_unindexed.h \
 	components/mpool/grdma/grdma_unindexed.cc components/mpool/grdma/grdma_unindexed_hook.cc \
 	components/mpool/grdma/grdma_gc_list.h components/mpool/grdma/grdma_gc_list.cc \
 	components/mpool/grdma/grdma_gc_list_hook.cc components/mpool/grdma/grdma_eviction_list.h \
@@ -39,17 +41,38 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_cache.cc components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
-components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags)
+components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)
+
+component_libraries += components/mpool_mrall.la
+components_mpool_mrall_la_SOURCES = \
+	components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
+	components/mpool/mrall/mrall_create.cc components/mpool/mrall/mrall_register.cc \
+	components/mpool/mrall/mrall_make.cc components/mpool/mrall/mrall_invalidate_hook.cc \
+	components/mpool/mrall/mrall_stats.cc components/common/cache_list/cache_list.h components/mpool/mrall/mrall_cache.h \
+	components/mpool/mrall/mrall_left_out.h components/mpool/mrall/mrall_maps.h \
+	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h components/mpool/mrall/mrall_work.cc
+components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
+components_mpool_mrall_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_mrall)
+components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
+
+component_libraries += components/mpool_odp.la
+components_mpool_odp_la_SOURCES = \
+	components/mpool/odp/odp_component.cc components/mpool/odp/odp.h components/mpool/odp/odp_create.cc \
+	components/mpool/odp/odp_register.cc components/mpool/odp/odp_device.cc components/mpool/odp/odp_stats.cc \
+	components/mpool/odp/odp_cache.h components/common/cache_list/cache_list.h
+components_mpool_odp_la_LDFLAGS = $(component_ldflags)
+components_mpool_odp_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_odp)
+components_mpool_odp_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_find.cc \
-	components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
+	components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h components/rcache/vma/vma_announcements.h \
 	components/rcache/vma/vma_start_table.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
-components_rcache_vma_la_CXXFLAGS = $(room_cxxflags)
+components_rcache_vma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)
 
 component_libraries += components/monitor_external.la
 components_monitor_external_la_SOURCES = components/monitor/external/external_component.cc
@@ -106,6 +129,7 @@ components_registrar_verbs_la_SOURCES = \
 	components/registrar/verbs/verbs_component.cc components/registrar/verbs/verbs_library.cc \
 	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_register.cc \
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_transfer.cc \
+	components/registrar/verbs/verbs_odp.cc \
 	components/registrar/verbs/verbs.h components/registrar/verbs/verbs_library.h
 components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
@@ -158,6 +182,8 @@ EXTRA_DIST += components/mpool/gpusm/README components/mpool/gpusm/gpusm_help.tx
 EXTRA_DIST += components/registrar/cuda_ipc/README components/registrar/cuda_ipc/cuda_ipc_help.txt
 EXTRA_DIST += components/component.map \
 	components/mpool/grdma/README components/mpool/grdma/grdma_help.txt \
+	components/mpool/mrall/README components/mpool/mrall/mrall_help.txt \
+	components/mpool/odp/README components/mpool/odp/odp_help.txt \
 	components/rcache/vma/README components/monitor/external/README \
 	components/monitor/patcher/README components/monitor/patcher/patcher_help.txt \
 	components/monitor/uffd/README components/monitor/uffd/uffd_help.txt \
@@ -170,6 +196,8 @@ noinst_LTLIBRARIES += $(component_libraries)
 libpinrail_internal_la_LIBADD += $(component_libraries)
 component_ldflags = $(AM_LDFLAGS) -module
 component_symbol_mpool_grdma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_grdma_component
+component_symbol_mpool_mrall = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_mrall_component
+component_symbol_mpool_odp = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_odp_component
 component_symbol_mpool_gpusm = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_gpusm_component
 component_symbol_mpool_rgpusm = -DPINRAIL_COMPONENT_SYMBOL=pinrail_mpool_rgpusm_component
 component_symbol_rcache_vma = -DPINRAIL_COMPONENT_SYMBOL=pinrail_rcache_vma_component
@@ -188,6 +216,6 @@ component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared \
 endif
 
 # For test/mutants/run: what a test of the library needs besides.
-.PHONY: print-components
+phony_targets = print-components
 print-components:
 	@echo $(component_libraries)

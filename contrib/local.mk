@@ -27,7 +27,11 @@ zshcompletiondir = $(datadir)/zsh/site-functions
 zshcompletion_DATA = contrib/completion/_pinrail
 endif
 EXTRA_DIST += contrib/completion/pinrail.bash contrib/completion/_pinrail contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+if EMBEDDED
+EXTRA_DIST += contrib/man/pinrail_params.7
+else
 dist_man_MANS += contrib/man/pinrail_params.7
+endif
 pinrail_perf_sources = \
 	$(command_line_sources) contrib/tools/common/json.h \
 	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/byte_check.h \
@@ -38,6 +42,9 @@ pinrail_perf_sources = \
 	contrib/tools/perf/process.cc contrib/tools/perf/progress.h contrib/tools/perf/replay.h \
 	contrib/tools/perf/replay.cc contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc \
 	contrib/tools/perf/report.h contrib/tools/perf/report.cc contrib/tools/perf/report_json.cc \
+	contrib/tools/perf/scenario.h contrib/tools/perf/scenario.cc contrib/tools/perf/scenario_prepin.cc \
+	contrib/tools/perf/scenario_terabyte.cc contrib/tools/perf/scenario_chunks.cc \
+	contrib/tools/perf/scenario_alloc.cc contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc \
 	contrib/tools/perf/result.h contrib/tools/perf/session.h contrib/tools/perf/session.cc \
 	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc \
 	contrib/tools/perf/text.h contrib/tools/perf/text.cc contrib/tools/perf/trace.h \
@@ -57,18 +64,45 @@ contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrai
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 EXTRA_DIST += contrib/tools/.clang-tidy
 
+# Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
+site_sources = contrib/site/make-site contrib/site/filter contrib/site/make-man
+EXTRA_DIST += $(site_sources)
+if PAGES
+all-local: contrib/site/made
+contrib/site/made: $(public_headers) $(doc_files) $(site_sources) contrib/site/Doxyfile
+	$(AM_V_GEN)$(srcdir)/contrib/site/make-site '$(DOXYGEN)' '$(PYTHON3)' '$(srcdir)' '$(PACKAGE_VERSION)' && touch $@
+install-data-local: contrib/site/made
+	$(MKDIR_P) '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(htmldir)/html'
+	$(INSTALL_DATA) contrib/site/man3/*.3 '$(DESTDIR)$(mandir)/man3'
+	$(INSTALL_DATA) contrib/site/html/* '$(DESTDIR)$(htmldir)/html'
+uninstall-local:
+	for page in contrib/site/man3/*.3; do rm -f '$(DESTDIR)$(mandir)/man3'/`basename $$page`; done
+	rm -rf '$(DESTDIR)$(htmldir)/html'
+clean-local:
+	rm -rf contrib/site/made contrib/site/warnings contrib/site/html contrib/site/xml contrib/site/man3
+endif
+
 # The tutorial's program. It needs an RDMA device: contrib/run-tests runs it in the guest.
+if !EMBEDDED
 if HAVE_VERBS
 check_PROGRAMS += contrib/examples/cached_reg_mr
 TESTS += contrib/examples/cached_reg_mr
 contrib_examples_cached_reg_mr_SOURCES = contrib/examples/cached_reg_mr.c
 contrib_examples_cached_reg_mr_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
+endif
+
+# The skeletons of components.
+EXTRA_DIST += contrib/new-component contrib/new-component.d/component.mk contrib/new-component.d/README.in \
+	contrib/new-component.d/conform_test.sh contrib/new-component.d/hook_lock.h contrib/new-component.d/monitor.c \
+	contrib/new-component.d/mpool.c contrib/new-component.d/rcache.c contrib/new-component.d/registrar.c
 
 # From a fresh machine to a tested build.
-EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
+EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/package contrib/package.d/try-packages contrib/spack/package.py \
+	contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
 	contrib/run-tests.d/parts.sh contrib/run-tests.d/count.awk .ci/run \
 	contrib/rdma-vm contrib/rdma-vm.d/get-kernel contrib/rdma-vm.d/guest-command contrib/rdma-vm.d/guest-init \
 	contrib/rdma-vm.d/guest-session contrib/rdma-vm.d/messages.sh contrib/rdma-vm.d/debian.sh \
 	contrib/on-arm64 contrib/on-arm64.d/guest contrib/on-arm64.d/guest-init contrib/on-musl \
-	contrib/on-system contrib/on-system.d/foreign.sh contrib/on-system.d/systems.sh contrib/on-system.d/make-root contrib/on-system.d/in-root
+	contrib/on-system contrib/on-system.d/foreign.sh contrib/on-system.d/systems.sh contrib/on-system.d/roots.sh \
+	contrib/on-system.d/make-root contrib/on-system.d/in-root

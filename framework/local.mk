@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-pkginclude_HEADERS = \
+public_headers = \
 	framework/include/pinrail/types.h framework/include/pinrail/registrar.h framework/include/pinrail/params.h \
 	framework/include/pinrail/stats.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h \
 	framework/include/pinrail/component_rcache.h framework/include/pinrail/component_mpool.h
@@ -12,6 +12,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/kept.h framework/monitor/kept.cc \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
+	framework/monitor/loader_call.h framework/monitor/loader_call.cc \
 	framework/monitor/own_calls.h framework/monitor/own_calls.cc framework/monitor/own_calls_hook.cc \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
@@ -19,10 +20,12 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/kernel_events.cc \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
-	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/pin_table.h \
-	framework/mpool/forward.h framework/mpool/params.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/gpu_block.h \
-	framework/mpool/caches.h framework/mpool/device_request.h \
+	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
+	framework/mpool/default_limits.cc framework/mpool/pin_table.h \
+	framework/mpool/forward.h framework/mpool/params.h framework/mpool/settings_reader.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/gpu_block.h \
+	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/size_classes.h framework/mpool/caches.h framework/mpool/device_request.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
+	framework/mpool/helper_thread.h framework/mpool/helper_thread.cc framework/mpool/pool_works.h \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
 	framework/front/front_call.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc
@@ -31,12 +34,15 @@ EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
 	framework/mpool/mpool_help.txt framework/front/front_help.txt
 
-pkginclude_HEADERS += framework/include/pinrail/pin.h
-libpinrail_internal_la_SOURCES += framework/front/front_pin.cc
-pkginclude_HEADERS += framework/include/pinrail/listing.h
+public_headers += framework/include/pinrail/pin.h framework/include/pinrail/alloc.h
+libpinrail_internal_la_SOURCES += framework/front/front_alloc.cc
+libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/pin_job.h framework/front/pin_job.cc \
+	framework/front/pin_plan.h framework/front/pin_plan.cc framework/front/prefault.h framework/front/prefault.cc \
+	framework/front/front_options.cc framework/front/on_work.h framework/front/chunk_stream.h framework/front/chunk_stream.cc
+public_headers += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc
 libpinrail_internal_la_SOURCES += framework/front/front_machine.cc
 
 # GPU memory across processes.
-pkginclude_HEADERS += framework/include/pinrail/gpu.h
+public_headers += framework/include/pinrail/gpu.h
 libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc

@@ -26,6 +26,41 @@ if [ "$status" -ne 0 ]; then
   exit 1
 fi
 
+compare=$srcdir/test/bench/compare
+"$compare" "$work" . >"$work/out" 2>&1
+if [ $? -ne 2 ] || ! grep -q "there is no $work/test/bench/bench_pinrail" "$work/out"; then
+  echo "FAIL: compare takes a folder without a build"
+  cat "$work/out"
+  exit 1
+fi
+# A build beside itself, with figures that mean nothing: only the form is looked at.
+timeout 300 "$compare" . . --plan smoke --only cycle,pairs >"$work/out" 2>&1
+if ! grep -Eq '^miss insert evict, of 2,048 .*[0-9]%' "$work/out" || grep -q '^failed:' "$work/out"; then
+  echo "FAIL: compare"
+  cat "$work/out"
+  exit 1
+fi
+timeout 60 python3 - "$compare" <<'END' || { echo "FAIL: compare judges wrongly"; exit 1; }
+import runpy, sys
+
+compare = runpy.run_path(sys.argv[1], run_name="compare")
+
+
+def judged(old, new):
+    """Whether a row of these samples is called slower, at 3 percent."""
+    samples = {name: [{"name": "cycle", "real_time": time} for time in times]
+               for name, times in (("old", old), ("new", new))}
+    group = compare["run"].Group(2048, "cycle")
+    row = {"samples": samples, "groups": {"old": group, "new": group}}
+    return compare["compared"](("miss_insert_evict", 2048, 1, None, 65536), row, 3)["slower"]
+
+
+assert judged([100, 100, 100], [104, 104, 105])
+assert not judged([100, 100, 100], [102, 102, 103])
+assert not judged([100, 100, 100], [90, 99, 104, 104, 104])  # a third of its samples are faster
+assert not judged([104, 104, 105], [100, 100, 100])
+END
+
 timeout 60 python3 - "$work" <<'END'
 import json, os, sys
 

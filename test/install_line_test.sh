@@ -17,7 +17,7 @@ grep -q '^prefix = /usr/local$' Makefile || skip "the README is about the defaul
 
 # lines BEGIN: the indented lines of the README that begin so.
 lines() { sed -n "s/^    \($1.*\)/\1/p" "$srcdir/README"; }
-install=$(lines 'make install') build=$(lines 'cc first\.c')
+install=$(lines 'make install') build=$(lines 'cc first\.c -o first ')
 component=$(lines 'cc -shared') use=$(lines 'PINRAIL_MCA_mca_base_component_path=')
 for line in "$install" "$build" "$component" "$use"; do
   [[ -n $line && $(wc -l <<<"$line") == 1 ]] ||

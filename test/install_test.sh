@@ -59,8 +59,29 @@ for file in "$srcdir"/README "$srcdir"/NEWS "$srcdir"/LICENSE "$srcdir"/framewor
   cmp -s "$file" "${PINRAIL_EXAMPLESDIR%/examples}/${file##*/}" || fail "$file is not installed"
 done
 for file in "$srcdir"/contrib/examples/*; do
+  [ -f "$file" ] || continue
   cmp -s "$file" "$PINRAIL_EXAMPLESDIR/${file##*/}" || fail "${file##*/} is not installed"
 done
+
+# The examples of programs that find the library by pkg-config and by CMake.
+LD_LIBRARY_PATH=$PINRAIL_LIBDIR
+export LD_LIBRARY_PATH
+cp -R "$PINRAIL_EXAMPLESDIR/consumer" consumer
+for way in make cmake; do
+  command -v $way >/dev/null || { echo "install_test: not tried: no $way"; continue; }
+  if [ $way = make ]; then
+    (cd consumer && PKG_CONFIG_PATH=$PINRAIL_LIBDIR/pkgconfig make -f consumer.mk CFLAGS="${PINRAIL_SANITIZE:-}") >out 2>&1
+    program=consumer/consumer
+  else
+    (cd consumer && cmake -S . -B build -DCMAKE_PREFIX_PATH="${PINRAIL_LIBDIR%/lib*}" \
+      -DPinrail_DIR="$PINRAIL_LIBDIR/cmake/Pinrail" -DCMAKE_C_FLAGS="${PINRAIL_SANITIZE:-}" && cmake --build build) >out 2>&1
+    program=consumer/build/consumer
+  fi
+  if [ ! -x $program ]; then fail "the example consumer is not built by $way: $(tail -5 out)"; continue; fi
+  ./$program >out 2>&1 || fail "the consumer that $way built fails: $(cat out)"
+  grep -q '^  rcache vma: SUCCESS' out || fail "the consumer that $way built does not list rcache vma: $(cat out)"
+done
+unset LD_LIBRARY_PATH
 
 export srcdir
 sh "$srcdir/test/readme_test.sh" || fail "the README's program or commands fail"

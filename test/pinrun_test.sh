@@ -41,6 +41,9 @@ if [ -x test/pinrun/calls ]; then
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*gpu_memory*'
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*dmabuf_at*'
   expect 1 'FAILED' --release test/pinrun/calls --gtest_filter='*registered_once*'
+  # The program opens libibverbs itself.
+  expect 0 '100 registrations by the program: 99 from the cache' --stats test/pinrun/by_name
+  expect 0 '100 registrations, 1 by the device' test/pinrun/by_name
   # The trace of a run has a line for each call that was served, and pinrail_perf accepts it.
   expect 0 OK --record "$work/trace" test/pinrun/calls --gtest_filter='*registered_once*'
   cat "$work"/trace.* >"$work/out"

@@ -95,7 +95,7 @@ fi
 
 # The component is the very file that the README names, once for its readers and once, as installed, in its command.
 component=$(grep -oE '(^| )contrib/examples/[a-z_]*\.c' "$readme" | tr -d ' ')
-installed=$(sed -nE 's|^    cc -shared .* (/[^ ]*/examples/[a-z_]*\.c) -o .*|\1|p' "$readme")
+installed=$(sed -nE 's|^    cc -shared .*examplesdir.*/([a-z_]*\.c) -o .*|\1|p' "$readme")
 if [ -z "$component" ] || [ "$(basename "$component")" != "$(basename "$installed")" ]; then
   echo "FAIL: the README names not one component: '$component' '$installed'"
   failures=$((failures + 1))

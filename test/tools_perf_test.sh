@@ -65,6 +65,45 @@ if grep -q -e __asan_init -e __tsan_init .libs/libpinrail.so 2>/dev/null; then
   echo "  not checked: mlock, under a sanitizer"
 fi
 
+echo "scenarios"
+expect 0 --scenario prepin --iterations 20000 --json
+valid_json
+for figure in "registrar calls of a prepin and 20000 sends" "registrar calls of 1265 tensors in one allocation" \
+  "pages that query misjudges in 2000 random pins"; do
+  said "$figure"
+done
+said '"reached": true'
+expect 0 --scenario chunks --size 32M
+said 'registered after a stop half way .*: reached'
+# Times are not judged here, because other tests may run; but the exit status and the figures agree.
+"$tool" --scenario terabyte --size 64M --json >"$work/out" 2>"$work/err"
+status=$?
+valid_json
+said 'first chunk usable, 64 MiB'
+if grep -q '^  "reached": true' "$work/out"; then want=0; else want=1; fi
+[ "$status" -eq "$want" ] || fail "--scenario terabyte: exit status $status, not $want"
+if [ "$registrars" = iouring ]; then
+  echo "  not checked: mrall, which would pin all memory of the sanitizer"
+else
+  "$tool" --scenario mrall --json >"$work/out" 2>"$work/err"
+  status=$?
+  if [ "$status" -ne 0 ] && grep -q NOT_SUPPORTED "$work/err"; then
+    echo "  not checked: mrall: no monitor works here"
+  else
+    [ "$status" -eq 0 ] || fail "--scenario mrall: exit status $status"
+    valid_json
+    said '"pool": "mrall"'
+  fi
+fi
+# Its bounds are of times, which a busy machine does not keep.
+"$tool" --scenario alloc --json >"$work/out" 2>"$work/err"
+[ $? -le 1 ] || fail "--scenario alloc: exit status"
+valid_json
+said '"name": "alloc / malloc"'
+
+expect 2 --scenario nothing
+expect 2 --scenario prepin --regions 2
+
 echo "each registrar"
 for registrar in $registrars; do
   "$tool" --registrar "$registrar" --size 64K --iterations 100 --json >"$work/out" 2>"$work/err"

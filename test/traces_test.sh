@@ -5,8 +5,9 @@
 # line are passed to pinrail_perf. Exit status 77: no registrar works here.
 set -u
 tool=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
-traces=${PINRAIL_TRACES:-${srcdir:-.}/test/traces}
-. "${srcdir:-.}/test/support/tool_run.sh"
+srcdir=${srcdir:-$(dirname "$0")/..}
+traces=${PINRAIL_TRACES:-$srcdir/test/traces}
+. "$srcdir/test/support/tool_run.sh"
 replayed=0
 
 # reference NAME COLUMN: a cell of the README's table.

@@ -15,7 +15,7 @@ struct pinrail_step_t {
   uint32_t slot;
 };
 
-constexpr uint32_t kPinrailSteps = 8;
+constexpr uint32_t kPinrailSteps = 12;
 
 // The last search of a thread that proved that an index has no answer. The index reads it when the thread announces a
 // registration of that range, and does not search again.

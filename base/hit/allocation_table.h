@@ -180,10 +180,12 @@ inline bool is_alive(const Found& found, uint64_t word) {
 
 // The source of a note (note/N1): the entry's address, marked by its lowest bit.
 inline const void* note_source(const Entry* entry) { return reinterpret_cast<const char*>(entry) + 1; }
+// Whether a note's source is an entry, and not a pool.
+inline bool is_entry(const void* noted) { return (reinterpret_cast<uintptr_t>(noted) & 1) != 0; }
 // The entry of a note's source; NULL if the source is a pool.
 inline Entry* entry_of(const void* noted) {
-  const auto word = reinterpret_cast<uintptr_t>(noted);
-  return (word & 1) == 0 ? nullptr : reinterpret_cast<Entry*>(word - 1);  // NOLINT(performance-no-int-to-ptr)
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  return is_entry(noted) ? reinterpret_cast<Entry*>(reinterpret_cast<uintptr_t>(noted) - 1) : nullptr;
 }
 
 // Invalidates all notes of GPU memory (allocation_table/A5). release: after the state word and the entry were changed.

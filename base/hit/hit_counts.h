@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hit_counts.h - counts a pool's hits without a word that threads share.
+// hit_counts.h - counts a pool's hits, and the releases that have ended, without a word that threads share.
 //
 // Owns     a cache line for each thread, in pages that are populated on use.
-// Threads  add(), sum() and lines() at any time; construction and destruction exclude them. API context.
+// Threads  add(), end_release(), the sums and lines() at any time; construction and destruction exclude them. API
+//          context.
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
 
@@ -46,12 +47,29 @@ class HitCounts {
     return hits;
   }
 
+  // The thread does not use the pool any more for a registration that it has given back. release: pairs with the
+  // acquire loads in ended_releases(), after which the pool may be destroyed.
+  void end_release(const pinrail_thread_t* thread) {
+    uint64_t* const ended = &counts_[std::min(thread->index, kAlone)].ended_releases;
+    if (thread->index < kAlone) {
+      __atomic_store_n(ended, __atomic_load_n(ended, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
+    } else {
+      __atomic_fetch_add(ended, 1, __ATOMIC_RELEASE);
+    }
+  }
+  uint64_t ended_releases() const {
+    uint64_t ended = 0;
+    for (uint32_t i = 0; i <= kAlone; ++i) ended += __atomic_load_n(&counts_[i].ended_releases, __ATOMIC_ACQUIRE);
+    return ended;
+  }
+
   // The counter of thread i < kAlone is lines()[16 * i], as pinrail_shortcut_t says.
   uint64_t* lines() { return &counts_[0].hits; }
 
  private:
   struct alignas(128) Count {
-    uint64_t hits;  // atomic
+    uint64_t hits;  // atomic, as the other
+    uint64_t ended_releases;
   };
   static_assert(sizeof(Count) == 16 * sizeof(uint64_t), "as the contract of shortcuts says");
   static constexpr size_t kBytes = (kAlone + 1) * sizeof(Count);

@@ -183,12 +183,17 @@ __attribute__((always_inline)) inline bool take_first(const pinrail_thread_t* th
 // Returns the registration's entry; NULL if it has none. Index lock held, or the caller tolerates a stale answer.
 inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registration_t* reg) {
   const uint64_t hash = hash_of(span_of(reg).base);
-  const uint64_t number = arena::number_of(reg);
+  const uint64_t own = incarnation::of(arena::number_of(reg), pinrail::generation_of(reg));
+  const Size size = size_of(table);
   for (const uint64_t place : {first_place(hash), second_place(hash)}) {
-    for (Entry& entry : table.buckets[size_of(table).bucket_of(place)].pages) {
-      if (load(start_bucket::extent_of(&entry)) != 0 && number_of(load(start_bucket::incarnation_of(&entry))) == number)
-        return &entry;
-    }
+    Bucket& bucket = table.buckets[size.bucket_of(place)];
+    const auto is_own = [&](unsigned i) {
+      return load(&bucket.incarnations[i]) == own && load(&bucket.extents[i]) != 0;
+    };
+    static_assert(start_bucket::kEntries == 3, "they are looked at one by one");
+    if (is_own(0)) return &bucket.pages[0];
+    if (is_own(1)) return &bucket.pages[1];
+    if (is_own(2)) return &bucket.pages[2];
   }
   return nullptr;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// epoch.h - the epoch: a process-wide word that is incremented at each miss and at each search for a victim. Uses are
+// epoch.h - the epoch: a process-wide word that is incremented at each search for a victim. Uses are
 // dated with it. Hits only read it, so they do not contend for its cache line.
 //
 // Threads  All functions may run together.

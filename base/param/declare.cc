@@ -64,7 +64,7 @@ bool is_number(const Parameter& parameter) {
 // How firmly a setting chooses a value; NULL: the built-in default applies.
 Precedence precedence_of(const Given* given) {
   if (given == nullptr) return Precedence::fallback;
-  return given->strength == kCallersDefault ? Precedence::callers_default : Precedence::own;
+  return given->strength <= kCallersDefault ? Precedence::callers_default : Precedence::own;
 }
 
 // Returns VERSION if the declarations have another size. In such a table only the first element's size can be read.

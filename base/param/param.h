@@ -66,6 +66,10 @@ class Registry {
   // cannot be read. A missing site, user or override file is no error.
   Status read_sources(const Sources& sources);
 
+  // Replaces the built-in default of a parameter that is declared later. All sources are stronger, also the caller's
+  // own defaults. Start-up.
+  void replace_default(const std::string& name, const std::string& value);
+
   // Declares the parameters of a component. Component "base": those of a framework; framework "": names without a
   // prefix. A component's `verbose` follows <framework>_base_verbose, its `leave_pinned` follows the parameter
   // leave_pinned. BAD_PARAM: a value is malformed or out of range, or a constant is set. VERSION: the declarations have

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/core/struct_size.h"
 #include "base/param/registry_impl.h"
 
 namespace pinrail::param {
@@ -52,7 +53,7 @@ std::string origin_of(const Value& value) {
 }
 
 Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_out) {
-  if (info_out == nullptr || info_out->size < sizeof(info_out->size)) return PINRAIL_ERR_BAD_PARAM;
+  if (info_out == nullptr || !ends_between_fields<pinrail_param_info_t>(info_out->size)) return PINRAIL_ERR_BAD_PARAM;
   const size_t size = std::min(info_out->size, sizeof(info));
   std::memcpy(info_out, &info, size);
   info_out->size = size;

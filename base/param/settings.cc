@@ -61,6 +61,7 @@ void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
 pinrail_param_source_t Given::source() const {
   if (in_environment()) return PINRAIL_SOURCE_ENVIRONMENT;
   switch (strength) {
+    case kDerivedDefault:
     case kCallersDefault: return PINRAIL_SOURCE_DEFAULT;
     case kCommandLine: return PINRAIL_SOURCE_COMMAND_LINE;
     case kOverrideFile: return PINRAIL_SOURCE_OVERRIDE;
@@ -71,7 +72,7 @@ pinrail_param_source_t Given::source() const {
 std::string Given::origin() const {
   if (!file.empty()) return file + " line " + std::to_string(line);
   if (in_environment()) return "the environment";
-  return strength == kCallersDefault ? "the caller's defaults" : from;
+  return strength <= kCallersDefault ? "the caller's defaults" : from;
 }
 
 void Settings::add_pairs(const std::vector<Setting>& pairs, int strength) {
@@ -155,6 +156,11 @@ Status Settings::read(const Sources& sources) {
   if (!listed.ok()) result = listed;
   sort();
   return result;
+}
+
+void Settings::add_default(const std::string& name, const std::string& value) {
+  add_pairs({{name, value}}, kDerivedDefault);
+  sort();
 }
 
 // Returns the setting that decides a parameter (param/P2), or NULL, and marks its names as used.

@@ -24,6 +24,7 @@ namespace pinrail::param {
 
 // Sources, the weakest first. Each prefix of environment variables has a strength of its own.
 enum Strength : int {
+  kDerivedDefault = -1,
   kCallersDefault = 0,
   kSiteFile,
   kUserFile,
@@ -52,6 +53,9 @@ class Settings {
  public:
   // Reads all sources and reports what is malformed. BAD_PARAM: a line or a file is malformed; all others were read.
   Status read(const Sources& sources);
+
+  // Adds a setting that is weaker than those of all sources.
+  void add_default(const std::string& name, const std::string& value);
 
   // Returns the setting that decides a parameter of this name and these synonyms, or NULL. Marks the names as used.
   const Given* decide(const std::string& name, const std::vector<std::string>& synonyms);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The sources of this process, and the parameters of base itself. Start-up context.
+#include "config.h"
+
 #include <pwd.h>
 #include <unistd.h>
 
@@ -66,6 +68,10 @@ Status Registry::read_sources(const Sources& sources) {
   const Status read = impl_->settings.read(sources);
   const Status declared = declare("", "", kBaseParams, std::size(kBaseParams));
   return read.ok() ? declared : read;
+}
+
+void Registry::replace_default(const std::string& name, const std::string& value) {
+  impl_->settings.add_default(name, value);
 }
 
 }  // namespace pinrail::param

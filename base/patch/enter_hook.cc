@@ -16,10 +16,12 @@
 __asm__(
     ".text\n"
     ".p2align 4\n"
-    ".hidden pinrail_patch_enter_hook\n"
-    ".globl pinrail_patch_enter_hook\n"
-    ".type pinrail_patch_enter_hook, @function\n"
-    "pinrail_patch_enter_hook:\n"
+    ".hidden " PINRAIL_ENTER_HOOK
+    "\n"
+    ".globl " PINRAIL_ENTER_HOOK
+    "\n"
+    ".type " PINRAIL_ENTER_HOOK ", @function\n" PINRAIL_ENTER_HOOK
+    ":\n"
     ".cfi_startproc\n"
     "endbr64\n"
     "sub $56, %rsp\n"
@@ -37,6 +39,6 @@ __asm__(
     ".cfi_adjust_cfa_offset -56\n"
     "ret\n"
     ".cfi_endproc\n"
-    ".size pinrail_patch_enter_hook, . - pinrail_patch_enter_hook\n");
+    ".size " PINRAIL_ENTER_HOOK ", . - " PINRAIL_ENTER_HOOK "\n");
 
 #endif

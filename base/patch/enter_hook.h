@@ -9,4 +9,9 @@
 // (patch_aarch64.cc).
 extern "C" __attribute__((visibility("hidden"))) void pinrail_patch_enter_hook(void);
 
+// Its name for the assembler, with the prefix that an embedded build gives to it (framework/symbols).
+#define PINRAIL_TEXT_OF(name) #name
+#define PINRAIL_TEXT(name) PINRAIL_TEXT_OF(name)
+#define PINRAIL_ENTER_HOOK PINRAIL_TEXT(pinrail_patch_enter_hook)
+
 #endif

@@ -172,6 +172,18 @@ bool is_in_place(const Patch& patch) { return Snapshot::of(patch.function).agree
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 
+long call_original_hook(uintptr_t original, const long* args) {
+  using Call = long (*)(long, long, long, long, long, long);
+  const auto call = reinterpret_cast<Call>(original);  // NOLINT(performance-no-int-to-ptr): an address of code
+  return call(args[0], args[1], args[2], args[3], args[4], args[5]);
+}
+
+long call_original_syscall_hook(uintptr_t original, long number, const long* args) {
+  using Call = long (*)(long, long, long, long, long, long, long);
+  const auto call = reinterpret_cast<Call>(original);  // NOLINT(performance-no-int-to-ptr): an address of code
+  return call(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+}
+
 }  // namespace pinrail::patch
 
 #elif !PINRAIL_CAN_PATCH
@@ -186,6 +198,8 @@ Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void fork_reinit() {}
 bool is_in_place(const Patch&) { return false; }
 void accept(Patch*) {}
+long call_original_hook(uintptr_t, const long*) { return -1; }
+long call_original_syscall_hook(uintptr_t, long, const long*) { return -1; }
 
 }  // namespace pinrail::patch
 

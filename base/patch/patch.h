@@ -31,8 +31,9 @@ struct Snapshot {
 };
 
 #ifdef __aarch64__
-// On Arm the instructions with which a function makes its system calls are patched, in up to kMaxPlaces places. Patches
-// of other runtimes at these places are detected, but not called (patch_aarch64.cc).
+// On Arm the instructions with which a function makes its system calls are patched, in up to kMaxPlaces places. Another
+// copy of this library may have patched them before; its hook is `original`. If another runtime has written a far jump
+// over the function's start, its first instruction is patched instead (patch_aarch64.cc).
 struct Patch {
   static constexpr size_t kMaxPlaces = 4;
   uintptr_t function = 0;
@@ -41,8 +42,9 @@ struct Patch {
   uintptr_t islands[kMaxPlaces] = {};
   Island island;
   Snapshot seen;
+  bool replaces_function = false;  // the hook's result is the function's, not that of its system call
 
-  bool is_chained() const { return false; }
+  bool is_chained() const { return island.original != 0; }
   size_t guarded_length() const { return size_t{places[count - 1]} + 4; }
 };
 #else
@@ -51,6 +53,7 @@ struct Patch {
   PatchPoint entry;
   Island island;
   Snapshot seen;  // the bytes that prepare() read; after activate() those with the jump
+  static constexpr bool replaces_function = true;
 
   bool is_chained() const { return entry.foreign != 0; }
   // The number of bytes from the function's start up to the jump's end, which must stay unchanged.
@@ -77,6 +80,11 @@ bool is_in_place(const Patch& patch);
 
 // Accepts the function's current bytes as this patch's own: is_in_place() compares with them from now on.
 void accept(Patch* patch);
+
+// Call the other runtime's patch that a chained patch replaced; original: its Island::original. args: the function's
+// six arguments; those of syscall() are a number and its six. Return what the function would. Hook context.
+long call_original_hook(uintptr_t original, const long* args);
+long call_original_syscall_hook(uintptr_t original, long number, const long* args);
 
 }  // namespace pinrail::patch
 

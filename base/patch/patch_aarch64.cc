@@ -5,7 +5,10 @@
 // A branch to an island replaces the instruction with which the function makes its system call (svc), or the call (bl)
 // of the function that makes it. The architecture permits one thread to change these instructions while another one
 // executes them, and at that place all arguments are where the kernel expects them. To the function the island looks
-// like the kernel: it changes no register except x0.
+// like the kernel: it changes no register except x0. A branch to such an island may be there already: another copy of
+// the library, or a forked child's parent, patched the function. Then the new island takes its place, and the new hook
+// calls the other one where it would have made the system call. If another runtime has written a far jump over the
+// function's start, the branch replaces the jump's first instruction, and the new hook calls the jump's target.
 #include <dlfcn.h>
 #include <link.h>
 #include <linux/membarrier.h>
@@ -45,19 +48,33 @@ constexpr uint32_t branch(uintptr_t from, uintptr_t to) {
   return 0x14000000 | (static_cast<uint32_t>(static_cast<int64_t>(to - from) >> 2) & 0x3ffffff);
 }
 
+uint32_t word_of(const Snapshot& seen, size_t at) {
+  uint32_t word;
+  std::memcpy(&word, seen.bytes + at, sizeof(word));
+  return word;
+}
+
 uint32_t word_at(uintptr_t address) {
   uint32_t word;
   std::memcpy(&word, reinterpret_cast<const void*>(address), sizeof(word));  // NOLINT(performance-no-int-to-ptr): code
   return word;
 }
 
-// Lies in the island: what the island's code passes to the hook's entry.
+// Lies in the island: what the island's code passes to the hook's entry. Another copy of the library reads it, so the
+// mark has to change with the layout.
+constexpr uint64_t kMark = 0x314c4941524e4950;  // "PINRAIL1"
+enum class Place : int64_t {
+  system_call = 0,  // svc: the result is the kernel's
+  call = 1,         // bl: the result is -1 and errno after an error
+  function = 2      // the function's first instruction: likewise, and the island returns to the function's caller
+};
 struct Record {
   uintptr_t enter;  // pinrail_patch_enter_hook
   Hook hook;
   void* arg;
-  int64_t number;   // of the system call; -1: any
-  int64_t is_call;  // 1: the caller expects -1 and errno, as from a function; 0: the kernel's result
+  int64_t number;  // of the system call; -1: any
+  Place place;     // what the branch to the island replaced
+  uint64_t mark;   // kMark
 };
 static_assert(offsetof(Record, enter) == 0, "the island's code reads it");
 
@@ -73,28 +90,102 @@ size_t length_of(uintptr_t function) {
   return std::min(is_it ? size_t{symbol->st_size} : 4 * kWord, kMaxDecoded);
 }
 
+// The words of an island in front of the record's address: it saves what a call changes, calls the hook's entry, and
+// restores.
+constexpr uint32_t kSaveFrame = 0xa9be7bfd;    // stp x29, x30, [sp, #-32]!
+constexpr uint32_t kSaveScratch = 0xa90147f0;  // stp x16, x17, [sp, #16]
+constexpr uint32_t kLoadRecord = 0x58000010;   // ldr x16, of an address that is added
+constexpr uint32_t kLoadEntry = 0xf9400211;    // ldr x17, [x16]
+constexpr uint32_t kCallEntry = 0xd63f0220;    // blr x17
+constexpr uint32_t kLoadScratch = 0xa94147f0;  // ldp x16, x17, [sp, #16]
+constexpr uint32_t kLoadFrame = 0xa8c27bfd;    // ldp x29, x30, [sp], #32
+constexpr uint32_t kReturn = 0xd65f03c0;       // ret
+constexpr uint32_t kSkipClone = 0xd1000110;    // sub x16, x8, #0, of a number that is added
+constexpr size_t kCallWords = 8;               // of what calls the hook
+constexpr size_t kCloneWords = 4;              // of what write_way_of_clones() writes
+constexpr size_t kLongestIsland = 80;          // bytes
+
+constexpr bool is_branch(uint32_t word) { return word >> 26 == 0x05; }  // b
+// Returns where the branch at that address leads.
+constexpr uintptr_t target_of(uint32_t word, uintptr_t from) {
+  return from + static_cast<uintptr_t>(static_cast<int64_t>(static_cast<int32_t>(word << 6) >> 6) * 4);
+}
+
+// Returns the record of the island to which the word at that address branches, if an island of this library is there.
+// Otherwise NULL.
+const Record* record_behind(uint32_t word, uintptr_t from) {
+  if (!is_branch(word)) return nullptr;
+  uintptr_t at = target_of(word, from);
+  if ((word_at(at) & 0xffc003ff) == kSkipClone) at += kCloneWords * kWord;
+  const uint32_t load = word_at(at + 2 * kWord);
+  const bool is_island = word_at(at) == kSaveFrame && word_at(at + kWord) == kSaveScratch &&
+                         (load & 0xff00001f) == kLoadRecord && word_at(at + 3 * kWord) == kLoadEntry &&
+                         word_at(at + 4 * kWord) == kCallEntry;
+  const uintptr_t pool = at + 2 * kWord + (load >> 5 & 0x7ffff) * kWord;
+  if (!is_island || pool >= at + kLongestIsland) return nullptr;
+  const Record* record;
+  std::memcpy(&record, reinterpret_cast<const void*>(pool), sizeof(record));  // NOLINT(performance-no-int-to-ptr): code
+  return record->mark == kMark ? record : nullptr;
+}
+
+// Returns where a far jump of another runtime leads, or 0 if the function does not begin with one. UCX and Open MPI
+// write the address by movz and movk; others load it from behind the jump.
+uintptr_t far_jump_target(const Snapshot& seen) {
+  const auto code = [&](size_t word) { return word_of(seen, word * kWord); };
+  const uint32_t load = code(0), reg = load & 0x1f;
+  const uint32_t jump = 0xd61f0000 | reg << 5;                 // br
+  if ((load & 0xffffffe0) == 0x58000040 && code(1) == jump) {  // ldr of the eight bytes behind br
+    uintptr_t target;
+    std::memcpy(&target, seen.bytes + 2 * kWord, sizeof(target));
+    return target;
+  }
+  constexpr uint32_t kMovz = 0xd2800000, kMovk = 0xf2800000, kMove = 0xff800000;
+  uintptr_t target = 0;
+  size_t word = 0;
+  for (; word < 4 && (code(word) & kMove) == (word == 0 ? kMovz : kMovk) && (code(word) & 0x1f) == reg; ++word) {
+    const unsigned shift = code(word) >> 21 & 3;
+    target = (target & ~(uintptr_t{0xffff} << 16 * shift)) | uintptr_t{code(word) >> 5 & 0xffff} << 16 * shift;
+  }
+  return word != 0 && code(word) == jump ? target : 0;
+}
+
+// A hook like those of islands: calls the function at `code`, another runtime's.
+long call_code_hook(void* code, const long* args) {
+  using Call = long (*)(long, long, long, long, long, long);
+  return reinterpret_cast<Call>(code)(args[0], args[1], args[2], args[3], args[4], args[5]);
+}
+
 // Finds each place where the function makes a system call. If there is none, finds its only call (bl), if the system
-// call's number is passed there as the seventh argument. NOT_SUPPORTED otherwise.
+// call's number is passed there as the seventh argument. NOT_SUPPORTED otherwise. A branch to an island of this library
+// counts as what it replaced, and becomes the patch's `original`.
 Status find_places(const Signature& signature, Patch* patch) {
   const size_t length = length_of(patch->function);
-  const auto code = [&](size_t at) {
-    uint32_t word;
-    std::memcpy(&word, patch->seen.bytes + at, sizeof(word));
-    return word;
-  };
+  const auto code = [&](size_t at) { return word_of(patch->seen, at); };
   const auto add = [&](size_t at) {
     if (patch->count == Patch::kMaxPlaces) return false;
     patch->places[patch->count++] = static_cast<uint16_t>(at);
     return true;
   };
+  // Returns whether the code there is `plain`, or a branch to an island that replaced it.
+  const auto was = [&](size_t at, bool plain, Place place) {
+    const Record* const record = record_behind(code(at), patch->function + at);
+    if (record == nullptr || record->place != place) return plain;
+    patch->island.original = reinterpret_cast<uintptr_t>(record);
+    return true;
+  };
+  if (was(0, far_jump_target(patch->seen) != 0, Place::function)) {
+    patch->replaces_function = true;
+    // The arguments of syscall() differ, and the system calls that it makes may need the caller's stack.
+    return signature.system_call != kAnyCall && add(0) ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
+  }
   for (size_t at = 0; at + kWord <= length; at += kWord) {
-    if (code(at) == kSupervisorCall && !add(at)) return PINRAIL_ERR_NOT_SUPPORTED;
+    if (was(at, code(at) == kSupervisorCall, Place::system_call) && !add(at)) return PINRAIL_ERR_NOT_SUPPORTED;
   }
   if (patch->count != 0) return success();
   bool is_told = false;
   for (size_t at = 0; at + kWord <= length; at += kWord) {
     is_told = is_told || is_number(code(at), 6, signature.system_call);
-    if (is_call(code(at)) && !add(at)) return PINRAIL_ERR_NOT_SUPPORTED;
+    if (was(at, is_call(code(at)), Place::call) && !add(at)) return PINRAIL_ERR_NOT_SUPPORTED;
   }
   return is_told && patch->count == 1 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
@@ -122,35 +213,33 @@ class IslandWriter {
   uint8_t* at_;
 };
 
-constexpr size_t kCallWords = 8;       // of what calls the hook
-constexpr size_t kLongestIsland = 80;  // bytes
-
 // Writes code that makes the system calls clone and clone3 without the hook: the child may have a new stack, without
 // the frames that the island and the hook have on this one. The function is syscall(), so x16 and x17 are free. The
 // code is: sub x16, x8, #number; cbz x16, end of the island.
 void write_way_of_clones(IslandWriter* writer) {
-  constexpr uint32_t kSubtract = 0xd1000110, kBranchIfZero = 0xb4000010;
+  constexpr uint32_t kBranchIfZero = 0xb4000010;
   constexpr uint32_t kClone = 220, kClone3 = 435;
-  writer->word(kSubtract | kClone << 10);
+  writer->word(kSkipClone | kClone << 10);
   writer->word(kBranchIfZero | (kCallWords + 3) << 5);
-  writer->word(kSubtract | kClone3 << 10);
+  writer->word(kSkipClone | kClone3 << 10);
   writer->word(kBranchIfZero | (kCallWords + 1) << 5);
 }
 
 uint8_t* write_island(uint8_t* at, uintptr_t place, const Record* record) {
   IslandWriter writer(at);
-  const bool is_any = record->number < 0;
+  const bool is_function = record->place == Place::function;
+  const bool is_any = record->number < 0 && !is_function;
   if (is_any) write_way_of_clones(&writer);
   const size_t behind = is_any ? 2 : 0;
   const uintptr_t pool = (writer.here() + (kCallWords + behind) * kWord + 7) & ~uintptr_t{7};
-  writer.word(0xa9be7bfd);                                                               // stp x29, x30, [sp, #-32]!
-  writer.word(0xa90147f0);                                                               // stp x16, x17, [sp, #16]
-  writer.word(0x58000010 | static_cast<uint32_t>((pool - writer.here()) / kWord) << 5);  // ldr x16, pool
-  writer.word(0xf9400211);                                                               // ldr x17, [x16]
-  writer.word(0xd63f0220);                                                               // blr x17
-  writer.word(0xa94147f0);                                                               // ldp x16, x17, [sp, #16]
-  writer.word(0xa8c27bfd);                                                               // ldp x29, x30, [sp], #32
-  writer.word(branch(writer.here(), place + kWord));
+  writer.word(kSaveFrame);
+  writer.word(kSaveScratch);
+  writer.word(kLoadRecord | static_cast<uint32_t>((pool - writer.here()) / kWord) << 5);
+  writer.word(kLoadEntry);
+  writer.word(kCallEntry);
+  writer.word(kLoadScratch);
+  writer.word(kLoadFrame);
+  writer.word(is_function ? kReturn : branch(writer.here(), place + kWord));
   if (is_any) {
     writer.word(kSupervisorCall);
     writer.word(branch(writer.here(), place + kWord));
@@ -160,15 +249,32 @@ uint8_t* write_island(uint8_t* at, uintptr_t place, const Record* record) {
   return writer.end();
 }
 
-static_assert(sizeof(Record) + 4 * kLongestIsland < kPage, "all of a function's islands are on one page");
+static_assert(2 * sizeof(Record) + 4 * kLongestIsland < kPage, "all of a function's islands are on one page");
+
+Place place_of(const Patch& patch) {
+  if (patch.replaces_function) return Place::function;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the record of another island
+  if (patch.is_chained()) return reinterpret_cast<const Record*>(patch.island.original)->place;
+  return word_of(patch.seen, patch.places[0]) == kSupervisorCall ? Place::system_call : Place::call;
+}
 
 Status build_islands(const Signature& signature, Hook hook, void* arg, Patch* patch) {
   uint8_t* const page = map_near(patch->function, kReach);
   if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const bool is_call = word_at(patch->function + patch->places[0]) != kSupervisorCall;
-  auto* const record = new (page) Record{reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook), hook, arg,
-                                         signature.system_call >= 0 ? signature.system_call : -1, is_call ? 1 : 0};
+  auto* const record = new (page) Record{reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook),
+                                         hook,
+                                         arg,
+                                         signature.system_call >= 0 ? signature.system_call : -1,
+                                         place_of(*patch),
+                                         kMark};
   uint8_t* at = page + sizeof(Record);
+  if (patch->replaces_function && !patch->is_chained()) {
+    void* const code =
+        reinterpret_cast<void*>(far_jump_target(patch->seen));  // NOLINT(performance-no-int-to-ptr): code
+    patch->island.original =
+        reinterpret_cast<uintptr_t>(new (at) Record{0, call_code_hook, code, -1, Place::function, kMark});
+    at += sizeof(Record);
+  }
   for (size_t i = 0; i < patch->count; ++i) {
     patch->islands[i] = reinterpret_cast<uintptr_t>(at);
     at = write_island(at, patch->function + patch->places[i], record);
@@ -250,6 +356,17 @@ bool is_in_place(const Patch& patch) { return Snapshot::of(patch.function).agree
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
 
+long call_original_hook(uintptr_t original, const long* args) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the record of another island
+  const auto& record = *reinterpret_cast<const Record*>(original);
+  return record.hook(record.arg, args);
+}
+
+long call_original_syscall_hook(uintptr_t original, long number, const long* args) {
+  const long given[kStackArgs + 1] = {number, args[0], args[1], args[2], args[3], args[4], 0, 0, args[5]};
+  return call_original_hook(original, given);
+}
+
 }  // namespace pinrail::patch
 
 // regs: the values of x0 to x8. A system call other than the function's own is made without the hook.
@@ -257,7 +374,8 @@ extern "C" __attribute__((visibility("hidden"))) long pinrail_patch_call_hook(co
                                                                               const long* regs) {
   using namespace pinrail::patch;
   const auto& record = *static_cast<const Record*>(record_pointer);
-  const long number = regs[record.is_call != 0 ? 6 : 8];
+  if (record.place == Place::function) return record.hook(record.arg, regs);
+  const long number = regs[record.place == Place::call ? 6 : 8];
   const int kept = errno;
   if (record.number < 0) {
     const long args[kStackArgs + 1] = {number, regs[0], regs[1], regs[2], regs[3], regs[4], 0, 0, regs[5]};
@@ -268,12 +386,12 @@ extern "C" __attribute__((visibility("hidden"))) long pinrail_patch_call_hook(co
   }
   if (number != record.number) {
     const long result = system_call_hook(number, regs[0], regs[1], regs[2], regs[3], regs[4], regs[5]);
-    if (record.is_call == 0 || !is_error_hook(result)) return result;
+    if (record.place == Place::system_call || !is_error_hook(result)) return result;
     errno = static_cast<int>(-result);
     return -1;
   }
   const long result = record.hook(record.arg, regs);
-  if (result != -1 || record.is_call != 0) return result;
+  if (result != -1 || record.place == Place::call) return result;
   const long answer = -errno;
   errno = kept;
   return answer;
@@ -284,10 +402,12 @@ extern "C" __attribute__((visibility("hidden"))) long pinrail_patch_call_hook(co
 __asm__(
     ".text\n"
     ".p2align 4\n"
-    ".hidden pinrail_patch_enter_hook\n"
-    ".globl pinrail_patch_enter_hook\n"
-    ".type pinrail_patch_enter_hook, %function\n"
-    "pinrail_patch_enter_hook:\n"
+    ".hidden " PINRAIL_ENTER_HOOK
+    "\n"
+    ".globl " PINRAIL_ENTER_HOOK
+    "\n"
+    ".type " PINRAIL_ENTER_HOOK ", %function\n" PINRAIL_ENTER_HOOK
+    ":\n"
     ".cfi_startproc\n"
     "hint #34\n"  // bti c
     "sub sp, sp, #688\n"
@@ -358,6 +478,6 @@ __asm__(
     ".cfi_adjust_cfa_offset -688\n"
     "ret\n"
     ".cfi_endproc\n"
-    ".size pinrail_patch_enter_hook, . - pinrail_patch_enter_hook\n");
+    ".size " PINRAIL_ENTER_HOOK ", . - " PINRAIL_ENTER_HOOK "\n");
 
 #endif

@@ -74,9 +74,11 @@ inline bool names(uint64_t ref_slot, const pinrail_registration_t* reg) {
   return ((ref_slot ^ tag_of(reg)) >> 16) == 0;
 }
 
-// Registrations that lie next to each other in a slab use different slots: as many in a row as there are slots. x ^ x
-// >> 1 is a bijection, so no two line addresses are merged by it.
-constexpr uintptr_t spread(uintptr_t address) { return address ^ address >> 1; }
+// Spreads registrations of a slab over the slots. Neighbours in a row of up to kNearSlots - 1 use different near slots,
+// wherever the row begins: each following block of kNearSlots lines begins one slot later. If only every second line
+// has a registration, because they have tails, a block uses the even slots and the next one the odd slots. The low bits
+// of an address are 0, so that nothing is carried into the line's index.
+constexpr uintptr_t spread(uintptr_t address) { return address + (address >> kNearBits); }
 // Index of the near and of the far slot in pinrail_thread_t::ref_slots, in words. One line of near slots stands for one
 // line of registrations, so that the hit path only masks address bits.
 constexpr size_t kLine = kNearWords * sizeof(uint64_t);

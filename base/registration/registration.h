@@ -24,7 +24,8 @@
 // registration/S2  Exactly one thread sees the transition to "dead and unreferenced"; that thread deregisters.
 // registration/S3  Registration memory is type-stable, so the state may be read through a stale pointer; the generation
 //     shows that the pointer is stale.
-// registration/S4  Every change of the word is a compare-and-swap or sets bits, so that references survive it.
+// registration/S4  Every change of the word is a compare-and-swap or sets bits, so that references survive it; but for
+//     registrations that are one thread's alone, which is stored: pending ones, and those that are freed.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_H
 
@@ -87,11 +88,19 @@ inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_
   return next;
 }
 
-// Starts the next generation without flags, which makes all handles stale. kPerThread stays (references/C2).
+// As set(), of a pending registration: until it is indexed or dead no other thread changes its word (registration/S4).
+inline void set_own(pinrail_registration_t* reg, uint64_t flags, int references) {
+  const uint64_t next = ((load(reg) & ~kFlags) | flags) + static_cast<uint64_t>(references) * kOne;
+  __atomic_store_n(&reg->state, next, __ATOMIC_RELEASE);  // release: as in set()
+}
+
+// Starts the next generation without flags, which makes all handles stale. kPerThread stays (references/C2). The
+// registration is dead and unreferenced, and the calling thread frees it: what others do with stale handles changes no
+// word that is not indexed and has no reference, nor one that is claimed for its release (registration/S4).
 inline void renew(pinrail_registration_t* reg) {
-  uint64_t word = load(reg);
-  while (!exchange(reg, &word, (word & kPerThread) | next_generation(word))) {
-  }
+  const uint64_t word = load(reg);
+  // release: pairs with load(). A thread that sees the new generation sees what was done to the old one.
+  __atomic_store_n(&reg->state, (word & kPerThread) | next_generation(word), __ATOMIC_RELEASE);
 }
 }  // namespace state
 

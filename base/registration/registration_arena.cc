@@ -96,6 +96,9 @@ void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_
   head->objects_per_line = ((uint64_t{1} << 32) + lines - 1) / lines;
   head->area_bytes = static_cast<uint32_t>(needs.area);
   head->count = chunk_count(needs);
+  // Registrations begin on a cache line.
+  const size_t ahead = sizeof(Chunk) + head->count * needs.area + kTailAlignment - 1;
+  head->objects_at = static_cast<uint32_t>(ahead / kTailAlignment * kTailAlignment);
   head->number = number(size_class.chunk);
   size_class.used = 0;
 }
@@ -215,8 +218,13 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   reg->pool = nullptr;
   __atomic_store_n(&reg->last_use, 0, __ATOMIC_RELAXED);
   reg->tail_size = static_cast<uint32_t>(tail_size);
-  std::memset(area_of(reg), 0, area_bytes(counting));
-  std::memset(reg + 1, 0, index * kTailAlignment);
+  // Of constant lengths, which take no call.
+  if (counting == PINRAIL_COUNTING_THREADS) {
+    std::memset(area_of(reg), 0, area_bytes(PINRAIL_COUNTING_THREADS));
+  } else {
+    std::memset(area_of(reg), 0, area_bytes(PINRAIL_COUNTING_SHARED));
+  }
+  if (index != 0) std::memset(reg + 1, 0, index * kTailAlignment);
   set_guard(reg);
   *reg_out = reg;
   return success();

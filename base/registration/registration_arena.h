@@ -28,6 +28,7 @@ struct alignas(64) Chunk {
   uint32_t area_bytes;
   uint32_t count;
   uint32_t number;            // 0: there are more chunks than numbers
+  uint32_t objects_at;        // where the registrations begin, in bytes
   uint64_t objects_per_line;  // 2^32 divided by the lines of an object, rounded up: replaces a division
 };
 static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint64_t{1} << 32, "and it divides exactly");
@@ -36,12 +37,7 @@ static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint6
 // registrations that are counted per thread, because there are many of these.
 constexpr size_t kOwnCount = sizeof(int64_t);
 constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
-// Registrations begin on a cache line.
-inline char* first_object(Chunk* chunk) {
-  const size_t areas =
-      (size_t{chunk->count} * chunk->area_bytes + kTailAlignment - 1) / kTailAlignment * kTailAlignment;
-  return reinterpret_cast<char*>(chunk + 1) + areas;
-}
+inline char* first_object(Chunk* chunk) { return reinterpret_cast<char*>(chunk) + chunk->objects_at; }
 
 // A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers
 // for 16 GiB of registrations. Chunks are never unmapped, so a number stays valid.

@@ -102,6 +102,11 @@ struct pinrail_rcache_shortcut_t {
                                                       size_t length, uint32_t access);
   // The index's start table, valid until destroy; NULL if it has none. forget_notes() precedes destroy.
   const pinrail_start_table_t* (*start_table)(void* module);
+  // As publish() of the index. Takes `leaving` out in the same hold of the lock, whatever it returns: a dead
+  // registration that the caller frees afterwards.
+  pinrail_status_t (*publish_instead_of)(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                                         pinrail_registration_t* reg, pinrail_registration_t* leaving,
+                                         pinrail_visit_hook_t displaced_hook, void* arg);
 };
 
 // A pool's extension.

@@ -39,10 +39,8 @@ bool add_hook(const Event& event) {
 
 HookDepth* depth_hook() { return &state.depth; }
 
-// Hook context, also in a signal handler. Stores the event if this thread holds or waits for a HookMutex, and then
-// holds the gate until the event is delivered.
-Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
-  if (state.depth.depth == 0) return Deferral::none;
+// Hook context, also in a signal handler. What is stored holds the gate until it is delivered.
+bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
   // All signals are blocked: a handler of another signal could interrupt this code and defer an event of its own.
   // Deferring is rare, so two system calls are acceptable.
   sigset_t all, before;
@@ -54,7 +52,7 @@ Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t leng
     ++state.held_gates;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return added ? Deferral::done : Deferral::no_room;
+  return added;
 }
 
 // Delivers the deferred events if the thread holds no HookMutex, and then releases the gate as often as it was held.

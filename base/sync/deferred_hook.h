@@ -50,14 +50,12 @@ struct State {
 // initial-exec: hooks run inside allocators, and the first access to any other kind of TLS may allocate.
 extern __thread State state __attribute__((tls_model("initial-exec")));
 
-enum class Deferral : uint8_t {
-  none,    // the thread holds no HookMutex: the caller delivers the event itself
-  done,    // the event was stored or merged
-  no_room  // not stored, so the caller must report a larger event. Impossible for events whose arg is NULL, if all of
-           // them have the same function
-};
-// The event covers [base, base + length). Hook context, async-signal-safe.
-Deferral defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length);
+// Whether this thread holds or waits for a HookMutex. Then an event is deferred, otherwise its caller delivers it.
+inline bool must_defer_hook() { return state.depth.depth != 0; }
+// Stores the event of [base, base + length), or merges it with a stored one. Call it only if must_defer_hook(). False:
+// there is no room, and the caller must report a larger event. There always is for events whose arg is NULL, if all of
+// them have the same function.
+bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length);
 
 // Host tables and the library's locks call these (HookLocks). deliver_hook() returns at once while the depth is not 0.
 HookDepth* depth_hook();

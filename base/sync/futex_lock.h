@@ -52,7 +52,23 @@ class FutexLock {
  private:
   static constexpr uint32_t kFree = 0, kHeld = 1, kAwaited = 2;
 
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  // Holds are shorter than falling asleep and being woken, so it looks some more times first, unless others sleep.
   __attribute__((noinline, cold)) void wait() {
+    constexpr int kLooks = 64;
+    for (int looks = 0; looks < kLooks; ++looks) {
+      const uint32_t seen = word_.load(std::memory_order_relaxed);
+      if (seen == kFree && try_lock()) return;
+      if (seen == kAwaited) break;
+      pause();
+    }
     // An exchange that returns kFree has taken the lock. acquire: as in try_lock().
     while (word_.exchange(kAwaited, std::memory_order_acquire) != kFree) {
       futex_call(&word_, FUTEX_WAIT_PRIVATE, kAwaited, nullptr);

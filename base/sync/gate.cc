@@ -14,10 +14,10 @@
 namespace pinrail::gate {
 
 Page page;
+std::atomic<bool> was_opened{false};
 
 namespace {
 
-std::atomic<bool> was_opened{false};
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 void wipe() {
@@ -37,11 +37,6 @@ void open() {
   pthread_once(&once, prepare);
   page.word.fetch_or(kOpen);  // fetch_or: a monitor may hold the gate already
   was_opened.store(true);
-}
-
-// relaxed: a child reads the values that fork() left.
-bool is_child() {
-  return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
 }
 
 // In a forked child: true for one caller, which must reinitialise the inherited state and call open(); the others

@@ -33,6 +33,7 @@ struct alignas(kPage) Page {
   char rest[kPage - 2 * sizeof(std::atomic<uint32_t>)] = {};
 };
 extern Page page __attribute__((visibility("hidden")));
+extern std::atomic<bool> was_opened __attribute__((visibility("hidden")));  // in this process or in its parent
 
 inline bool is_open() {
   // acquire: the gate is read before any state word; pairs with the release in release_hook().
@@ -43,7 +44,10 @@ inline bool is_open() {
 void open();
 // Returns true in a child that was forked after open() and has not called open() itself. Callers ask before they take
 // any lock that another thread of the parent may have held, and before they call any device. Any context.
-bool is_child();
+// relaxed: a child reads the values that fork() left.
+inline bool is_child() {
+  return was_opened.load(std::memory_order_relaxed) && (page.word.load(std::memory_order_relaxed) & kOpen) == 0;
+}
 // In a child: returns true to one caller, which must reinitialise the inherited state and then call open(). The other
 // callers return false after open() was called. API context, no lock held.
 bool claim_child();

@@ -3,9 +3,20 @@
  * cc -shared -fPIC $(pkg-config --cflags pinrail) registrar_nothing.c -o registrar_nothing.so */
 #include <pinrail/component.h>
 
+/* What no registrar takes (rule R2 of share/doc/pinrail/RULES). pinrail_conform checks this, and more. */
+static pinrail_status_t check(const pinrail_register_request_t* r) {
+  const uint32_t unknown = (r->rights & ~PINRAIL_RIGHTS_MASK) | (r->traits & ~PINRAIL_TRAITS_MASK);
+  const uintptr_t addr = (uintptr_t)r->addr;
+  if (unknown != 0 || r->kind == 0 || (r->kind & (r->kind - 1)) != 0) return PINRAIL_ERR_BAD_PARAM;
+  if (r->kind != PINRAIL_KIND_HOST || (r->traits & PINRAIL_TRAIT_ON_DEMAND) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (r->length == 0 || (addr | r->length) % 4096 != 0 || addr + r->length < addr) return PINRAIL_ERR_BAD_PARAM;
+  return PINRAIL_SUCCESS;
+}
 static pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request,
                                      pinrail_registration_t* reg) {
-  (void)context, (void)request;
+  (void)context;
+  const pinrail_status_t status = check(request);
+  if (status != PINRAIL_SUCCESS) return status;
   reg->lkey = reg->rkey = 1;
   return PINRAIL_SUCCESS;
 }

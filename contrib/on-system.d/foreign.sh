@@ -15,7 +15,6 @@ gtest=/usr/src/googletest
 # need COMMAND...: or the script ends with status 77.
 need() {
   local needed
-  rm -f -- "$build/results"
   for needed; do
     command -v "$needed" >/dev/null || { echo "SKIP: there is no $needed" && exit 77; }
   done
@@ -90,6 +89,7 @@ run_tests() {
 
 forget_tests() {
   local test
+  rm -f -- "$build/results"
   for test in "${tests[@]}"; do rm -f -- "$build/$test.foreign-log" "$build/$test.foreign-status"; done
 }
 

@@ -8,7 +8,7 @@ list_systems() {
   cat <<'END'
 debian-11            bullseye  bookworm      libcli11-dev
 debian-12            bookworm  -             -
-debian-13            trixie    -             -
+debian-13            trixie    trixie        openmpi-bin libopenmpi-dev libfabric-bin libfabric-dev
 debian-testing       testing   -             -
 debian-experimental  testing   experimental  libc6 libc6-dev libc-bin libc-dev-bin
 musl                 trixie    trixie        musl-tools musl-dev

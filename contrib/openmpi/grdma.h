@@ -23,6 +23,7 @@ typedef struct grdma_module {
   mca_rcache_base_resources_t resources;  // the BTL's functions; the name is a copy of ours
   pinrail_mpool_t* pool;
   atomic_ulong found, not_found;  // calls of rcache_find
+  atomic_bool has_allocated;      // memory of MPI_Alloc_mem()
   struct grdma_module* next;      // modules_mutex
 } grdma_module_t;
 
@@ -41,6 +42,9 @@ typedef struct grdma_parameters {
 extern grdma_parameters_t parameters;
 
 PINRAIL_API extern mca_rcache_base_component_t mca_rcache_grdma_component;
+
+// The descriptor by which Open MPI knows the modules: ours, or its own that was taken over.
+mca_rcache_base_component_t* served_component(void);
 
 void register_parameters(const mca_base_component_t* component);
 void register_pvars(const mca_base_component_t* component);

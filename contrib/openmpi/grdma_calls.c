@@ -23,8 +23,9 @@ static uint32_t access_of(uint32_t flags, int32_t access_flags) {
 }
 
 // GPU memory is not cached: events of it come from the CUDA driver, and not through Open MPI's hooks.
-static uint32_t flags_of(uint32_t flags) {
-  return (flags & PINRAIL_FLAGS_MASK) | ((flags & GPU_MEMORY) != 0 ? PINRAIL_FLAG_CACHE_BYPASS : 0u);
+static uint32_t flags_of(const void* addr, uint32_t flags) {
+  const bool is_gpu = (flags & GPU_MEMORY) != 0 || is_unflagged_gpu_memory(addr);
+  return (flags & PINRAIL_FLAGS_MASK) | (is_gpu ? PINRAIL_FLAG_CACHE_BYPASS : 0u);
 }
 
 // Some are registered with a length of 0, a zero-byte window for one.
@@ -42,16 +43,28 @@ static bool evict_elsewhere(const grdma_module_t* asker) {
   return evicted;
 }
 
+// Memory of MPI_Alloc_mem() is registered with strong ordering, which serves who would bear with relaxed ordering, too.
+// Without this look, a request that allows relaxed ordering would register it once more.
+static bool is_allocated(grdma_module_t* module, void* addr, size_t size, uint32_t access, uint32_t flags,
+                         pinrail_handle_t* handle_out) {
+  if (!atomic_load_explicit(&module->has_allocated, memory_order_relaxed) || flags != 0) return false;
+  return pinrail_mpool_find(module->pool, addr, size, access & PINRAIL_RIGHTS_MASK, handle_out) == PINRAIL_SUCCESS;
+}
+
 int register_range(mca_rcache_base_module_t* rcache, void* addr, size_t size, uint32_t flags, int32_t access_flags,
                    mca_rcache_base_registration_t** reg_out) {
   grdma_module_t* const module = module_of(rcache);
+  const uint32_t access = access_of(flags, access_flags), own_flags = flags_of(addr, flags);
   pinrail_handle_t handle;
   pinrail_status_t status;
   *reg_out = NULL;
+  if (is_allocated(module, addr, least_one(size), access, own_flags, &handle)) {
+    *reg_out = pinrail_registration_tail(handle.reg);
+    return OPAL_SUCCESS;
+  }
   do {
     announce_flags(flags);
-    status = pinrail_mpool_register(module->pool, addr, least_one(size), access_of(flags, access_flags),
-                                    flags_of(flags), &handle);
+    status = pinrail_mpool_register(module->pool, addr, least_one(size), access, own_flags, &handle);
   } while (status != PINRAIL_SUCCESS && device_was_short() && evict_elsewhere(module));
   if (status == PINRAIL_SUCCESS) *reg_out = pinrail_registration_tail(handle.reg);
   return result_of(status);

@@ -63,7 +63,7 @@ static void discard(grdma_module_t* module) {
 static grdma_module_t* new_module(const mca_rcache_base_resources_t* resources) {
   grdma_module_t* const module = calloc(1, sizeof(*module));
   if (module == NULL) return NULL;
-  module->super.rcache_component = &mca_rcache_grdma_component;
+  module->super.rcache_component = served_component();
   module->super.rcache_register = register_range;
   module->super.rcache_deregister = deregister_range;
   module->super.rcache_find = find_range;
@@ -81,7 +81,7 @@ mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources) 
     discard(module);
     return NULL;
   }
-  OBJ_CONSTRUCT(&module->super.lock, opal_mutex_t);
+  construct_module(&module->super);
   add(module);
   opal_output_verbose(1, opal_rcache_base_framework.framework_output, "grdma for %s: %s", module->resources.cache_name,
                       parameters.served_by);
@@ -96,6 +96,6 @@ void finalize_module(mca_rcache_base_module_t* rcache) {
   if (parameters.print_stats) log_stats(module);
   keep_stats(module);
   (void)pinrail_mpool_destroy(module->pool, PINRAIL_DESTROY_FORCE);
-  OBJ_DESTRUCT(&module->super.lock);
+  destruct_module(&module->super);
   discard(module);
 }

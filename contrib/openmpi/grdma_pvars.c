@@ -3,38 +3,16 @@
 #include <string.h>
 
 #include "contrib/openmpi/grdma.h"
-
-enum { kMaxStats = 32 };
+#include "contrib/openmpi/pvars.h"
 
 // What modules that are gone had counted. Written under modules_mutex.
 static uint64_t kept[kMaxStats];
 
-// What there is now, rather than what has happened since the start.
-static bool is_level(const char* name) {
-  static const char* const levels[] = {"indexed",      "dead_bytes",       "registered_bytes",
-                                       "pinned_bytes", "registered_count", "peak_registered_bytes"};
-  for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); ++i) {
-    if (strcmp(name, levels[i]) == 0) return true;
-  }
-  return false;
-}
 static bool is_limit(const char* name) { return strstr(name, "_limit") != NULL; }
 
 // Those that pools of one cache_name have in common; see pinrail/stats.h.
 static bool is_of_cache(const char* name) {
   return is_limit(name) || strstr(name, "registered_") != NULL || strcmp(name, "pinned_bytes") == 0;
-}
-
-static bool read_stats(grdma_module_t* module, pinrail_mpool_stats_t* stats) {
-  memset(stats, 0, sizeof(*stats));
-  stats->size = sizeof(*stats);
-  return pinrail_mpool_read_stats(module->pool, stats) == PINRAIL_SUCCESS;
-}
-
-static uint64_t stat_value(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_t* info) {
-  uint64_t value;
-  memcpy(&value, (const char*)stats + info->offset, sizeof(value));
-  return value;
 }
 
 static bool is_first_of_cache(const grdma_module_t* module) {
@@ -49,7 +27,7 @@ static uint64_t sum_locked(const pinrail_stat_info_t* info) {
   for (grdma_module_t* each = modules; each != NULL; each = each->next) {
     pinrail_mpool_stats_t stats;
     if (is_of_cache(info->name) && !is_first_of_cache(each)) continue;
-    if (!read_stats(each, &stats)) continue;
+    if (!read_stats(each->pool, &stats)) continue;
     const uint64_t value = stat_value(&stats, info);
     sum = value > UINT64_MAX - sum ? UINT64_MAX : sum + value;  // no limit and no limit is no limit
   }
@@ -66,28 +44,15 @@ static int get_value(const struct mca_base_pvar_t* pvar, void* value, void* obje
   return OPAL_SUCCESS;
 }
 
-static int class_of(const char* name) {
-  if (is_limit(name)) return MCA_BASE_PVAR_CLASS_SIZE;
-  return is_level(name) ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER;
-}
-
-void register_pvars(const mca_base_component_t* component) {
-  const pinrail_stat_info_t* info;
-  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
-    mca_base_component_pvar_register(component, info->name, info->help, OPAL_INFO_LVL_4, class_of(info->name),
-                                     MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
-                                     MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, get_value, NULL, NULL,
-                                     (void*)(uintptr_t)i);
-  }
-}
+void register_pvars(const mca_base_component_t* component) { register_stats(component, get_value); }
 
 void keep_stats(grdma_module_t* module) {
   pinrail_mpool_stats_t stats;
-  if (!read_stats(module, &stats)) return;
+  if (!read_stats(module->pool, &stats)) return;
   const pinrail_stat_info_t* info;
   pthread_mutex_lock(&modules_mutex);
   for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
-    if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += stat_value(&stats, info);
+    if (is_counter(info->name)) kept[i] += stat_value(&stats, info);
   }
   pthread_mutex_unlock(&modules_mutex);
 }
@@ -95,7 +60,7 @@ void keep_stats(grdma_module_t* module) {
 // The first line has the form of Open MPI's own, which scripts read.
 void log_stats(grdma_module_t* module) {
   pinrail_mpool_stats_t stats;
-  if (!read_stats(module, &stats)) return;
+  if (!read_stats(module->pool, &stats)) return;
   const char* const who = OPAL_NAME_PRINT(OPAL_PROC_MY_NAME);
   const unsigned long found = atomic_load(&module->found);
   opal_output(0, "%s grdma: stats (hit/miss/found/not found/evicted/tree size): %llu/%llu/%lu/%lu/%llu/%llu", who,

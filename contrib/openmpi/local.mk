@@ -1,37 +1,78 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
 EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
-	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/applications/lammps/in.melt \
+	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get-headers contrib/openmpi/applications/lammps/in.melt \
 	contrib/openmpi/applications/mpi4py/program.py \
 	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
-	contrib/openmpi/lib/get-openib contrib/openmpi/lib/guest-jobs
+	contrib/openmpi/lib/get-openib contrib/openmpi/lib/in-system contrib/openmpi/lib/guest-jobs \
+	contrib/openmpi/run-smcuda contrib/openmpi/lib/get-smcuda $(openmpi_gpu_sources) \
+	contrib/openmpi/gpusm_component.c contrib/openmpi/rgpusm_component.c
+openmpi_shared_sources = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h contrib/openmpi/tell.c \
+	contrib/openmpi/settings.h contrib/openmpi/settings.c contrib/openmpi/version_check.h \
+	contrib/openmpi/version_check.c contrib/openmpi/pvars.h contrib/openmpi/pvars.c
+openmpi_gpu_sources = contrib/openmpi/gpu_pool.h contrib/openmpi/gpu_pool.c contrib/openmpi/gpu_pvars.c \
+	contrib/openmpi/gpu_settings.c contrib/openmpi/gpu_ticket.h contrib/openmpi/gpu_ticket.c
 
 # Open MPI reads every file of the folder whose name begins with mca_, so names of objects must not.
 contrib_openmpi_mca_rcache_grdma_la_SHORTNAME = grdma
+contrib_openmpi_mca_rcache_gpusm_la_SHORTNAME = gpusm
+contrib_openmpi_mca_rcache_rgpusm_la_SHORTNAME = rgpusm
 contrib_openmpi_mca_rcache_pinrail_la_SHORTNAME = whose
+contrib_openmpi_mca_mpool_pinrail_la_SHORTNAME = mpool
 
 if OPENMPI_COMPONENT
 openmpidir = $(pkglibdir)/openmpi
-openmpi_LTLIBRARIES = contrib/openmpi/mca_rcache_grdma.la contrib/openmpi/mca_rcache_pinrail.la
+openmpi_LTLIBRARIES = contrib/openmpi/mca_rcache_pinrail.la
 dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
 openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic \
 	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
-
-contrib_openmpi_mca_rcache_grdma_la_SOURCES = contrib/openmpi/grdma.h contrib/openmpi/open_mpi.h \
-	contrib/openmpi/tell.h contrib/openmpi/tell.c contrib/openmpi/grdma_component.c contrib/openmpi/grdma_settings.c \
+openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contrib/openmpi/grdma_start.h \
+	contrib/openmpi/grdma_start.c contrib/openmpi/grdma_settings.c \
 	contrib/openmpi/grdma_module.c contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_registrar.c \
-	contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_pvars.c
+	contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_pvars.c \
+	contrib/openmpi/grdma_alloc.h contrib/openmpi/grdma_alloc.c
+
+contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
+EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
+if OPENMPI_TAKEOVER
+# Open MPI's grdma keeps its variables, which lead here, when this component has been closed.
+contrib_openmpi_mca_rcache_pinrail_la_SOURCES = contrib/openmpi/takeover_component.c $(openmpi_grdma_sources)
+contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags) -Wl,-z,nodelete
+contrib_openmpi_mca_rcache_pinrail_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
+# For GPU memory: with CUDA, Open MPI 5 loads its own from files of these names; without, its transports ask for none.
+openmpi_LTLIBRARIES += contrib/openmpi/mca_rcache_gpusm.la contrib/openmpi/mca_rcache_rgpusm.la
+contrib_openmpi_mca_rcache_gpusm_la_SOURCES = contrib/openmpi/gpusm_component.c $(openmpi_shared_sources) \
+	$(openmpi_gpu_sources)
+contrib_openmpi_mca_rcache_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
+contrib_openmpi_mca_rcache_gpusm_la_LDFLAGS = $(openmpi_module_ldflags)
+contrib_openmpi_mca_rcache_gpusm_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
+EXTRA_contrib_openmpi_mca_rcache_gpusm_la_DEPENDENCIES = contrib/openmpi/component.map
+contrib_openmpi_mca_rcache_rgpusm_la_SOURCES = contrib/openmpi/rgpusm_component.c $(openmpi_shared_sources) \
+	$(openmpi_gpu_sources)
+contrib_openmpi_mca_rcache_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
+contrib_openmpi_mca_rcache_rgpusm_la_LDFLAGS = $(openmpi_module_ldflags)
+contrib_openmpi_mca_rcache_rgpusm_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
+EXTRA_contrib_openmpi_mca_rcache_rgpusm_la_DEPENDENCIES = contrib/openmpi/component.map
+else
+openmpi_LTLIBRARIES += contrib/openmpi/mca_rcache_grdma.la
+contrib_openmpi_mca_rcache_grdma_la_SOURCES = contrib/openmpi/grdma_component.c $(openmpi_grdma_sources)
 contrib_openmpi_mca_rcache_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
 contrib_openmpi_mca_rcache_grdma_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_grdma_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
 EXTRA_contrib_openmpi_mca_rcache_grdma_la_DEPENDENCIES = contrib/openmpi/component.map
+openmpi_LTLIBRARIES += contrib/openmpi/mca_mpool_pinrail.la
+contrib_openmpi_mca_mpool_pinrail_la_SOURCES = contrib/openmpi/mpool_component.c contrib/openmpi/grdma_alloc.h \
+	contrib/openmpi/open_mpi.h
+contrib_openmpi_mca_mpool_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
+contrib_openmpi_mca_mpool_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
+contrib_openmpi_mca_mpool_pinrail_la_LIBADD = $(OPENMPI_LIBS)
+EXTRA_contrib_openmpi_mca_mpool_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
 
 contrib_openmpi_mca_rcache_pinrail_la_SOURCES = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h \
 	contrib/openmpi/tell.c contrib/openmpi/whose_component.c
-contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
 contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_pinrail_la_LIBADD = $(OPENMPI_LIBS)
-EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
+endif
 # libtool links it again against the installed library. The name is hidden from automake, which would take this for a
 # rule of ours, omit its own, and append its commands to the rule before, so that make clean would install.
 openmpi_installed = install-openmpiLTLIBRARIES

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // open_mpi.h - Open MPI's developer headers in their order, and what the adapter takes for granted of them. It is
-// checked here, when it is compiled: 4.1 is what the adapter runs with; 5.0 has the same interface of this framework.
+// checked here, when it is compiled. What differs between 4.1 and 5.0 is here, and nowhere else.
 #ifndef PINRAIL_OPENMPI_OPEN_MPI_H
 #define PINRAIL_OPENMPI_OPEN_MPI_H
 
@@ -14,6 +14,9 @@
 #include "opal/mca/base/mca_base_pvar.h"
 #include "opal/mca/rcache/base/base.h"
 #include "opal/mca/rcache/rcache.h"
+#if OPAL_MAJOR_VERSION >= 5
+#include "opal/mca/accelerator/accelerator.h"
+#endif
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_params.h"
 #include "opal/runtime/opal_progress.h"
@@ -36,12 +39,47 @@ _Static_assert((int)PINRAIL_FLAG_PERSISTENT == (int)MCA_RCACHE_FLAGS_PERSIST, "f
 _Static_assert(offsetof(mca_rcache_base_registration_t, super) == 0, "BTLs take the registration for their own");
 _Static_assert(sizeof(((mca_rcache_base_registration_t*)0)->ref_count) == 4, "a count of 32 bits");
 
-// One bit, two names.
+// 4.1: ofi, openib, uct.  5.0: no openib. One bit, two names.
 #if OPAL_MAJOR_VERSION >= 5
+#define GRDMA_USERS "ofi, uct, ugni, knem"
 enum { GPU_MEMORY = MCA_RCACHE_FLAGS_ACCELERATOR_MEM };
+_Static_assert(offsetof(mca_rcache_base_registration_t, access_flags) >
+                   offsetof(mca_rcache_base_registration_t, gpu_bufID),
+               "5.0 put the buffer's id before the access");
 #else
+#define GRDMA_USERS "ofi, openib, uct"
 enum { GPU_MEMORY = MCA_RCACHE_FLAGS_CUDA_GPU_MEM };
 #endif
 _Static_assert(GPU_MEMORY == 0x8, "GPU memory is never cached here, so it has to be known");
+
+// The transport ofi of 5.0.7 and 5.0.8 registers GPU memory without that flag.
+static inline bool is_unflagged_gpu_memory(const void* addr) {
+#if OPAL_MAJOR_VERSION >= 5
+  int device;
+  uint64_t flags;
+  return opal_accelerator.check_addr != NULL && opal_accelerator.check_addr(addr, &device, &flags) > 0;
+#else
+  (void)addr;
+  return false;
+#endif
+}
+
+// From 5.0.2 on Open MPI has functions for what components did themselves before.
+#define HAS_MODULE_INIT \
+  (OPAL_MAJOR_VERSION > 5 || (OPAL_MAJOR_VERSION == 5 && (OPAL_MINOR_VERSION > 0 || OPAL_RELEASE_VERSION >= 2)))
+static inline void construct_module(mca_rcache_base_module_t* module) {
+#if HAS_MODULE_INIT
+  mca_rcache_base_module_init(module);
+#else
+  OBJ_CONSTRUCT(&module->lock, opal_mutex_t);
+#endif
+}
+static inline void destruct_module(mca_rcache_base_module_t* module) {
+#if HAS_MODULE_INIT
+  mca_rcache_base_module_fini(module);
+#else
+  OBJ_DESTRUCT(&module->lock);
+#endif
+}
 
 #endif

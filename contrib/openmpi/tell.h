@@ -6,4 +6,11 @@
 // Sentences, without a newline. A job has many processes: the first of each node speaks for all.
 void print_help(const char* happened, const char* follows, const char* to_do);
 
+// The same, where the job may end for this reason: every process prints, because the first one that ends can end the
+// others before they have printed.
+void print_fatal_help(const char* happened, const char* follows, const char* to_do);
+
+// One line, likewise.
+void print_line(const char* line);
+
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// domains.cc - a small table under a lock, and in each thread the domain that it used last.
+// domains.cc - a small table under a lock, and in each thread the pools that it used last.
 #include "contrib/pinrun/domains.h"
 
 #include <pthread.h>
@@ -14,8 +14,9 @@
 namespace pinrail::pinrun {
 namespace {
 
-struct Domain {
+struct Pool {
   ibv_pd* native;
+  unsigned number;
   pinrail_registrar_t registrar;
   pinrail_mpool_t* pool;
 };
@@ -24,7 +25,7 @@ struct Table {
   std::mutex mutex;
   bool started = false;  // pinrail_init() was called in this process
   bool usable = false;   // and succeeded
-  std::vector<std::unique_ptr<Domain>> domains;
+  std::vector<std::unique_ptr<Pool>> pools;
 };
 
 // The memory of the table is never freed: threads may use it while the process exits.
@@ -40,7 +41,7 @@ struct LastUsed {
   pinrail_mpool_t* pool;
   uint64_t forgotten;
 };
-thread_local LastUsed last_used;
+thread_local LastUsed last_used[kPools];
 
 // The parent's threads may have held the mutex, and its pools are inert in a child.
 void make_table() { table = new (memory) Table; }
@@ -67,64 +68,65 @@ bool start_locked(Table* own) {
   return own->usable;
 }
 
-pinrail_status_t create_pool(Domain* domain) {
+pinrail_status_t create_pool(Pool* own) {
   pinrail_mpool_options_t choices = PINRAIL_MPOOL_OPTIONS_INIT;
   if (!options().share) choices.flags = PINRAIL_POOL_EXACT;
   if (options().release) choices.leave_pinned = 0;
   pinrail_registrar_choice_t registrar{};
-  registrar.table = &domain->registrar;
-  return pinrail_mpool_create("grdma", &registrar, "pinrun", &choices, &domain->pool);
+  registrar.table = &own->registrar;
+  return pinrail_mpool_create("grdma", &registrar, "pinrun", &choices, &own->pool);
 }
 
-// A domain whose pool could not be created stays in the table without one, so that the message is printed once.
-pinrail_mpool_t* find_or_create_locked(Table* own, ibv_pd* native) {
-  for (const auto& domain : own->domains) {
-    if (domain->native == native) return domain->pool;
+// A pool that could not be created stays in the table without one, so that the message is printed once.
+pinrail_mpool_t* find_or_create_locked(Table* own, ibv_pd* native, unsigned number) {
+  for (const auto& known : own->pools) {
+    if (known->native == native && known->number == number) return known->pool;
   }
-  auto domain = std::make_unique<Domain>(Domain{native, registrar_of(native), nullptr});
-  own->domains.reserve(own->domains.size() + 1);
-  if (create_pool(domain.get()) != PINRAIL_SUCCESS) domain->pool = nullptr;
-  own->domains.push_back(std::move(domain));
-  return own->domains.back()->pool;
+  auto added = std::make_unique<Pool>(Pool{native, number, registrar_of(native), nullptr});
+  own->pools.reserve(own->pools.size() + 1);
+  if (create_pool(added.get()) != PINRAIL_SUCCESS) added->pool = nullptr;
+  own->pools.push_back(std::move(added));
+  return own->pools.back()->pool;
 }
 
-pinrail_mpool_t* look_up(ibv_pd* native) {
+pinrail_mpool_t* look_up(ibv_pd* native, unsigned number) {
   Table& own = the_table();
   const std::lock_guard<std::mutex> guard(own.mutex);
   if (!start_locked(&own)) return nullptr;
   // relaxed: forget_domain() does not run together with calls of the same domain
   const uint64_t before = forgotten.load(std::memory_order_relaxed);
-  pinrail_mpool_t* pool = find_or_create_locked(&own, native);
-  last_used = {native, pool, before};
+  pinrail_mpool_t* pool = find_or_create_locked(&own, native, number);
+  last_used[number] = {native, pool, before};
   return pool;
 }
 
 // Returns false if the pool is held.
 bool destroy_locked(Table* own, size_t index, uint32_t flags) {
-  pinrail_mpool_t* pool = own->domains[index]->pool;
+  pinrail_mpool_t* pool = own->pools[index]->pool;
   if (pool != nullptr && pinrail_mpool_destroy(pool, flags) != PINRAIL_SUCCESS) return false;
-  own->domains.erase(own->domains.begin() + static_cast<std::ptrdiff_t>(index));
+  own->pools.erase(own->pools.begin() + static_cast<std::ptrdiff_t>(index));
   forgotten.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
 }  // namespace
 
-pinrail_mpool_t* pool_of(ibv_pd* domain) {
-  const LastUsed& last = last_used;
+pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number) {
+  const LastUsed& last = last_used[number];
   if (last.native == domain && last.forgotten == forgotten.load(std::memory_order_relaxed)) return last.pool;
   try {
-    return look_up(domain);
+    return look_up(domain, number);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
 }
 
+// If one pool is held, those that went before it lost nothing but what they kept.
 bool forget_domain(ibv_pd* domain) {
   Table& own = the_table();
   const std::lock_guard<std::mutex> guard(own.mutex);
-  for (size_t i = 0; i < own.domains.size(); ++i) {
-    if (own.domains[i]->native == domain) return destroy_locked(&own, i, 0);
+  for (size_t i = own.pools.size(); i > 0; --i) {
+    if (own.pools[i - 1]->native == domain && !destroy_locked(&own, i - 1, 0)) return false;
   }
   return true;
 }
@@ -132,8 +134,8 @@ bool forget_domain(ibv_pd* domain) {
 void forget_device(const ibv_context* device) {
   Table& own = the_table();
   const std::lock_guard<std::mutex> guard(own.mutex);
-  for (size_t i = own.domains.size(); i > 0; --i) {
-    if (own.domains[i - 1]->native->context == device) destroy_locked(&own, i - 1, PINRAIL_DESTROY_FORCE);
+  for (size_t i = own.pools.size(); i > 0; --i) {
+    if (own.pools[i - 1]->native->context == device) destroy_locked(&own, i - 1, PINRAIL_DESTROY_FORCE);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// domains.h - the pool of each protection domain.
+// domains.h - the pools of each protection domain.
 //
-// Owns     the pools. A pool exists from the first region of its domain until the domain is freed.
+// Owns     the pools. A pool exists from the first region that needs it until its domain is freed.
 // Threads  all functions may run together; forget_domain() excludes other calls with the same domain, as
 //          ibv_dealloc_pd() does.
 #ifndef PINRAIL_CONTRIB_PINRUN_DOMAINS_H
@@ -11,10 +11,14 @@
 
 namespace pinrail::pinrun {
 
-// Returns the pool of the domain, and creates it with the first call. NULL if Pinrail cannot work in this process.
-pinrail_mpool_t* pool_of(ibv_pd* domain);
+// A pool knows registrations by the process's addresses. So the first pool of a domain has those whose addresses on the
+// wire are the same; the others have those at other addresses, and one buffer can have as many of them at a time.
+constexpr unsigned kPools = 5;
 
-// Deregisters what the domain's pool keeps. Returns false, and changes nothing, if the program holds regions of it.
+// Returns a pool of the domain, and creates it with the first call. NULL if Pinrail cannot work in this process.
+pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number);
+
+// Deregisters what the domain's pools keep. Returns false if the program holds regions of it.
 bool forget_domain(ibv_pd* domain);
 
 // Destroys the pools of all domains of a device that is being closed.

@@ -16,8 +16,11 @@ struct Request {
   ibv_pd* domain;
   void* addr;
   size_t length;
+  uint64_t iova;  // the address on the wire
   unsigned access;
 };
+
+uint64_t address_of(const void* addr) { return reinterpret_cast<uintptr_t>(addr); }
 
 void count_passed() {
   if (!inside_real_call()) counts().passed.fetch_add(1, std::memory_order_relaxed);
@@ -26,6 +29,7 @@ void count_passed() {
 // Fills in the region that the program sees.
 void show(const Request& request, Region* region) {
   const pinrail_registration_t& reg = *region->handle.reg;
+  region->iova = request.iova;
   region->access = request.access;
   region->mr.context = request.domain->context;
   region->mr.pd = request.domain;
@@ -35,19 +39,43 @@ void show(const Request& request, Region* region) {
   region->mr.rkey = reg.rkey;
 }
 
+// Whether the registration, of the range that was asked for, is also of the memory and at the address on the wire.
+bool serves(const pinrail_registration_t* reg, const Request& request) {
+  return request.is_dmabuf == is_dmabuf(reg) && shift_of(reg) == request.iova - address_of(request.addr);
+}
+
+// NOT_FOUND: the pool has another registration of the range.
+pinrail_status_t register_in(pinrail_mpool_t* pool, const Request& request, uint32_t access,
+                             pinrail_handle_t* handle_out) {
+  if (pool == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  pinrail_handle_t handle{};
+  wanted_shift = request.iova - address_of(request.addr);
+  const pinrail_status_t status = pinrail_mpool_register(pool, request.addr, request.length, access, 0, &handle);
+  wanted_shift = 0;
+  if (status != PINRAIL_SUCCESS) return status;
+  if (serves(handle.reg, request)) {
+    *handle_out = handle;
+    return PINRAIL_SUCCESS;
+  }
+  static_cast<void>(pinrail_mpool_deregister(handle));
+  return PINRAIL_ERR_NOT_FOUND;
+}
+
+// A pool has one registration of a range, at one address on the wire: another address needs another pool.
+pinrail_status_t register_in_some_pool(const Request& request, uint32_t access, pinrail_handle_t* handle_out) {
+  if (request.iova == address_of(request.addr))
+    return register_in(pool_of(request.domain, 0), request, access, handle_out);
+  pinrail_status_t status = PINRAIL_ERR_NOT_FOUND;
+  for (unsigned number = 1; number < kPools && status == PINRAIL_ERR_NOT_FOUND; ++number)
+    status = register_in(pool_of(request.domain, number), request, access, handle_out);
+  return status;
+}
+
 // Returns false if the request cannot be cached; nothing is held then.
-bool register_in_pool(const Request& request, Region* region) {
+bool register_cached(const Request& request, Region* region) {
   uint32_t access = 0;
   if (request.length == 0 || !cacheable(request.access, &access)) return false;
-  pinrail_mpool_t* pool = pool_of(request.domain);
-  if (pool == nullptr) return false;
-  if (pinrail_mpool_register(pool, request.addr, request.length, access, 0, &region->handle) != PINRAIL_SUCCESS)
-    return false;
-  // Host memory may lie at what the program named as addresses of a dmabuf.
-  if (request.is_dmabuf != is_dmabuf(region->handle.reg)) {
-    static_cast<void>(pinrail_mpool_deregister(region->handle));
-    return false;
-  }
+  if (register_in_some_pool(request, access, &region->handle) != PINRAIL_SUCCESS) return false;
   counts().registrations.fetch_add(1, std::memory_order_relaxed);
   region->trace_id = Recorder::registered(request.addr, request.length, access & PINRAIL_RIGHTS_MASK);
   region->real = nullptr;
@@ -60,7 +88,7 @@ ibv_mr* cached_region(const Request& request) {
   if (inside_real_call()) return nullptr;
   Region* region = new_region();
   if (region == nullptr) return nullptr;
-  if (register_in_pool(request, region)) return &region->mr;
+  if (register_cached(request, region)) return &region->mr;
   free_region(region);
   count_passed();
   return nullptr;
@@ -76,22 +104,24 @@ int release(const Region& region) {
 
 // What a region that ibv_rereg_mr() changes is asked to be.
 Request changed(const Region& region, int flags, ibv_pd* domain, void* addr, size_t length, int access) {
-  Request request{false, region.mr.pd, region.mr.addr, region.mr.length, region.access};
+  Request request{false, region.mr.pd, region.mr.addr, region.mr.length, region.iova, region.access};
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) request.domain = domain;
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) request.access = static_cast<unsigned>(access);
   if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) == 0) return request;
   request.addr = addr;
   request.length = length;
+  request.iova = address_of(addr);
   return request;
 }
 
 bool register_somehow(const Request& request, Region* region) {
-  if (register_in_pool(request, region)) return true;
-  ibv_mr* real = real_region(request.domain, request.addr, request.length, request.access);
+  if (register_cached(request, region)) return true;
+  ibv_mr* real = real_region(request.domain, request.addr, request.length, request.iova, request.access);
   if (real == nullptr) return false;
   count_passed();
   region->mr = *real;
   region->real = real;
+  region->iova = request.iova;
   region->access = request.access;
   return true;
 }
@@ -113,26 +143,17 @@ using namespace pinrail::pinrun;
 extern "C" {
 
 PINRAIL_API ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
-  ibv_mr* cached = cached_region({false, pd, addr, length, static_cast<unsigned>(access)});
+  ibv_mr* cached = cached_region({false, pd, addr, length, address_of(addr), static_cast<unsigned>(access)});
   return cached != nullptr ? cached : call_real(real_verbs().reg_mr, pd, addr, length, access);
 }
 
-// A region whose addresses are not those of the process cannot be cached: a pool knows registrations by address.
 PINRAIL_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
-  ibv_mr* cached = nullptr;
-  if (iova == reinterpret_cast<uintptr_t>(addr))
-    cached = cached_region({false, pd, addr, length, access});
-  else
-    count_passed();
+  ibv_mr* cached = cached_region({false, pd, addr, length, iova, access});
   return cached != nullptr ? cached : call_real(real_verbs().reg_mr_iova2, pd, addr, length, iova, access);
 }
 
 PINRAIL_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
-  ibv_mr* cached = nullptr;
-  if (iova == reinterpret_cast<uintptr_t>(addr))
-    cached = cached_region({false, pd, addr, length, static_cast<unsigned>(access)});
-  else
-    count_passed();
+  ibv_mr* cached = cached_region({false, pd, addr, length, iova, static_cast<unsigned>(access)});
   return cached != nullptr ? cached : call_real(real_verbs().reg_mr_iova, pd, addr, length, iova, access);
 }
 
@@ -144,7 +165,7 @@ PINRAIL_API ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
   void* addr = reinterpret_cast<void*>(iova);
   if (options().share)
-    cached = cached_region({true, pd, addr, length, static_cast<unsigned>(access)});
+    cached = cached_region({true, pd, addr, length, iova, static_cast<unsigned>(access)});
   else
     count_passed();
   if (cached != nullptr) return cached;

@@ -6,7 +6,7 @@ if PINRUN
 pinrundir = $(pkglibdir)/pinrun
 pinrun_LTLIBRARIES = contrib/pinrun/libpinrun.la
 contrib_pinrun_libpinrun_la_SOURCES = contrib/pinrun/pinrun.h contrib/pinrun/interpose.cc contrib/pinrun/domains.h \
-	contrib/pinrun/domains.cc contrib/pinrun/real_verbs.h contrib/pinrun/real_verbs.cc contrib/pinrun/recorder.h \
+	contrib/pinrun/dlsym.cc contrib/pinrun/domains.cc contrib/pinrun/real_verbs.h contrib/pinrun/real_verbs.cc contrib/pinrun/recorder.h \
 	contrib/pinrun/recorder.cc contrib/pinrun/regions.h contrib/pinrun/regions.cc contrib/pinrun/registrar.cc \
 	contrib/pinrun/report.cc
 contrib_pinrun_libpinrun_la_CXXFLAGS = $(room_cxxflags)
@@ -31,6 +31,9 @@ if PINRUN
 check_PROGRAMS += test/pinrun/per_transfer
 test_pinrun_per_transfer_SOURCES = test/pinrun/per_transfer.cc $(rdma_device_sources)
 test_pinrun_per_transfer_LDADD = $(VERBS_LIBS)
+
+check_PROGRAMS += test/pinrun/by_name
+test_pinrun_by_name_SOURCES = test/pinrun/by_name.cc
 
 check_LTLIBRARIES += test/fake/verbs/libibverbs.la
 test_fake_verbs_libibverbs_la_SOURCES = test/fake/verbs/verbs_double.h test/fake/verbs/verbs_double.cc

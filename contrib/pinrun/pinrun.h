@@ -50,8 +50,13 @@ struct Counts {
 Counts& counts();
 void print_stats();
 
-// The registrar of the pool of one protection domain.
+// The registrar of the pools of one protection domain.
 pinrail_registrar_t registrar_of(ibv_pd* domain);
+
+// What a device adds to an address of the process to get the address on the wire (iova). Pools know no such number: the
+// registrar registers with the one that its thread wants, and the tail keeps it.
+extern thread_local uint64_t wanted_shift;
+uint64_t shift_of(const pinrail_registration_t* reg);
 
 // Whether the registration is of GPU memory, by its dmabuf.
 bool is_dmabuf(const pinrail_registration_t* reg);

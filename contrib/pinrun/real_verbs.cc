@@ -13,7 +13,7 @@ pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
 template <typename Function>
 void look_up(void* library, const char* name, const char* version, Function* function_out) {
-  *function_out = reinterpret_cast<Function>(dlvsym(library, name, version));
+  *function_out = reinterpret_cast<Function>(real_dlvsym(library, name, version));
 }
 
 void load() {
@@ -38,11 +38,14 @@ const RealVerbs& real_verbs() {
   return real;
 }
 
-ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, unsigned access) {
+ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, uint64_t iova, unsigned access) {
   const RealVerbs& own = real_verbs();
-  if ((access & IBV_ACCESS_OPTIONAL_RANGE) == 0 || own.reg_mr_iova2 == nullptr)
-    return call_real(own.reg_mr, domain, addr, length, static_cast<int>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE}));
-  return call_real(own.reg_mr_iova2, domain, addr, length, reinterpret_cast<uintptr_t>(addr), access);
+  const bool is_shifted = iova != reinterpret_cast<uintptr_t>(addr);
+  if (((access & IBV_ACCESS_OPTIONAL_RANGE) != 0 || is_shifted) && own.reg_mr_iova2 != nullptr)
+    return call_real(own.reg_mr_iova2, domain, addr, length, iova, access);
+  const int needed = static_cast<int>(access & ~unsigned{IBV_ACCESS_OPTIONAL_RANGE});
+  if (!is_shifted) return call_real(own.reg_mr, domain, addr, length, needed);
+  return own.reg_mr_iova != nullptr ? call_real(own.reg_mr_iova, domain, addr, length, iova, needed) : nullptr;
 }
 
 }  // namespace pinrail::pinrun

@@ -24,6 +24,9 @@ struct RealVerbs {
 // Loads them with the first call. A program that calls libibverbs has loaded it already.
 const RealVerbs& real_verbs();
 
+// The C library's dlvsym(), which dlsym.cc hides from the program.
+void* real_dlvsym(void* handle, const char* name, const char* version);
+
 // Functions of libibverbs call each other by names that interpose.cc hides. Such a call, on a thread that is inside a
 // real function, is passed on.
 extern thread_local int real_calls;
@@ -38,9 +41,9 @@ auto call_real(Function function, Arguments... arguments) {
   return result;
 }
 
-// Registers at the process's own addresses, by the function that this libibverbs has for the access. Relaxed ordering
-// is optional: without ibv_reg_mr_iova2 the region is registered without it.
-ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, unsigned access);
+// Registers by the function that this libibverbs has for the address on the wire (iova) and the access; NULL if it has
+// none. Relaxed ordering is optional: without ibv_reg_mr_iova2 the region is registered without it.
+ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, uint64_t iova, unsigned access);
 
 }  // namespace pinrail::pinrun
 

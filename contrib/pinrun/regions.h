@@ -13,6 +13,7 @@ namespace pinrail::pinrun {
 struct Region {
   ibv_mr mr;                // what the program sees
   uint64_t of_provider[2];  // zero; libibverbs keeps a type and the access behind its own regions
+  uint64_t iova;            // the address on the wire of mr.addr
   unsigned access;          // IBV_ACCESS_*
   ibv_mr* real;             // not NULL: a region that could not be cached, made by ibv_rereg_mr()
   pinrail_handle_t handle;  // otherwise: the registration

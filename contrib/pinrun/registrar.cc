@@ -26,7 +26,8 @@ unsigned verbs_access(uint32_t access) {
 
 struct Tail {
   ibv_mr* region;
-  uint32_t kind;  // PINRAIL_KIND_*
+  uint32_t kind;   // PINRAIL_KIND_*
+  uint64_t shift;  // of the wire's addresses
 };
 Tail* tail_of(const pinrail_registration_t* reg) { return static_cast<Tail*>(pinrail_registration_tail(reg)); }
 
@@ -38,7 +39,8 @@ ibv_mr* register_dmabuf(ibv_pd* domain, const pinrail_register_request_t& reques
 }
 
 ibv_mr* register_host(ibv_pd* domain, const pinrail_register_request_t& request) {
-  return real_region(domain, request.addr, request.length, verbs_access(request.rights | request.traits));
+  return real_region(domain, request.addr, request.length, reinterpret_cast<uintptr_t>(request.addr) + wanted_shift,
+                     verbs_access(request.rights | request.traits));
 }
 
 // Pinrail evicts and calls again only if that can help.
@@ -55,7 +57,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   if (region == nullptr) return status_of(errno);
   counts().device_ns.fetch_add(now_ns() - start, std::memory_order_relaxed);
   counts().device_calls.fetch_add(1, std::memory_order_relaxed);
-  *tail_of(reg) = {region, request->kind};
+  *tail_of(reg) = {region, request->kind, wanted_shift};
   reg->lkey = region->lkey;
   reg->rkey = region->rkey;
   return PINRAIL_SUCCESS;
@@ -70,6 +72,10 @@ pinrail_status_t deregister_mem(void*, pinrail_registration_t* reg, pinrail_reas
 }
 
 }  // namespace
+
+thread_local uint64_t wanted_shift = 0;
+
+uint64_t shift_of(const pinrail_registration_t* reg) { return tail_of(reg)->shift; }
 
 bool is_dmabuf(const pinrail_registration_t* reg) { return tail_of(reg)->kind == PINRAIL_KIND_DMABUF; }
 

@@ -51,11 +51,15 @@ pinrail_mpool* first_pool();
 // Forgets the parent's library. Runs in a forked child, after all other rooms were re-initialised. Takes no lock.
 void fork_reinit_library();
 
-// C6: in debug builds, ends the process with a message if a registration names a pool that does not exist.
+// C6: in debug builds, ends the process with a message if a registration names a pool that does not exist. Takes
+// Library::mutex, so check_known() is called inside a deferred::Call. check_known_outside_call() makes one, and checks
+// nothing in a signal handler that interrupted another call: that call may hold the mutex.
 #ifdef PINRAIL_DEBUG
 void check_known(const pinrail_mpool_t* pool);
+void check_known_outside_call(const pinrail_mpool_t* pool);
 #else
 inline void check_known(const pinrail_mpool_t* /*pool*/) {}
+inline void check_known_outside_call(const pinrail_mpool_t* /*pool*/) {}
 #endif
 
 // Destroys all pools of this process. Returns BUSY and destroys none if one of them has a referenced registration. The

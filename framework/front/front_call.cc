@@ -10,6 +10,10 @@
 // pinrail/pinrail.h documents the public functions. HACKING, section 8, defines reference slot, start table,
 // incarnation, claim, rollback and bucket. A note is what a thread stores when it takes a reference by the start table,
 // so that the release need not read the registration (base/hit/note.h).
+#include <pinrail/pin.h>
+
+#include "base/core/no_cancel.h"
+#include "base/core/on_unwind.h"
 #include "base/hit/allocation_table.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_table.h"
@@ -22,6 +26,7 @@
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
+#include "framework/mpool/allocator.h"
 #include "framework/mpool/gc_thread.h"
 
 namespace pinrail::front {
@@ -47,6 +52,33 @@ uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
   return pool->shortcut.hits + size_t{16} * thread->index;
 }
 
+// A range within a chunk that pinrail_mpool_prepin_start() has yet to register is registered now, ahead of all others,
+// so that the request hits it. What is cached already, or was asked for inside a registrar, is not delayed.
+__attribute__((noinline)) void pin_queued_chunk(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access) {
+  const pinrail_thread_t* const thread = thread::current();
+  if (is_inherited(pool) || thread == nullptr || thread->in_registrar != 0) return;
+  const NoCancel no_cancel;  // another thread would wait for the chunk for ever
+  const Span span = Span::of(addr, length);
+  const mpool::PoolWorks::Work work = pool->works.find_queued(span, access);
+  if (work == nullptr) return;
+  {
+    const deferred::CallerScope outside;
+    pinrail_handle_t cached;
+    if (pinrail_mpool_find(pool, addr, length, access, &cached) == PINRAIL_SUCCESS) {
+      Status(pinrail_mpool_deregister(cached)).ignore();
+      return;
+    }
+  }
+  work->pin_now(span);
+}
+
+// Deregisters memory of the pool that is not allocated, to make room for a request. False if there is none.
+bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
+  const bool lacks = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  mpool::Allocator* const allocator = lacks && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
+  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle(thread->index);
+}
+
 // Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it.
 __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length,
                                                      uint64_t access_and_flags, pinrail_handle_t* handle_out) {
@@ -59,8 +91,15 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_status_t status = pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr),
-                                                          length, access_and_flags, handle_out);
+  if (__builtin_expect(pool->works.serves_requests(), 0) && access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT == 0) {
+    pin_queued_chunk(pool, addr, length, static_cast<uint32_t>(access_and_flags));
+  }
+  const auto ask = [&] {
+    return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
+                                   handle_out);
+  };
+  pinrail_status_t status = ask();
+  if (status != PINRAIL_SUCCESS && give_back_unused(pool, thread, status)) status = ask();
   return report_if_bad(status, kCall, kNoWholePages);
 }
 
@@ -190,7 +229,7 @@ __attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_threa
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
   if (ours != handle.generation) return deregister_slow_path(handle);
   const pinrail_mpool_t* pool = handle.reg->pool;
-  check_known(pool);
+  check_known_outside_call(pool);
   if (pool == nullptr) return refuse(kDeregister, kPoolIsCorrupt);
   if (pool->shortcut.start_table == nullptr) return deregister_in_pool(pool, thread, handle);
   start_table::note_again(thread, *pool->shortcut.start_table, handle, pool);
@@ -200,11 +239,17 @@ __attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_threa
   return notify_dropped_dead(pool, thread, handle, after);
 }
 
-// The reference was dropped, but the bucket changed during the drop: checks whether the registration died.
-__attribute__((noinline)) pinrail_status_t recheck_after_drop(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
-                                                              pinrail_handle_t handle) {
+// The reference was dropped by a note with this source: dates the release if it is GPU memory, and checks whether the
+// registration died. Out of line and with few arguments, so that the usual release saves no registers.
+__attribute__((noinline)) pinrail_status_t finish_release(pinrail_handle_t handle, const void* noted) {
+  pinrail_thread_t* const thread = thread::current_thread;
+  allocation_table::Entry* const entry = allocation_table::entry_of(noted);
+  if (entry != nullptr) allocation_table::date_release(thread, entry, handle.reg);
   const uint64_t after = state::load(handle.reg);
-  return (after & state::kDead) == 0 ? PINRAIL_SUCCESS : notify_dropped_dead(pool, thread, handle, after);
+  if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
+  const auto* const pool =
+      entry != nullptr ? note::pool_of(thread, handle.reg) : static_cast<const pinrail_mpool_t*>(noted);
+  return notify_dropped_dead(pool, thread, handle, after);
 }
 
 // Invalidates the range in the pool. Hook context.
@@ -216,9 +261,8 @@ void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
 // Invalidates the range in the pool, later if this thread holds a lock of hooks. If no room is left to defer the
 // event, everything is reported instead. Hook context.
 void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
-  const deferred::Deferral deferral = deferred::defer_hook(deliver_to_pool_hook, pool, base, length);
-  if (deferral == deferred::Deferral::none) deliver_to_pool_hook(pool, base, length);
-  if (deferral == deferred::Deferral::no_room) monitor::report_hook(0, 0, UINTPTR_MAX);
+  if (!deferred::must_defer_hook()) return deliver_to_pool_hook(pool, base, length);
+  if (!deferred::defer_hook(deliver_to_pool_hook, pool, base, length)) monitor::report_hook(0, 0, UINTPTR_MAX);
 }
 
 // Whether the handle's registration still belongs to its pool. API context.
@@ -241,8 +285,18 @@ const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void
   return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
 }
 
-// Calls one of the registrar's optional functions for a registration of which the caller holds a reference.
-// NOT_SUPPORTED: the registrar lacks it. NOT_AVAILABLE: in a forked child.
+// Calls body(registrar, thread) for a registration of which the caller holds a reference. NOT_AVAILABLE: in a forked
+// child.
+template <typename Body>
+pinrail_status_t with_registrar(pinrail_handle_t handle, Body&& body) {
+  const pinrail_mpool_t* const pool = handle.reg->pool;
+  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  pinrail_thread_t* const thread = thread::current();
+  return thread != nullptr ? body(pool->registrar.get(), thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
+// Calls the registrar's record or wait, which run several at a time, for a registration of which the caller holds a
+// reference. NOT_SUPPORTED: the registrar lacks it. NOT_AVAILABLE: in a forked child.
 template <typename Function, typename... Arguments>
 pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
                                     Arguments... arguments) {
@@ -302,12 +356,8 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   const void* noted = nullptr;
   const note::Release dropped = note::release(thread, handle, &noted);
   if (dropped == note::Release::no_note) return front::deregister_without_note(thread, handle);
-  allocation_table::Entry* const entry = allocation_table::entry_of(noted);
-  if (entry != nullptr) allocation_table::date_release(thread, entry, handle.reg);
-  if (dropped == note::Release::dropped) return PINRAIL_SUCCESS;
-  const auto* const pool =
-      entry != nullptr ? note::pool_of(thread, handle.reg) : static_cast<const pinrail_mpool_t*>(noted);
-  return front::recheck_after_drop(pool, thread, handle);
+  if (dropped == note::Release::dropped && !allocation_table::is_entry(noted)) return PINRAIL_SUCCESS;
+  return front::finish_release(handle, noted);
 }
 
 // Hook context. Reports no error, because it may run in a signal handler.
@@ -369,13 +419,17 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
   const char* const fault = front::fault_of_transfer(handle, offset, into, length);
   if (fault != nullptr) return front::refuse("pinrail_mpool_device_read", fault);
-  return front::call_data_function(handle, &pinrail_registrar_t::device_read, offset, into, length);
+  return front::with_registrar(handle, [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::device_read(bound, thread, handle.reg, offset, into, length);
+  });
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
   const char* const fault = front::fault_of_transfer(handle, offset, from, length);
   if (fault != nullptr) return front::refuse("pinrail_mpool_device_write", fault);
-  return front::call_data_function(handle, &pinrail_registrar_t::device_write, offset, from, length);
+  return front::with_registrar(handle, [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::device_write(bound, thread, handle.reg, offset, from, length);
+  });
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
@@ -386,6 +440,32 @@ pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
   if (!front::is_current(handle)) return front::refuse("pinrail_mpool_wait", front::kHandleIsGone);
   return front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
+}
+
+pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
+                                      pinrail_advice_t advice) {
+  constexpr const char* kCall = "pinrail_mpool_advise";
+  pinrail_handle_t handle{};
+  const char* const fault = front::fault_of(pool, addr, length, access, &handle);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  if (advice < PINRAIL_ADVICE_PREFETCH || advice > PINRAIL_ADVICE_PREFETCH_PRESENT) {
+    return front::refuse(kCall, "there is no such advice");
+  }
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  front::handle_fork();
+  if (front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_registrar_t& table = pool->registrar->table;
+  if (table.on_demand == PINRAIL_ON_DEMAND_NONE || table.advise == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  const deferred::CallerScope inside;  // for the two calls below
+  const pinrail_status_t status =
+      pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
+  if (status != PINRAIL_SUCCESS) return status;
+  const OnUnwind drop([&] { Status(pinrail_mpool_deregister(handle)).ignore(); });  // the thread may end inside advise
+  const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
+  return front::with_registrar(handle, [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::advise(bound, thread, handle.reg, offset, length, advice);
+  });
 }
 
 void pinrail_monitor_report(void* addr, size_t length) {

@@ -3,6 +3,7 @@
 #include "framework/front/front_fork.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <new>
 
@@ -12,6 +13,7 @@
 #include "base/sync/deferred_hook.h"
 #include "base/sync/lock.h"
 #include "framework/front/front.h"
+#include "framework/monitor/loader_call.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/fork_marks.h"
@@ -73,6 +75,8 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         register_remote,
                                         ft_event,
                                         nullptr,
+                                        nullptr,
+                                        nullptr,
                                         nullptr};
 
 constexpr pinrail_mpool_shortcut_t kInertShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, dropped_dead};
@@ -99,28 +103,46 @@ void make_inert(pinrail_mpool* pool) {
 
 Mutex forking{LockRank::fork};            // held while components are loaded or unloaded, and during a fork
 std::atomic<pthread_t> loading_thread{};  // holds `forking`, yet may fork: a component may run a program
+std::atomic<pthread_t> forking_thread{};  // holds `forking` for its fork(); its other handlers may call init
+std::atomic<unsigned> waiting_forks{0};   // they go first: a thread that loads again and again would keep them waiting
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool is_loading() { return loading_thread.load() == pthread_self(); }
-// Handlers of pthread_atfork: they hold `forking` across a fork of any thread but the loading one.
+bool is_forking() { return forking_thread.load() == pthread_self(); }
+
+// Handlers of pthread_atfork: they hold `forking` across a fork of any thread but the loading one, and keep all threads
+// out of the loader.
 void before_fork() NO_THREAD_SAFETY_ANALYSIS {
-  if (!is_loading()) forking.lock();
+  ++waiting_forks;
+  if (!is_loading()) {
+    forking.lock();
+    forking_thread.store(pthread_self());
+  }
+  --waiting_forks;
+  monitor::before_fork();
 }
+// In a child, an earlier handler of the program may have called init, and fork_reinit() this.
 void after_fork() NO_THREAD_SAFETY_ANALYSIS {
-  if (!is_loading()) forking.unlock();
+  monitor::after_fork();
+  if (!is_forking()) return;
+  forking_thread.store(pthread_t{});
+  forking.unlock();
 }
 void prepare_for_forks() { pthread_atfork(before_fork, after_fork, after_fork); }
 
 }  // namespace
 
 // Takes `forking`, and marks this thread as the loading one, whose own forks do not wait.
-NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS {
+NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS : entered_(!is_forking()) {
+  if (!entered_) return;
   pthread_once(&once, prepare_for_forks);
+  while (waiting_forks.load() != 0) sched_yield();
   forking.lock();
   loading_thread.store(pthread_self());
 }
 
 NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
+  if (!entered_) return;
   loading_thread.store(pthread_t{});
   forking.unlock();
 }
@@ -129,8 +151,11 @@ NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
 // done.
 void fork_reinit() {
   if (!gate::claim_child()) return;
+  after_fork();  // in a handler of pthread_atfork that runs before ours: this thread still holds its locks
   new (&forking) Mutex(LockRank::fork);  // fork() released it; after a bare clone() it may still be locked
   loading_thread.store(pthread_t{});
+  forking_thread.store(pthread_t{});
+  waiting_forks.store(0);
   for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
   thread::fork_reinit();
   deferred::fork_reinit();

@@ -41,6 +41,11 @@ class NoFork {
   ~NoFork();
   NoFork(const NoFork&) = delete;
   NoFork& operator=(const NoFork&) = delete;
+  // False: this thread is inside its own fork(), in a handler of pthread_atfork. Init and finalize then return BUSY.
+  explicit operator bool() const { return entered_; }
+
+ private:
+  const bool entered_;
 };
 
 // Whether the pool was the parent's. The caller has called handle_fork().

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Calls about GPU memory of other processes: check the arguments, forward to the pool. API context. The caller holds no
-// lock and may hold references; a registration is returned with a reference. pinrail/pinrail.h documents the public\n//
+// lock and may hold references; a registration is returned with a reference. pinrail/pinrail.h documents the public
 // functions.
 #include "base/core/span.h"
 #include "base/hit/allocation_table.h"
 #include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
@@ -28,6 +29,8 @@ __attribute__((noinline)) pinrail_status_t call_pool_remote(const pinrail_mpool_
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const char* const fault = fault_of_access(access_and_flags);
   if (fault != nullptr) return refuse(kCall, fault);
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
   if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* thread = thread::current();
@@ -69,6 +72,8 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   }
   const char* const fault = front::fault_of_range(addr, length);
   if (fault != nullptr) return front::refuse(kCall, fault);
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   front::handle_fork();
   if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   gate::wait_until_released();

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/core/no_cancel.h"
+#include "base/core/struct_size.h"
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/fork_reinit.h"
@@ -45,9 +46,10 @@ std::vector<loader::Framework> frameworks() {
 // Components of this distribution. Their parameters are not reported as unknown where the component is not loaded.
 std::vector<std::string> shipped() {
   return {
-      "mpool_grdma",     "mpool_gpusm",        "mpool_rgpusm",    "mpool_mrall",     "rcache_vma",
-      "rcache_grdma",    "rcache_rgpusm",      "registrar_verbs", "registrar_mlock", "registrar_iouring",
-      "monitor_patcher", "registrar_cuda_ipc", "monitor_uffd",    "monitor_cuda",    "monitor_external",
+      "mpool_grdma",        "mpool_gpusm",     "mpool_rgpusm",      "mpool_mrall",
+      "mpool_odp",          "rcache_vma",      "rcache_grdma",      "rcache_rgpusm",
+      "registrar_verbs",    "registrar_mlock", "registrar_iouring", "monitor_patcher",
+      "registrar_cuda_ipc", "monitor_uffd",    "monitor_cuda",      "monitor_external",
   };
 }
 
@@ -66,10 +68,10 @@ constexpr size_t kLeastOptions = offsetof(pinrail_init_options_t, settings_from)
 // Copies the caller's options and sets missing fields to their defaults. BAD_PARAM: their size or a setting is wrong.
 Status copy_options(const pinrail_init_options_t& given, pinrail_init_options_t* options_out) {
   constexpr const char* kCall = "pinrail_init";
-  if (given.size < kLeastOptions || given.size > sizeof(given)) {
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  if (given.size < kLeastOptions || given.size > sizeof(given) || !ends_between_fields<decltype(options)>(given.size)) {
     return refuse(kCall, "options->size is not sizeof(pinrail_init_options_t)");
   }
-  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
   std::memcpy(&options, &given, given.size);
   if (!are_named(options.defaults, options.default_count) || !are_named(options.settings, options.setting_count)) {
     return refuse(kCall, "a setting of options has no name or no value, or the array is NULL");
@@ -90,6 +92,8 @@ Status load_library(Library* library, const pinrail_init_options_t& options) {
   append(options.settings, options.setting_count, &sources.settings);
   if (options.settings_from != nullptr) sources.settings_from = options.settings_from;
   Status status = library->params.read_sources(sources);
+  if (!status.ok()) return status;
+  status = mpool::declare(&library->params);
   if (!status.ok()) return status;
   library->loader = std::make_unique<loader::Loader>(library->params, make_services());
   status = library->loader->discover(frameworks());
@@ -160,6 +164,7 @@ Status nested_init(const pinrail_init_options_t& options) {
 Status enter(const pinrail_init_options_t& given) {
   handle_fork();
   const NoFork no_fork;
+  if (!no_fork) return PINRAIL_ERR_BUSY;
   pinrail_init_options_t options{};
   Status status = copy_options(given, &options);
   if (!status.ok()) return status;
@@ -173,6 +178,7 @@ Status enter(const pinrail_init_options_t& given) {
 Status leave() {
   handle_fork();
   const NoFork no_fork;
+  if (!no_fork) return PINRAIL_ERR_BUSY;
   if (entries == 0 && inherited_entries == 0) return refuse("pinrail_finalize", kBeforeInit);
   if (entries == 0) {
     --inherited_entries;

@@ -9,7 +9,10 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/core/struct_size.h"
+#include "base/sync/call_scope.h"
 #include "framework/front/front.h"
+#include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 
@@ -18,6 +21,7 @@
 
 namespace {
 
+using pinrail::ends_between_fields;
 using pinrail::front::refuse;
 using pinrail::loader::Listed;
 
@@ -66,7 +70,7 @@ const std::vector<Listed>* listed() {
 size_t pinrail_component_count(void) { return listed() != nullptr ? listed()->size() : 0; }
 
 pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* info_out) {
-  if (info_out == nullptr || info_out->size < sizeof(info_out->size)) {
+  if (info_out == nullptr || !ends_between_fields<pinrail_component_info_t>(info_out->size)) {
     return refuse("pinrail_component_at", "info_out is NULL, or its size is not sizeof(pinrail_component_info_t)");
   }
   if (index >= pinrail_component_count()) return PINRAIL_ERR_NOT_FOUND;
@@ -78,7 +82,7 @@ pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* in
 }
 
 pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t* kind_out) {
-  if (kind_out == nullptr || kind_out->size < sizeof(kind_out->size)) {
+  if (kind_out == nullptr || !ends_between_fields<pinrail_memory_kind_t>(kind_out->size)) {
     return refuse("pinrail_memory_kind_at", "kind_out is NULL, or its size is not sizeof(pinrail_memory_kind_t)");
   }
   pinrail_memory_kind_t kind{};
@@ -96,4 +100,17 @@ const char* pinrail_monitors_at_work(void) { return listed() != nullptr ? pinrai
 
 const pinrail_build_fact_t* pinrail_build_at(size_t index) {
   return index < std::size(kFacts) ? &kFacts[index] : nullptr;
+}
+
+pinrail_status_t pinrail_mpool_left_out(pinrail_mpool_t* pool, pinrail_left_out_t* entries_out, size_t room,
+                                        size_t* count_out) {
+  constexpr const char* kCall = "pinrail_mpool_left_out";
+  if (pool == nullptr || count_out == nullptr) return refuse(kCall, "pool or count_out is NULL");
+  if (entries_out == nullptr && room != 0) return refuse(kCall, "entries_out is NULL");
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  pinrail::front::handle_fork();
+  if (pinrail::front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  if (pool->ops->left_out == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  return pool->ops->left_out(pool->module, entries_out, room, count_out);
 }

@@ -4,25 +4,32 @@
 #include <pinrail/pin.h>
 
 #include <algorithm>
-#include <numeric>
+#include <memory>
 #include <vector>
 
 #include "base/core/no_cancel.h"
+#include "base/core/on_unwind.h"
 #include "base/core/span.h"
-#include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/on_work.h"
+#include "framework/front/pin_job.h"
+#include "framework/front/prefault.h"
 #include "framework/front/refuse.h"
+
+struct pinrail_prepin {
+  std::shared_ptr<pinrail::front::PinJob> job;
+};
 
 namespace pinrail::front {
 namespace {
 
 using mpool::PinTable;
 
-constexpr uintptr_t kPage =
-    4096;  // ranges join if their pages touch; registers round to larger granularities themselves
+constexpr uint32_t kPrepinFlags = PINRAIL_PREPIN_PARTIAL | PINRAIL_PREPIN_HUGE_PAGES;
+constexpr unsigned kMostDefaultThreads = 8;
 
 // Returns a clause that names the first fault; NULL: none.
 const char* fault_of(const pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
@@ -35,7 +42,12 @@ const char* fault_of(const pinrail_mpool_t* pool, const pinrail_range_t* ranges,
   return nullptr;
 }
 
-Span span_of(const pinrail_range_t& range) { return Span::of(reinterpret_cast<uintptr_t>(range.addr), range.length); }
+const char* fault_of(const pinrail_prepin_options_t& options) {
+  if (options.size != sizeof(options)) return "options->size is not sizeof(pinrail_prepin_options_t)";
+  if ((options.flags & ~kPrepinFlags) != 0) return "options->flags has bits that pinrail/pin.h does not name";
+  if (options.numa_node < -1) return "options->numa_node is below -1";
+  return options.registration != nullptr ? fault_of_options(*options.registration) : nullptr;
+}
 
 PinTable::Key key_of(const pinrail_range_t& range, uint32_t access) {
   return {reinterpret_cast<uintptr_t>(range.addr), range.length, access};
@@ -43,120 +55,90 @@ PinTable::Key key_of(const pinrail_range_t& range, uint32_t access) {
 
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
 
-void drop(pinrail_handle_t handle) {
-  if (handle.reg != nullptr) Status(pinrail_mpool_deregister(handle)).ignore();  // a drop of an orphan only counts
-}
+// The smaller of two limits, where 0 is none.
+size_t smaller(size_t a, size_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
-Status acquire(pinrail_mpool_t* pool, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-  return pinrail_mpool_register(pool, pointer(span.base), span.length(), access, PINRAIL_FLAG_PERSISTENT, handle_out);
-}
-
-// One call of pinrail_mpool_prepin().
-class Batch {
- public:
-  Batch(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access)
-      : pool_(pool), ranges_(ranges), access_(access), order_(count), statuses_(count, PINRAIL_ERR_ERROR) {
-    std::iota(order_.begin(), order_.end(), size_t{0});
-    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return ranges[a].addr < ranges[b].addr; });
-    pinned_.reserve(count);
-  }
-
-  // Pins group by group; stops at the first error if `all`. Errors are in statuses().
-  void pin(bool all) {
-    for (size_t first = 0; first < order_.size();) {
-      const size_t next = end_of_group(first);
-      pin_group(first, next, all);
-      if (all && failed_) return;
-      first = next;
-    }
-  }
-
-  bool failed() const { return failed_; }
-  const std::vector<pinrail_status_t>& statuses() const { return statuses_; }
-
-  // Takes back what this call has pinned.
-  void undo() {
-    PinTable::Handles to_drop;
-    if (pool_->pins.remove(pinned_, &to_drop)) {
-      for (const pinrail_handle_t handle : to_drop) drop(handle);
-    }
-  }
-
- private:
-  // Returns the end of the group: ranges, in the order of addresses, whose pages touch.
-  size_t end_of_group(size_t first) {
-    group_ = span_of(ranges_[order_[first]]);
-    size_t next = first + 1;
-    for (; next < order_.size(); ++next) {
-      const Span span = span_of(ranges_[order_[next]]);
-      if ((span.base & ~(kPage - 1)) > ((group_.end + kPage - 1) & ~(kPage - 1))) break;
-      group_.end = std::max(group_.end, span.end);
-    }
-    return next;
-  }
-
-  // Registers the group as a whole first, so that its ranges are hits. If the device refuses that, for example because
-  // it is too long or spans different mappings, each range is registered by itself.
-  void pin_group(size_t first, size_t end, bool all) {
-    pinrail_handle_t whole = {nullptr, 0};
-    if (end - first > 1 && !acquire(pool_, group_, access_, &whole).ok()) whole = {nullptr, 0};
-    for (size_t i = first; i < end; ++i) {
-      const Status status = pin_one(ranges_[order_[i]]);
-      statuses_[order_[i]] = status.code();
-      failed_ |= !status.ok();
-      if (all && failed_) break;
-    }
-    drop(whole);
-  }
-
-  // Registers one range and adds its pin. NOT_SUPPORTED: the registration is not in the index, so later calls cannot
-  // hit it.
-  Status pin_one(const pinrail_range_t& range) {
-    pinrail_handle_t handle;
-    const Status status = acquire(pool_, span_of(range), access_, &handle);
-    if (!status.ok()) return status;
-    if ((state::load(handle.reg) & state::kIndexed) == 0) {
-      drop(handle);
-      return PINRAIL_ERR_NOT_SUPPORTED;
-    }
-    const Status added = guarded([&] {
-      const deferred::Call call;
-      if (!call) return Status(PINRAIL_ERR_BUSY);
-      const pinrail_handle_t spare = pool_->pins.add(key_of(range, access_), handle);
-      handle = spare;
-      return success();
-    });
-    if (added.ok()) pinned_.push_back(key_of(range, access_));
-    drop(handle);
-    return added;
-  }
-
-  pinrail_mpool_t* const pool_;
-  const pinrail_range_t* const ranges_;
-  const uint32_t access_;
-  std::vector<size_t> order_;  // indices of ranges_, by address
-  std::vector<pinrail_status_t> statuses_;
-  std::vector<PinTable::Key> pinned_;
-  Span group_{0, 0};
-  bool failed_ = false;
+// The arguments of a call that pins, after their checks.
+struct Call {
+  pinrail_mpool_t* pool;
+  const pinrail_range_t* ranges;
+  size_t count;
+  uint32_t access;
+  pinrail_prepin_options_t options;
 };
 
-// pinrail_mpool_prepin() after its checks; the pins are undone if flags demand all ranges and one failed.
-Status prepin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access, uint32_t flags,
-              pinrail_status_t* statuses_out) {
-  const bool all = (flags & PINRAIL_PREPIN_PARTIAL) == 0;
-  Batch batch(pool, ranges, count, access);
-  batch.pin(all);
-  if (all && batch.failed()) batch.undo();
-  if (statuses_out != nullptr) std::copy(batch.statuses().begin(), batch.statuses().end(), statuses_out);
-  // ERROR marks ranges that were not tried after an earlier one had failed.
-  const auto is_error = [](pinrail_status_t status) {
-    return status != PINRAIL_SUCCESS && status != PINRAIL_ERR_ERROR;
-  };
-  const auto& statuses = batch.statuses();
-  const auto first = std::find_if(statuses.begin(), statuses.end(), is_error);
-  if (first != statuses.end()) return *first;
-  return batch.failed() ? Status(PINRAIL_ERR_ERROR) : success();
+enum class When : uint8_t { now, later };
+
+unsigned helpers_of(const Call& call, When when) {
+  if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return 0;
+  if (call.options.threads != 0) return when == When::now ? call.options.threads - 1 : call.options.threads;
+  return when == When::now ? 0 : std::min(usable_processors(), kMostDefaultThreads);
+}
+
+// What one thread registers, it does not populate before: the device call populates the pages as well, and once is
+// faster than twice.
+std::shared_ptr<PinJob> make_job(const Call& call, When when) {
+  const unsigned helpers = helpers_of(call, when);
+  const pinrail_registrar_t& device = call.pool->registrar->table;
+  size_t limit = smaller(device.max_length, call.options.chunk_size);
+  if (call.options.chunk_size == 0 && (when == When::later || helpers != 0)) {
+    limit = smaller(limit, call.pool->ops->max_reg_size(call.pool->module));
+  }
+  const bool is_parallel = helpers + (when == When::now ? 1 : 0) > 1;
+  PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}};
+  if (call.options.registration != nullptr && call.count != 0) {
+    wanted.registration = {true, *call.options.registration, reinterpret_cast<uintptr_t>(call.ranges[0].addr)};
+    const bool is_dmabuf = call.options.registration->dmabuf_fd >= 0;
+    if (is_dmabuf) wanted.flags &= ~uint32_t{PINRAIL_PREPIN_HUGE_PAGES};
+    if (is_dmabuf) wanted.prefaults = false;
+  }
+  return std::make_shared<PinJob>(wanted, PinPlan(call.ranges, call.count, limit, device.granularity));
+}
+
+// The job is in the pool's list while it is in scope, so that register calls find its chunks.
+class Listed {
+ public:
+  explicit Listed(const std::shared_ptr<PinJob>& job) : job_(job) { job->pool()->works.add(job); }
+  ~Listed() {
+    if (job_ != nullptr) job_->pool()->works.remove(job_.get());
+  }
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+  void keep() { job_.reset(); }
+
+ private:
+  std::shared_ptr<PinJob> job_;
+};
+
+// pinrail_mpool_prepin() after its checks.
+Status prepin(const Call& call, pinrail_status_t* statuses_out) {
+  const std::shared_ptr<PinJob> job = make_job(call, When::now);
+  if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const Listed listed(job);
+  OnUnwind unwound([&] { job->stop(); });
+  (void)job->start_helpers(helpers_of(call, When::now));  // without them this thread does it all
+  job->work();
+  const Status status = job->wait(statuses_out);
+  unwound.disarm();
+  job->stop();
+  return status;
+}
+
+// pinrail_mpool_prepin_start() after its checks.
+Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
+  if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return PINRAIL_ERR_NOT_SUPPORTED;
+  auto prepin = std::make_unique<pinrail_prepin>();
+  prepin->job = make_job(call, When::later);
+  if (prepin->job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Listed listed(prepin->job);
+  OnUnwind unwound([&] { prepin->job->stop(); });
+  if (prepin->job->is_unfinished() && !prepin->job->start_helpers(helpers_of(call, When::later))) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  unwound.disarm();
+  listed.keep();
+  *prepin_out = prepin.release();
+  return success();
 }
 
 // pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.
@@ -169,7 +151,7 @@ Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
     if (!call) return PINRAIL_ERR_BUSY;
     if (!pool->pins.remove(keys, &to_drop)) return PINRAIL_ERR_NOT_FOUND;
   }
-  for (const pinrail_handle_t handle : to_drop) drop(handle);
+  drop_pins(&to_drop);
   return success();
 }
 
@@ -223,17 +205,98 @@ Status query(pinrail_mpool_t* pool, const Span& range, uint32_t access, pinrail_
 
 using pinrail::guarded;
 
+namespace {
+
+using pinrail::front::is_inherited;
+using pinrail::front::PinJob;
+
+// Checks the arguments of a call that pins, and fills in the defaults of its options. Returns a clause that names the
+// first fault; NULL: none.
+const char* read_call(pinrail::front::Call* call, const pinrail_prepin_options_t* options) {
+  const char* fault = pinrail::front::fault_of(call->pool, call->ranges, call->count, call->access);
+  if (fault == nullptr && options != nullptr) fault = pinrail::front::fault_of(*options);
+  if (fault == nullptr && options != nullptr) call->options = *options;
+  return fault;
+}
+
+template <typename Body>
+pinrail_status_t on_job(const char* name, pinrail_prepin_t* prepin, Body&& body) {
+  if (prepin == nullptr) return pinrail::front::refuse(name, "prepin is NULL");
+  return pinrail::front::on_work(prepin->job.get(), body);
+}
+
+}  // namespace
+
 pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
-                                      uint32_t access, uint32_t flags, pinrail_status_t* statuses_out) {
-  constexpr const char* kCall = "pinrail_mpool_prepin";
-  const char* const fault = pinrail::front::fault_of(pool, ranges, count, access);
-  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
-  if ((flags & ~uint32_t{PINRAIL_PREPIN_PARTIAL}) != 0) {
-    return pinrail::front::refuse(kCall, "flags has bits that pinrail/pin.h does not name");
-  }
+                                      uint32_t access, const pinrail_prepin_options_t* options,
+                                      pinrail_status_t* statuses_out) {
+  pinrail::front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
+  const char* const fault = read_call(&wanted, options);
+  if (fault != nullptr) return pinrail::front::refuse("pinrail_mpool_prepin", fault);
+  const pinrail::NoCancel no_cancel;  // counting huge pages opens a file
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
   pinrail::front::handle_fork();
-  if (pinrail::front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  return guarded([&] { return pinrail::front::prepin(pool, ranges, count, access, flags, statuses_out); });
+  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  return guarded([&] { return pinrail::front::prepin(wanted, statuses_out); });
+}
+
+pinrail_status_t pinrail_mpool_prepin_start(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
+                                            uint32_t access, const pinrail_prepin_options_t* options,
+                                            pinrail_prepin_t** prepin_out) {
+  constexpr const char* kCall = "pinrail_mpool_prepin_start";
+  pinrail::front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
+  const char* const fault = read_call(&wanted, options);
+  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
+  if (prepin_out == nullptr) return pinrail::front::refuse(kCall, "prepin_out is NULL");
+  const pinrail::NoCancel no_cancel;
+  const pinrail::deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  pinrail::front::handle_fork();
+  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  return guarded([&] { return pinrail::front::prepin_start(wanted, prepin_out); });
+}
+
+pinrail_status_t pinrail_prepin_read_progress(pinrail_prepin_t* prepin, pinrail_prepin_progress_t* progress_out) {
+  constexpr const char* kCall = "pinrail_prepin_read_progress";
+  if (progress_out == nullptr || progress_out->size != sizeof(*progress_out)) {
+    return pinrail::front::refuse(kCall, "progress_out is NULL, or its size is not set");
+  }
+  return on_job(kCall, prepin, [=](PinJob* job) {
+    job->read_progress(progress_out);
+    return PINRAIL_SUCCESS;
+  });
+}
+
+pinrail_status_t pinrail_prepin_wait(pinrail_prepin_t* prepin, pinrail_status_t* statuses_out) {
+  return on_job("pinrail_prepin_wait", prepin, [=](PinJob* job) { return job->wait(statuses_out); });
+}
+
+pinrail_status_t pinrail_prepin_wait_range(pinrail_prepin_t* prepin, void* addr, size_t length) {
+  constexpr const char* kCall = "pinrail_prepin_wait_range";
+  const char* const fault = pinrail::front::fault_of_range(addr, length);
+  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
+  return on_job(kCall, prepin, [=](PinJob* job) {
+    return job->wait_range(pinrail::Span::of(reinterpret_cast<uintptr_t>(addr), length));
+  });
+}
+
+pinrail_status_t pinrail_prepin_cancel(pinrail_prepin_t* prepin) {
+  return on_job("pinrail_prepin_cancel", prepin, [=](PinJob* job) {
+    job->stop();
+    return PINRAIL_SUCCESS;
+  });
+}
+
+pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
+  const pinrail_status_t status = on_job("pinrail_prepin_free", prepin, [=](PinJob* job) {
+    job->stop();
+    if (!job->is_detached()) job->pool()->works.remove(job);
+    return PINRAIL_SUCCESS;
+  });
+  if (status == PINRAIL_SUCCESS) delete prepin;
+  // In a forked child the parent's job is kept: another thread may have been changing it.
+  return status == PINRAIL_ERR_NOT_AVAILABLE ? PINRAIL_SUCCESS : status;
 }
 
 pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,

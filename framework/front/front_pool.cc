@@ -10,7 +10,9 @@
 #include "base/sync/call_scope.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/pin_job.h"
 #include "framework/front/refuse.h"
+#include "framework/mpool/allocator.h"
 
 namespace pinrail::front {
 namespace {
@@ -60,11 +62,13 @@ const char* fault_of(const pinrail_mpool_options_t& options) {
 
 // Creates a pool and links it. Holds Library::mutex only while it links.
 Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
-              const pinrail_mpool_options_t& options, pinrail_mpool_t** pool_out) {
+              const pinrail_mpool_options_t* given, pinrail_mpool_t** pool_out) {
   Library* const in = library();
   constexpr const char* kCall = "pinrail_mpool_create";
   if (pool_out == nullptr) return refuse(kCall, "pool_out is NULL");
   if (in == nullptr) return refuse(kCall, kBeforeInit);
+  const pinrail_mpool_options_t none = PINRAIL_MPOOL_OPTIONS_INIT;
+  const pinrail_mpool_options_t& options = given != nullptr ? *given : none;  // no copy before its size was checked
   const char* const fault = fault_of(options);
   if (fault != nullptr) return refuse(kCall, fault);
   std::unique_ptr<pinrail_mpool> pool;
@@ -83,6 +87,15 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   return pool->ops->destroy(pool->module, thread, flags);
 }
 
+// Drops the references of all pins: after a forced destroy no unpin could.
+void drop_all_pins(pinrail_mpool_t* pool) {
+  mpool::PinTable::Handles handles;
+  while (pool->pins.remove_any(&handles)) {
+    const deferred::CallerScope outside;
+    drop_pins(&handles);
+  }
+}
+
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   Library* const in = library();
@@ -96,25 +109,44 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
     return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // only the parent's pools exist
   if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
   if (is_inherited(pool)) return success();
+  const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
+  if (is_forced) pool->works.stop_all();
+  if (pool->works.is_any_unfinished()) return PINRAIL_ERR_BUSY;
+  mpool::Allocator* const allocator = pool->allocator.load();
+  if (allocator != nullptr && !allocator->close(is_forced).ok()) return PINRAIL_ERR_BUSY;
+  if (is_forced) drop_all_pins(pool);
   const Status status = destroy(pool, flags);
   if (!status.ok()) return status;
+  delete allocator;
+  pool->works.detach_all();
   Guard guard(in->mutex);
   unlink(pool);
   delete pool;
   return status;
 }
 
-bool is_referenced(pinrail_mpool_t* pool) { return pool->ops->referenced(pool->module) != 0; }
+// Whether something is referenced, or a helper thread is going to take references.
+bool is_referenced(pinrail_mpool_t* pool) {
+  mpool::Allocator* const allocator = pool->allocator.load();
+  if (allocator != nullptr && !allocator->close(false).ok()) return true;  // what is free is given back
+  return pool->works.is_any_unfinished() || pool->ops->referenced(pool->module) != 0;
+}
 
 }  // namespace
 
 #ifdef PINRAIL_DEBUG
 void check_known(const pinrail_mpool_t* pool) {
+  if (gate::is_child()) return;  // library() would reinitialise, and hide a call that does not
   Library* const in = library();
   if (in == nullptr || pool == nullptr || is_known_now(in, pool)) return;
   std::fprintf(stderr, "pinrail: a registration names %p as its pool, which is none: it was overwritten (rule C6)\n",
                static_cast<const void*>(pool));
   std::abort();
+}
+
+void check_known_outside_call(const pinrail_mpool_t* pool) {
+  const deferred::Call call;
+  if (call) check_known(pool);
 }
 #endif
 
@@ -148,14 +180,12 @@ pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar
                                       const char* cache_name, const pinrail_mpool_options_t* options,
                                       pinrail_mpool_t** pool_out) {
   const pinrail_registrar_choice_t any{};
-  const pinrail_mpool_options_t none = PINRAIL_MPOOL_OPTIONS_INIT;
   const pinrail::NoCancel no_cancel;
   const pinrail::deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   return guarded([&] {
     return pinrail::front::create(mpool, registrar != nullptr ? *registrar : any,
-                                  cache_name != nullptr ? cache_name : "default", options != nullptr ? *options : none,
-                                  pool_out);
+                                  cache_name != nullptr ? cache_name : "default", options, pool_out);
   });
 }
 

@@ -2,6 +2,8 @@
 // Checks of arguments, and the message about a refused call. API context; takes no lock of a pool.
 #include "framework/front/refuse.h"
 
+#include <string>
+
 #include "base/core/guarded.h"
 #include "base/core/span.h"
 #include "base/report/report.h"
@@ -24,6 +26,12 @@ pinrail_status_t refuse(const char* call, const char* why) {
     return success();
   });
   return PINRAIL_ERR_BAD_PARAM;
+}
+
+void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
+  const std::string bytes_text = std::to_string(bytes), done_text = std::to_string(done);
+  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"done", done_text.c_str()}, {"limit", limit}};
+  report::help("base", kHelp, "prepin limit", args, 3);
 }
 
 const char* fault_of_range(const void* addr, size_t length) {

@@ -6,7 +6,7 @@
 #ifndef PINRAIL_FRAMEWORK_FRONT_REFUSE_H
 #define PINRAIL_FRAMEWORK_FRONT_REFUSE_H
 
-#include <pinrail/types.h>
+#include <pinrail/pinrail.h>
 
 namespace pinrail::front {
 
@@ -16,10 +16,14 @@ constexpr const char* kHandleIsGone = "the handle names no registration that is 
 // Reports that the call was refused, and returns BAD_PARAM. why is a clause.
 __attribute__((noinline, cold)) pinrail_status_t refuse(const char* call, const char* why);
 
+// Reports that a call that pins so many bytes met a limit when `done` bytes were pinned. May throw bad_alloc.
+void report_limit(uint64_t bytes, uint64_t done, const char* limit);
+
 // Check a range, or access and flags, as calls on pools take them. Return a clause that names the fault; NULL: no
 // fault.
 const char* fault_of_range(const void* addr, size_t length);
 const char* fault_of_access(uint64_t access_and_flags);
+const char* fault_of_options(const pinrail_register_options_t& options);
 
 // Returns the status, and reports it if it is BAD_PARAM.
 inline pinrail_status_t report_if_bad(pinrail_status_t status, const char* call, const char* why) {

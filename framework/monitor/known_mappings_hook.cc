@@ -148,7 +148,10 @@ void KnownMappings::insert_locked(const Verdict& verdict) {
 
 // An event that touches no verdict takes no lock while no look is under way.
 void KnownMappings::forget_hook(const Span& span) {
-  if (lookups_.load() == 0 && !may_overlap(span)) return;
+  if (lookups_.load() != 0 || may_overlap(span)) forget_known_hook(span);
+}
+
+__attribute__((noinline)) void KnownMappings::forget_known_hook(const Span& span) {
   const Guard guard(mutex_);
   note_event_locked(span);
   begin_change_locked();

@@ -58,6 +58,7 @@ class KnownMappings {
   size_t first_ending_above(uintptr_t at) const;
   bool find_without_lock(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
   bool may_overlap(const Span& span) const;
+  void forget_known_hook(const Span& span);
   bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
   void begin_change_locked() REQUIRES(mutex_);
   void end_change_locked() REQUIRES(mutex_);

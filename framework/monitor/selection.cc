@@ -15,6 +15,7 @@
 #include "base/sync/lock.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/kept.h"
+#include "framework/monitor/loader_call.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"
@@ -63,8 +64,7 @@ bool trusts_allocators = false;                   // the same
 const loader::Loader* components = nullptr;       // valid from start() to stop()
 const std::atomic<int64_t>* verbosity = nullptr;  // the same
 std::atomic<uint64_t> known_loads{0};
-std::atomic<bool> checking{false};  // a thread scans loaded objects; others skip the scan
-Allocators allocators;              // used only by the thread that set `looking`
+Allocators allocators;  // used at start-up, and then only inside a LoaderCall
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
@@ -322,15 +322,19 @@ void assume_raw_calls(const std::string& path) {
   report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
 }
 
-// If objects were loaded since the last look, checks whether they contain an allocator. One thread at a time; others
-// return.
-void check_loaded_objects() {
-  const uint64_t loads = count_loads();
-  if (trusts_allocators || loads == known_loads.load() || checking.exchange(true)) return;
+// If objects were loaded since the last look, returns the path of one that contains an allocator; empty: none does.
+std::string find_new_allocator() {
+  const LoaderCall call;
+  const uint64_t loads = call ? count_loads() : known_loads.load();
+  if (loads == known_loads.load()) return "";
   known_loads.store(loads);
-  const std::string came = allocators.find_new();
+  return allocators.find_new();
+}
+
+void check_loaded_objects() {
+  if (trusts_allocators) return;
+  const std::string came = find_new_allocator();
   if (!came.empty() && !has_raw_callers.load() && relies_on_c_library()) assume_raw_calls(came);
-  checking.store(false);
 }
 
 }  // namespace
@@ -348,8 +352,8 @@ void fork_reinit_monitors() NO_THREAD_SAFETY_ANALYSIS {
   replace_in_child(&findings, nullptr);
   keeps_something.store(false);
   has_raw_callers.store(false);
-  checking.store(false);
   new (&allocators) Allocators;
+  fork_reinit_loader_calls();
   new (&coverage) Coverage(find_mapping, events_seen_in, say);
   components = nullptr;
   verbosity = nullptr;

@@ -14,16 +14,6 @@ namespace pinrail::monitor {
 Subscriptions subscriptions;
 Subscriptions foreign_subscriptions;
 
-// Counts the caller into the current gate; retries if a removal switched gates meanwhile.
-uint32_t Subscriptions::enter_hook() {
-  for (;;) {
-    const uint32_t now = turn.load();
-    gate[now & 1].fetch_add(1);
-    if (turn.load() == now) return now & 1;
-    gate[now & 1].fetch_sub(1);
-  }
-}
-
 // Calls all subscribers that want the event, between enter_hook() and leave_hook().
 void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (first.load() == nullptr) return;
@@ -56,12 +46,11 @@ void deliver_deferred_hook(void* kinds, uintptr_t base, size_t length) {
 }
 
 // There is always room for an event of any kind (0), whose argument is NULL.
-deferred::Deferral defer_hook(uint32_t kinds, uintptr_t base, size_t length) {
+__attribute__((noinline)) void defer_hook(uint32_t kinds, uintptr_t base, size_t length) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): never followed
   auto* const arg = reinterpret_cast<void*>(static_cast<uintptr_t>(kinds));
-  const deferred::Deferral deferral = deferred::defer_hook(deliver_deferred_hook, arg, base, length);
-  if (deferral != deferred::Deferral::no_room) return deferral;
-  return deferred::defer_hook(deliver_deferred_hook, nullptr, base, length);
+  if (deferred::defer_hook(deliver_deferred_hook, arg, base, length)) return;
+  deferred::defer_hook(deliver_deferred_hook, nullptr, base, length);
 }
 
 }  // namespace
@@ -70,7 +59,8 @@ deferred::Deferral defer_hook(uint32_t kinds, uintptr_t base, size_t length) {
 void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
-  if (defer_hook(kinds, base, length) == deferred::Deferral::none) deliver_report_hook(kinds, base, length);
+  if (deferred::must_defer_hook()) return defer_hook(kinds, base, length);
+  deliver_report_hook(kinds, base, length);
 }
 
 }  // namespace pinrail::monitor

@@ -27,8 +27,15 @@ struct Subscriptions {
   std::atomic<uint32_t> turn{0};  // hooks enter by gate[turn & 1]
   std::atomic<uint32_t> gate[2] = {{0}, {0}};
 
-  // Enters the current gate; returns its side, for leave_hook().
-  uint32_t enter_hook();
+  // Enters the current gate, again if a removal switched gates meanwhile; returns its side, for leave_hook().
+  uint32_t enter_hook() {
+    for (;;) {
+      const uint32_t now = turn.load();
+      gate[now & 1].fetch_add(1);
+      if (turn.load() == now) return now & 1;
+      gate[now & 1].fetch_sub(1);
+    }
+  }
   void leave_hook(uint32_t side) { gate[side].fetch_sub(1); }
   // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind.
   void deliver_hook(uint32_t kinds, uintptr_t base, size_t length);

@@ -4,11 +4,14 @@
 // Owns     numbers.
 // Threads  one at a time (the lock of the cache). Not in hook context.
 //
-// budget/N1  bytes and count never exceed the limits: a caller that adds has asked for room under the same lock.
+// budget/N1  bytes and count never exceed the limits: a caller that adds has asked for room under the same lock. Where
+// the
+//     limit of bytes bounds only what is idle, bytes may exceed it; when something was added so, nothing was idle.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 #define PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace pinrail::mpool {
@@ -16,6 +19,7 @@ namespace pinrail::mpool {
 struct Limits {
   uint64_t bytes = UINT64_MAX;
   uint64_t count = UINT64_MAX;
+  bool bounds_idle_only = false;  // of bytes: what is idle leaves to make room, but what is in use may exceed them
 };
 
 // The limits that a pool asks for. One that its creator named must agree with the cache's (R11).
@@ -38,46 +42,58 @@ class Budget {
  public:
   explicit Budget(const Limits& limits) : limits_(limits) {}
 
-  const Usage& usage() const { return usage_; }
+  Usage usage() const { return {bytes_, count_, peak_bytes()}; }
+  // May be read without the lock of the others. relaxed: statistics.
+  uint64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
 
   // Whether a registration of that length fits while nothing else is registered.
-  bool could_ever_hold(uint64_t bytes) const { return bytes <= limits_.bytes && limits_.count != 0; }
+  bool could_ever_hold(uint64_t bytes) const {
+    return (bytes <= limits_.bytes || limits_.bounds_idle_only) && limits_.count != 0;
+  }
 
   // The rest for lengths that could_ever_hold() accepts.
-  bool has_room_for(uint64_t bytes) const {
-    return usage_.bytes <= limits_.bytes - bytes && usage_.count < limits_.count;
-  }
+  bool has_room_for(uint64_t bytes) const { return bytes_ <= most_beside(bytes) && holds(bytes) && has_place(); }
+  // Whether it may be added although there is no room for it, because nothing idle is left.
+  bool may_exceed() const { return limits_.bounds_idle_only && has_place(); }
   // Whether the place of one that leaves is enough, and no byte of it is left over.
   bool has_room_instead_of(uint64_t leaving_bytes, uint64_t bytes) const {
-    return leaving_bytes <= bytes && usage_.bytes - leaving_bytes <= limits_.bytes - bytes &&
-           usage_.count <= limits_.count;
+    return leaving_bytes <= bytes && bytes_ - leaving_bytes <= most_beside(bytes) && holds(bytes) &&
+           count_ <= limits_.count;
   }
   // How much must leave before there is room.
   uint64_t missing_bytes(uint64_t bytes) const {
-    const uint64_t most = limits_.bytes - bytes;
-    return usage_.bytes > most ? usage_.bytes - most : 0;
+    const uint64_t most = most_beside(bytes);
+    return bytes_ > most ? bytes_ - most : 0;
   }
-  uint64_t missing_count() const { return usage_.count < limits_.count ? 0 : usage_.count - limits_.count + 1; }
+  uint64_t missing_count() const { return count_ < limits_.count ? 0 : count_ - limits_.count + 1; }
   // Whether any one registration is enough to make room: none that was ever added is shorter than what is missing.
   bool any_one_suffices(uint64_t bytes) const { return missing_bytes(bytes) <= shortest_ && missing_count() <= 1; }
 
   void add(uint64_t bytes) {
-    usage_.bytes += bytes;
-    usage_.count += 1;
-    usage_.peak_bytes = std::max(usage_.peak_bytes, usage_.bytes);
+    bytes_ += bytes;
+    count_ += 1;
+    if (bytes_ > peak_bytes()) peak_bytes_.store(bytes_, std::memory_order_relaxed);
     shortest_ = std::min(shortest_, bytes);
   }
   void remove(uint64_t bytes) {
-    usage_.bytes -= bytes;
-    usage_.count -= 1;
+    bytes_ -= bytes;
+    count_ -= 1;
   }
 
   // budget/N1.
-  bool is_within_limits() const { return usage_.bytes <= limits_.bytes && usage_.count <= limits_.count; }
+  bool is_within_limits() const {
+    return (bytes_ <= limits_.bytes || limits_.bounds_idle_only) && count_ <= limits_.count;
+  }
 
  private:
+  bool has_place() const { return count_ < limits_.count; }
+  bool holds(uint64_t bytes) const { return bytes <= limits_.bytes; }
+  uint64_t most_beside(uint64_t bytes) const { return holds(bytes) ? limits_.bytes - bytes : 0; }
+
   const Limits limits_;
-  Usage usage_;
+  uint64_t bytes_ = 0;
+  uint64_t count_ = 0;
+  std::atomic<uint64_t> peak_bytes_{0};
   uint64_t shortest_ = UINT64_MAX;  // length of what was ever added
 };
 

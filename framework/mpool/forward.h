@@ -15,6 +15,7 @@
 #include <new>
 
 #include "base/core/guarded.h"
+#include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/registration/shortcut.h"
 
@@ -65,8 +66,20 @@ struct Forward {
   static pinrail_status_t ft_event(void* module, pinrail_thread_t* thread, pinrail_ft_state_t state) {
     return guarded([&] { return pool_of(module)->ft_event(thread, state); });
   }
+  static pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                                       uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+    return guarded([&] { return pool_of(module)->register_mem(thread, addr, length, access_and_flags, handle_out); });
+  }
+  static pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                               uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+    return guarded([&] { return pool_of(module)->find(thread, addr, length, access_and_flags, handle_out); });
+  }
+  static pinrail_status_t query(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
+                                void (*visit)(void* arg, uintptr_t base, size_t length), void* arg) {
+    return guarded([&] { return pool_of(module)->query(thread, Span::of(base, length), access, visit, arg); });
+  }
 
-  // Returns the common part of the table; the component adds the rest.
+  // Returns what all pools have in their table; the component adds the rest.
   static constexpr pinrail_mpool_ops_t table() {
     pinrail_mpool_ops_t ops{};
     ops.size = sizeof(ops);
@@ -81,6 +94,14 @@ struct Forward {
     ops.counters = counters;
     ops.check = check;
     ops.ft_event = ft_event;
+    return ops;
+  }
+
+  // Returns what pools of memory by address have besides; register_mem is theirs to set.
+  static constexpr pinrail_mpool_ops_t memory_table() {
+    pinrail_mpool_ops_t ops = table();
+    ops.find = find;
+    ops.query = query;
     return ops;
   }
 };

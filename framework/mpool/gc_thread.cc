@@ -4,14 +4,11 @@
 #include "framework/mpool/gc_thread.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <memory>
 #include <vector>
 
@@ -20,6 +17,7 @@
 #include "base/registration/thread.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"
+#include "framework/mpool/helper_thread.h"
 
 namespace pinrail::gc {
 namespace {
@@ -41,7 +39,7 @@ Forever<std::vector<Member*>> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
 unsigned pauses GUARDED_BY(mutex) = 0;
 bool running GUARDED_BY(mutex) = false;
-pthread_t worker;  // valid while running
+mpool::HelperThread worker;  // started while running
 std::atomic<bool> stopping{false};
 
 int64_t now_ms() {
@@ -114,8 +112,7 @@ void wait_for_work(int64_t look_after_ms) {
 
 // The thread: waits for a wake or an interval, then drains all members. After a drain that left something it looks
 // again after 100 ms, and then after twice the last time, at most 10 s.
-void* run(void*) {
-  prctl(PR_SET_NAME, "pinrail-gc");
+void run(void*) {
   int64_t look_after_ms = kNoDeadline;
   for (uint64_t round = 1; !stopping.load(); ++round) {
     const int64_t interval = shortest_interval();
@@ -127,18 +124,13 @@ void* run(void*) {
     const int64_t last = is_woken || look_after_ms == kNoDeadline ? kRetryMs / 2 : look_after_ms;
     look_after_ms = drain_all(round) ? std::min(2 * last, kMaxIntervalMs) : kNoDeadline;
   }
-  return nullptr;
 }
 
-// Starts the thread if it does not run; it blocks all signals. False: no thread could be started.
+// Starts the thread if it does not run. False: no thread could be started.
 bool start_locked() REQUIRES(mutex) {
   if (running) return true;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   stopping.store(false);
-  running = pthread_create(&worker, nullptr, run, nullptr) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  running = worker.start("pinrail-gc", run, nullptr);
   return running;
 }
 
@@ -181,7 +173,7 @@ void stop() {
   }
   stopping.store(true);
   wake_hook(PINRAIL_GC_NOW);
-  pthread_join(worker, nullptr);
+  worker.join();
   word.when.store(0);
 }
 
@@ -207,6 +199,7 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   under_way = nullptr;
   pauses = 0;
   running = false;
+  worker = {};
   stopping.store(false);
   word.when.store(0);
 }

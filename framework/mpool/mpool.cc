@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/report/report.h"
+#include "framework/mpool/default_limits.h"
+#include "framework/mpool/params.h"
 
 namespace pinrail::mpool {
 namespace {
@@ -85,7 +87,45 @@ uint32_t kinds_for(const loader::Loader& loader, const char* name) {
   return 0;
 }
 
+constexpr pinrail_enum_value_t kBackings[] = {{0, "slabs"}, {1, "single"}, {0, nullptr}};
+
+constexpr pinrail_param_t kParams[] = {
+    param("default_limits", "yes",
+          "Derive mpool_grdma_size_limit and mpool_mrall_size_limit, where nothing sets them, from the memory of the "
+          "machine, the limits of its control group and of locked memory, and the number of local processes; "
+          "pinrail_info shows how. no: they are unlimited.",
+          PINRAIL_TYPE_BOOL, 4),
+    param("alloc_backing", "slabs",
+          "Where pinrail_mpool_alloc takes memory from. slabs: from memory that is registered already. single: each "
+          "allocation is a mapping and a registration of its own, which costs a registration each time.",
+          PINRAIL_TYPE_ENUM, 6, nullptr, 0, 0, kBackings),
+    param("alloc_region", "32M",
+          "Bytes that pinrail_mpool_alloc registers at once, rounded up to 2 MiB. Larger: fewer registrations, more "
+          "memory that is registered and not used.",
+          PINRAIL_TYPE_SIZE, 6, nullptr, 1, INT64_MAX),
+    param("alloc_keep", "64M",
+          "Bytes of free memory that pinrail_mpool_alloc keeps registered for later allocations. 0: what is free is "
+          "given "
+          "back as soon as all that was registered with it is.",
+          PINRAIL_TYPE_SIZE, 5),
+};
+
+// The pools that pin host memory. The pool odp pins none.
+void set_default_limits(param::Registry* params) {
+  const DefaultLimit limit = default_limit(read_bounds());
+  if (limit.bytes == UINT64_MAX) return;
+  for (const char* const name : {"mpool_grdma_size_limit", "mpool_mrall_size_limit"}) {
+    params->replace_default(name, std::to_string(limit.bytes));
+  }
+}
+
 }  // namespace
+
+Status declare(param::Registry* params) {
+  const Status status = params->declare("mpool", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
+  if (status.ok() && params->value("mpool_default_limits").i != 0) set_default_limits(params);
+  return status;
+}
 
 Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
               const char* cache_name, const pinrail_mpool_options_t& options,

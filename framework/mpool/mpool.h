@@ -16,7 +16,12 @@
 #include "base/loader/loader.h"
 #include "base/registration/shortcut.h"
 #include "framework/mpool/pin_table.h"
+#include "framework/mpool/pool_works.h"
 #include "framework/registrar/registrar.h"
+
+namespace pinrail::mpool {
+class Allocator;
+}
 
 // The fields that a hit reads come first, in one cache line.
 struct alignas(64) pinrail_mpool {
@@ -26,6 +31,8 @@ struct alignas(64) pinrail_mpool {
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
   pinrail::mpool::PinTable pins;
+  std::atomic<pinrail::mpool::Allocator*> allocator{nullptr};  // made by the first allocation: front_alloc.cc
+  pinrail::mpool::PoolWorks works;
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
 
   pinrail_mpool_ops_t completed_ops = {};  // the component's, with functions that do nothing for the optional ones
@@ -38,6 +45,10 @@ struct alignas(64) pinrail_mpool {
 };
 
 namespace pinrail::mpool {
+
+// Declares the parameters of all pools, and derives the default limits of pools of host memory; before components
+// declare theirs.
+Status declare(param::Registry* params);
 
 // Creates a pool of the named component, or of the one of highest priority that accepts the registrar. NOT_FOUND: no
 // such component. BAD_PARAM: an option is wrong. Otherwise the registrar's or the component's own error.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pin_table.h - which ranges of a pool the program has pinned ahead of their use, and how often.
 //
-// Owns     the counts. framework/front/front_pin.cc takes and drops the references that the pins hold.
+// Owns     the counts. framework/front/pin_job.cc takes, and front_pin.cc drops, the references that the pins hold.
 // Threads  all functions may run together. API context; the caller holds no lock of a pool. They take mutex_.
 //
-// pin_table/P1  An entry has a count above 0 and one handle. All pins of its range hold this handle's reference
-//     together.
+// pin_table/P1  An entry has a count above 0, and a handle for each chunk of its range. All pins of the range hold
+// these
+//     references together.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_PIN_TABLE_H
 #define PINRAIL_FRAMEWORK_MPOOL_PIN_TABLE_H
 
 #include <pinrail/types.h>
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -31,18 +33,37 @@ class PinTable {
   };
   using Handles = std::vector<pinrail_handle_t>;
 
-  // Adds one pin of the range. handle: a reference to its present registration, which the table takes over. Returns a
-  // reference that the caller must drop: the given one if the entry already holds the same registration, or the
-  // entry's former one if the memory was remapped; an empty handle for a new entry. May throw bad_alloc; then nothing
-  // has changed.
-  pinrail_handle_t add(const Key& key, pinrail_handle_t handle) EXCLUDES(mutex_) {
+  // Adds one pin of the range. handles: references to its present registrations, which the table takes over.
+  // Afterwards it has the references that the caller must drop: the given ones if the entry already holds the same
+  // registrations, or the entry's former ones if the memory was remapped. May throw bad_alloc; then nothing has
+  // changed.
+  void add(const Key& key, Handles* handles) EXCLUDES(mutex_) {
     Guard guard(mutex_);
     Entry& entry = entries_[key];
-    const pinrail_handle_t former = entry.handle;
-    const bool is_same = former.reg == handle.reg && former.generation == handle.generation;
+    const bool is_same = std::equal(entry.handles.begin(), entry.handles.end(), handles->begin(), handles->end(),
+                                    [](const pinrail_handle_t& a, const pinrail_handle_t& b) {
+                                      return a.reg == b.reg && a.generation == b.generation;
+                                    });
     ++entry.count;
-    entry.handle = handle;
-    return is_same ? handle : former;
+    if (!is_same) entry.handles.swap(*handles);
+  }
+
+  // Removes one pin of a range that is pinned. handles_out: empty; receives the references if it was the last pin.
+  void remove_one(const Key& key, Handles* handles_out) EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    const auto at = entries_.find(key);
+    if (at == entries_.end() || --at->second.count != 0) return;
+    handles_out->swap(at->second.handles);
+    entries_.erase(at);
+  }
+
+  // Removes all pins of one range, whichever. handles_out: empty; receives their references. False: there is no pin.
+  bool remove_any(Handles* handles_out) EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    if (entries_.empty()) return false;
+    handles_out->swap(entries_.begin()->second.handles);
+    entries_.erase(entries_.begin());
+    return true;
   }
 
   // Removes one pin of each range; `to_drop` receives the references that no pin holds any more. False, and nothing
@@ -55,12 +76,14 @@ class PinTable {
       const auto at = entries_.find(key);
       if (at == entries_.end() || at->second.count < times) return false;
     }
-    to_drop->reserve(wanted.size());
+    size_t most = 0;
+    for (const auto& [key, times] : wanted) most += entries_.find(key)->second.handles.size();
+    to_drop->reserve(most);
     for (const auto& [key, times] : wanted) {
       const auto at = entries_.find(key);
       at->second.count -= times;
       if (at->second.count != 0) continue;
-      to_drop->push_back(at->second.handle);
+      to_drop->insert(to_drop->end(), at->second.handles.begin(), at->second.handles.end());
       entries_.erase(at);
     }
     return true;
@@ -69,7 +92,7 @@ class PinTable {
  private:
   struct Entry {
     size_t count = 0;
-    pinrail_handle_t handle = {nullptr, 0};
+    Handles handles;
   };
   Mutex mutex_{LockRank::pins};
   std::map<Key, Entry> entries_ GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ bool is_complete(const pinrail_rcache_ops_t& ops) {
 
 // What stands for optional functions that a component leaves out.
 pinrail_registration_t* find_nothing(void*, pinrail_thread_t*, uintptr_t, size_t, uint32_t) { return nullptr; }
-pinrail_status_t prepare_nothing(void*, pinrail_announcement_t*, int) { return PINRAIL_SUCCESS; }
+pinrail_status_t prepare_nothing(void*, pinrail_announcement_t*) { return PINRAIL_SUCCESS; }
 void hide_nothing(void*, pinrail_registration_t* const*, size_t) {}
 void unhide_nothing(void*, pinrail_registration_t*) {}
 pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }

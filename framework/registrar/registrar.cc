@@ -167,25 +167,39 @@ Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_r
   return bad_answer(bound, "another range, or rights that are not those asked for or more");
 }
 
+// Whether the pages of such a registration are marked against forks: those of this process that it pins.
+bool needs_marks(const pinrail_bound_registrar_t* bound, const pinrail_register_request_t& request) {
+  return bound->marks_for_fork && (request.traits & PINRAIL_TRAIT_ON_DEMAND) == 0 && request.kind == PINRAIL_KIND_HOST;
+}
+
+// Private bit of a registration's flags: its range was marked, and is unmarked when the device has released it. A
+// dmabuf or memory of a peer is not marked: where it shares addresses with host memory, the marks are that memory's.
+constexpr uint32_t kIsMarked = uint32_t{1} << 31;
+static_assert((PINRAIL_FLAGS_MASK & kIsMarked) == 0, "no caller can ask for it");
+
 // Marks host memory against forks if needed, and registers. Runs inside Turn, after init_tail() and before
 // finish_tail().
 Status mark_and_register(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                          pinrail_registration_t* reg) {
-  const bool marks = bound->marks_for_fork && request->kind == PINRAIL_KIND_HOST;
-  if (!marks) return call_and_check(bound, request, reg);
+  if (!needs_marks(bound, *request)) return call_and_check(bound, request, reg);
   const Span span = Span::of(request->addr, request->length);
   Status status = fork_marks::mark(span);
   if (!status.ok()) return status;
   OnUnwind unwound([&] { fork_marks::unmark(span, false); });
   status = call_and_check(bound, request, reg);
   unwound.disarm();
-  if (!status.ok()) fork_marks::unmark(span, false);
+  if (status.ok()) {
+    reg->flags |= kIsMarked;
+  } else {
+    fork_marks::unmark(span, false);
+  }
   return status;
 }
 
 // Removes the fork marks and finishes the tail, after the device has forgotten the registration.
 void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  if (bound->marks_for_fork) {
+  if ((reg->flags & kIsMarked) != 0) {
+    reg->flags &= ~kIsMarked;
     fork_marks::unmark(Span::of(reg->base, reg->length), reason == PINRAIL_REASON_INVALIDATED);
   }
   finish_tail(bound, reg);
@@ -231,6 +245,32 @@ void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pin
                  pinrail_reason_t reason) {
   RegistrarCall call(bound, thread);
   forget(bound, reg, reason);
+}
+
+// Calls an optional function of the table for a registration. RegistrarCall serialises it. NOT_SUPPORTED: it is
+// missing.
+template <typename Function, typename... Arguments>
+static pinrail_status_t call_optional(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, Function function,
+                                      Arguments... arguments) {
+  if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  const RegistrarCall call(bound, thread);
+  const Status status = answer_of(bound, [&] { return Status(function(bound->table.context, arguments...)); });
+  return is_known(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
+}
+
+pinrail_status_t device_read(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                             const pinrail_registration_t* reg, size_t offset, void* into, size_t length) {
+  return call_optional(bound, thread, bound->table.device_read, reg, offset, into, length);
+}
+
+pinrail_status_t device_write(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                              const pinrail_registration_t* reg, size_t offset, const void* from, size_t length) {
+  return call_optional(bound, thread, bound->table.device_write, reg, offset, from, length);
+}
+
+pinrail_status_t advise(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, const pinrail_registration_t* reg,
+                        size_t offset, size_t length, pinrail_advice_t advice) {
+  return call_optional(bound, thread, bound->table.advise, reg, offset, length, advice);
 }
 
 // Tells the registrar that the process was restarted; SUCCESS if it has no such function.

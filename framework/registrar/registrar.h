@@ -57,6 +57,15 @@ void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pin
                  pinrail_reason_t reason);
 pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread);
 
+// Optional functions of the table, for a registration of which the caller holds a reference. NOT_SUPPORTED: it is
+// missing.
+pinrail_status_t device_read(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                             const pinrail_registration_t* reg, size_t offset, void* into, size_t length);
+pinrail_status_t device_write(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                              const pinrail_registration_t* reg, size_t offset, const void* from, size_t length);
+pinrail_status_t advise(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, const pinrail_registration_t* reg,
+                        size_t offset, size_t length, pinrail_advice_t advice);
+
 }  // namespace pinrail::registrar
 
 #endif

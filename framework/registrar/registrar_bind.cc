@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/core/struct_size.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/registrar/fork_marks.h"
@@ -21,6 +22,8 @@ using Bound = std::unique_ptr<pinrail_bound_registrar>;
 
 // The shortest table that is accepted. Older tables are shorter than ours; their missing fields are NULL or 0.
 constexpr size_t kLeastTable = offsetof(pinrail_registrar_t, tail_init);
+
+bool is_possible(size_t size) { return size >= kLeastTable && ends_between_fields<pinrail_registrar_t>(size); }
 
 // Returns a clause that names the fault in a table; NULL: no fault.
 const char* flaw(const pinrail_registrar_t& table) {
@@ -45,7 +48,7 @@ Status refuse_table(const std::string& name, const char* why) {
 // C1. BAD_PARAM, and reported: the size in the table that a component filled in is not possible.
 Status check_size(const Bound& bound) {
   const size_t size = bound->table.size;
-  if (size >= kLeastTable && size <= sizeof(pinrail_registrar_t)) return success();
+  if (is_possible(size) && size <= sizeof(pinrail_registrar_t)) return success();
   const std::string why = "its size is " + std::to_string(size) + ", and this library's tables have " +
                           std::to_string(sizeof(pinrail_registrar_t)) + " bytes (rule C1)";
   return refuse_table(bound->name, why.c_str());
@@ -61,7 +64,7 @@ Status check_table(const Bound& bound) {
 
 // Binds a table that an embedder lends; copies as much of it as it has.
 Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
-  if (table.size < kLeastTable || table.size > 4096) return refuse_table("lent", "its size is impossible (rule C1)");
+  if (!is_possible(table.size) || table.size > 4096) return refuse_table("lent", "its size is impossible (rule C1)");
   auto bound = std::make_unique<pinrail_bound_registrar>();
   std::memcpy(&bound->table, &table, std::min(table.size, sizeof(table)));
   bound->name = bound->table.name != nullptr ? bound->table.name : "lent";

@@ -20,6 +20,20 @@ inline void* registrar_tail(pinrail_registration_t* reg) {
 }
 inline const void* registrar_tail(const pinrail_registration_t* reg) { return reg + 1; }
 
+// Whether the request is for all memory of the process, on demand: see PINRAIL_ON_DEMAND_IMPLICIT.
+inline bool is_for_all_memory(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
+  const uintptr_t addr = reinterpret_cast<uintptr_t>(request.addr);
+  return (request.traits & PINRAIL_TRAIT_ON_DEMAND) != 0 && table.on_demand == PINRAIL_ON_DEMAND_IMPLICIT &&
+         addr == table.granularity && request.length == (UINTPTR_MAX & ~(table.granularity - 1)) - addr;
+}
+
+// The longest range of a request with these traits in bytes; 0: no maximum.
+inline size_t max_length_of(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
+  if (is_for_all_memory(table, request)) return 0;
+  const bool on_demand = (request.traits & PINRAIL_TRAIT_ON_DEMAND) != 0 && table.on_demand != PINRAIL_ON_DEMAND_NONE;
+  return on_demand ? table.on_demand_max_length : table.max_length;
+}
+
 // Checks a request against the table. VERSION: the request is too short. BAD_PARAM: unknown bits, or an empty,
 // wrapping or unaligned range. NOT_SUPPORTED: a kind or a length that the table excludes. Restrictions of rights and
 // traits are left to the registrar.
@@ -32,8 +46,17 @@ inline Status check_request(const pinrail_registrar_t& table, const pinrail_regi
   const uintptr_t addr = reinterpret_cast<uintptr_t>(request.addr);
   if (addr == 0 || request.length == 0 || !fits(addr, request.length)) return PINRAIL_ERR_BAD_PARAM;
   if (((addr | request.length) & (table.granularity - 1)) != 0) return PINRAIL_ERR_BAD_PARAM;
-  if (table.max_length != 0 && request.length > table.max_length) return PINRAIL_ERR_NOT_SUPPORTED;
-  return success();
+  const size_t most = max_length_of(table, request);
+  return most != 0 && request.length > most ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
+}
+
+// Where the details of a registration lie in its tail, which begins with the registrar's: see register_with in
+// component_mpool.h.
+constexpr size_t details_offset(size_t registrar_tail) { return ((registrar_tail + 7) & ~size_t{7}) + 8; }
+
+// Whether the request has a device address of its own.
+inline bool has_own_iova(const pinrail_register_request_t& request) {
+  return request.iova != 0 && request.iova != reinterpret_cast<uintptr_t>(request.addr);
 }
 
 // Whether [offset, offset + length) lies within the registration.

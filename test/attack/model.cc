@@ -60,7 +60,7 @@ Call* Model::begin(const Call& call) {
   begun.nested = calls_.size() > 1;
   if (!begun.registers) return &begun;
   begun.had_room = has_room(begun);
-  begun.stands_apart = bypasses(begun) || is_answered_by_an_evictable_one(begun);
+  begun.stands_apart = bypasses(begun);
   begun.widest = containing_rights(begun);  // the device may be told before the call returns that these are gone
   return &begun;
 }
@@ -77,14 +77,6 @@ bool Model::answers(const Entry& entry, size_t pool, const Range& range, uint32_
 bool Model::has_hit(size_t pool, const Range& range, uint32_t access) const {
   for (const Entry& entry : entries_) {
     if (answers(entry, pool, range, access)) return true;
-  }
-  return false;
-}
-
-bool Model::is_answered_by_an_evictable_one(const Call& call) const {
-  if (!is_persistent(call.flags)) return false;
-  for (const Entry& entry : entries_) {
-    if (!is_persistent(entry.flags) && answers(entry, call.pool, call.range, call.access)) return true;
   }
   return false;
 }
@@ -176,7 +168,9 @@ bool Model::is_dominated(const Entry& entry) const {
   const bool exempt = pools_[entry.pool].exact || is_persistent(entry.flags);
   for (const Entry& other : entries_) {
     if (!other.indexed || other.pool != entry.pool || other.traits != entry.traits) continue;
-    const bool equal = other.range == entry.range && other.rights == entry.rights;
+    // A persistent one displaces its equal that is not.
+    const bool equal = other.range == entry.range && other.rights == entry.rights &&
+                       (pools_[entry.pool].exact || is_persistent(other.flags));
     const bool contains = other.range.contains(entry.range) && (other.rights & entry.rights) == entry.rights;
     if (exempt ? equal : contains) return true;
   }

@@ -94,7 +94,7 @@ struct Call {
   bool touched_before = false;  // or during the call, before that
   bool had_room = false;        // of register: within the limits when it began
   uint32_t widest = 0;          // of register: the rights that R4 asks for
-  bool stands_apart = false;    // never in the index: BYPASS, or PERSISTENT where an evictable one answers
+  bool stands_apart = false;    // never in the index: BYPASS
   std::vector<Attempt> attempts;
   std::vector<Entry*> made;
   size_t evicted = 0;
@@ -148,7 +148,6 @@ class Model {
 
   // What is true between calls.
   bool has_hit(size_t pool, const Range& range, uint32_t access) const;
-  bool is_answered_by_an_evictable_one(const Call& call) const;
   bool has_references(size_t pool) const;
   uint64_t indexed(size_t pool) const;
   uint64_t bytes_at_devices(size_t cache) const;

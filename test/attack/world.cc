@@ -81,7 +81,7 @@ void Device::tail_fini_entry(void* device, void* tail) {
 // -------------------------------------------------------------------------------------------
 
 World::World(uint64_t seed, const std::vector<std::string>& tolerated)
-    : random_(seed), model_(tolerated), crew_(kThreads) {
+    : random_(seed), model_(tolerated), workers_(kThreads) {
   const std::string gc_limit = one_in(3) ? std::to_string((1 + below(8)) * kPage) : "64M";
   const pinrail_setting_t settings[] = {
       {"monitor", "external"}, {"mpool_grdma_gc_thread", "never"}, {"mpool_grdma_gc_limit", gc_limit.c_str()}};
@@ -188,15 +188,15 @@ void World::say(const std::string& what) {
 template <typename Body>
 void World::on_some_thread(size_t pool, bool may_move, Body body) {
   const bool is_caller = model_.shape(pool).mode == PINRAIL_THREAD_CALLER;
-  const size_t innermost = crew_.innermost();
-  size_t chosen = below(crew_.size());
-  while (crew_.is_busy(chosen) && chosen != innermost) chosen = (chosen + 1) % crew_.size();
-  if (innermost != crew_.size() && (!may_move || !all_concurrent_ || chosen == innermost)) {
+  const size_t innermost = workers_.innermost();
+  size_t chosen = below(workers_.size());
+  while (workers_.is_busy(chosen) && chosen != innermost) chosen = (chosen + 1) % workers_.size();
+  if (innermost != workers_.size() && (!may_move || !all_concurrent_ || chosen == innermost)) {
     const Scope scope(is_caller);
     return body(true);
   }
-  if (innermost != crew_.size()) say("on thread " + std::to_string(chosen) + ":");
-  crew_.run(chosen, [&] {
+  if (innermost != workers_.size()) say("on thread " + std::to_string(chosen) + ":");
+  workers_.run(chosen, [&] {
     const Scope scope(is_caller);
     body(false);
   });
@@ -452,7 +452,7 @@ void World::do_checkpoint() {
 void World::do_turnover() {
   if (!model_.calls().empty()) return;
   say("a thread ends");
-  crew_.replace(below(crew_.size()));
+  workers_.replace(below(workers_.size()));
 }
 
 void World::act() {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "test/attack/crew.h"
 #include "test/attack/model.h"
+#include "test/attack/workers.h"
 #include "test/fake/fake_registrar.h"
 
 namespace pinrail::attack {
@@ -108,7 +108,7 @@ class World {
 
   std::mt19937_64 random_;
   Model model_;
-  Crew crew_;
+  Workers workers_;
   std::vector<pinrail_mpool_t*> pools_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<bool> miscounted_;  // pools whose misses are not known exactly

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/cuda_ipc, kinds beyond cuMemAlloc's: physical memory by a descriptor or a fabric handle, stream-ordered
 // memory. Exporter and importer are one process here; test/gpu/soak has two.
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -8,7 +10,7 @@
 #include "base/slots/process.h"
 #include "test/conform/gpu_memory.h"
 #include "test/conform/gpu_slot.h"
-#include "test/conform/registrar_conformance.h"
+#include "test/conform/suite/registrar.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/support/proc_status.h"
 

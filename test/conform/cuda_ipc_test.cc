@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/cuda_ipc over the driver double: blocks of one's own memory, mappings of peers', and what the driver
 // refuses.
+#include <gtest/gtest.h>
+
 #include <unistd.h>
 
 #include <cstring>
 
 #include "test/conform/gpu_memory.h"
 #include "test/conform/gpu_slot.h"
-#include "test/conform/registrar_conformance.h"
+#include "test/conform/suite/registrar.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/support/child.h"
 
@@ -242,7 +244,7 @@ TEST_F(CudaIpc, a_forked_child_asks_nothing_of_the_driver) {
   EXPECT_TRUE(slot.end().ok());
 }
 
-TEST(CudaIpcAbsent, without_a_driver_it_is_not_available_and_says_so_only_to_who_asks) {
+TEST(CudaIpcAbsent, without_a_driver_it_is_not_available_and_says_so_only_if_selected_by_name) {
   std::string why;
   std::unique_ptr<Device> device;
   const Status status = ComponentDevice::open("cuda_ipc", {{"library", "libcuda.of.nowhere"}}, nullptr, &device, &why);

@@ -32,7 +32,7 @@ Subject fake_subject() {
   return subject;
 }
 
-INSTANTIATE_TEST_SUITE_P(fake, RegistrarConformance, ::testing::Values(fake_subject()));
+JOIN_REGISTRARS(fake, fake_subject());
 
 }  // namespace
 }  // namespace pinrail::test

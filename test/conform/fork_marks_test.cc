@@ -79,7 +79,7 @@ TEST_F(ForkMarks, a_page_of_two_registrations_is_missing_until_both_are_gone) {
 }
 
 // R12: the end of a registration whose memory went away must not touch what is there now.
-TEST_F(ForkMarks, a_dead_registration_does_not_unmark_who_came_after_it) {
+TEST_F(ForkMarks, a_dead_registration_does_not_unmark_a_later_one) {
   const Pool pool(device_, not_kept());
   const pinrail_handle_t dead = take_dead(pool);
   EXPECT_EQ(seen(), 0xffu);
@@ -97,6 +97,28 @@ TEST_F(ForkMarks, a_dead_registration_leaves_the_marks_of_others) {
   ASSERT_EQ(madvise(memory_.base(), kPage, MADV_DONTFORK), 0);  // as another library would, for a device of its own
   EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
   EXPECT_EQ(seen(), 0b11111110u);
+}
+
+// The addresses of a dmabuf are those of its mapping, and the marks of host memory that is registered there are not
+// its.
+TEST_F(ForkMarks, a_dmabuf_neither_marks_nor_unmarks) {
+  fake::FakeOptions fake;
+  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
+  const fake::FakeRegistrar device(fake);
+  const Pool pool(device, not_kept());
+  pinrail_register_options_t options = PINRAIL_REGISTER_OPTIONS_INIT;
+  options.dmabuf_fd = 7;
+  const auto reg_dmabuf = [&](pinrail_handle_t* handle_out) {
+    return pinrail_mpool_register_with(pool.get(), memory_.base(), 2 * kPage, 1, 0, &options, handle_out);
+  };
+  pinrail_handle_t dmabuf{};
+  ASSERT_EQ(reg_dmabuf(&dmabuf), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+  const pinrail_handle_t host = pool.must(page(0), 2 * kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(dmabuf), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b11111100u);
+  EXPECT_EQ(pinrail_mpool_deregister(host), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
 }
 
 TEST_F(ForkMarks, what_the_device_refused_is_there) {
@@ -191,7 +213,7 @@ TEST_F(ForkMarks, without_a_mapping_left_what_is_idle_makes_room) {
 }
 
 // A large page can be marked as a whole only.
-TEST_F(ForkMarks, large_pages_are_marked_whole_and_until_nobody_holds_a_part) {
+TEST_F(ForkMarks, large_pages_are_marked_whole_until_the_last_part_is_released) {
   constexpr size_t kLarge = size_t{2} << 20;
   void* const memory =
       mmap(nullptr, 2 * kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);

@@ -2,13 +2,16 @@
 // F1: what a forked child may do with what it inherited, and that the parent does not notice.
 #include <gtest/gtest.h>
 #include <pinrail/listing.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "test/support/library.h"
 #include "test/support/watched_registrar.h"
@@ -183,6 +186,51 @@ int works_anew(pinrail_mpool_t* inherited) {
   STEP(30, pinrail_mpool_destroy(inherited, 0) == PINRAIL_SUCCESS);
   STEP(31, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
   return 0;
+}
+
+// Handlers of the program that were registered before Pinrail's: in a child they run before those, in its parent
+// between them.
+void (*in_parent_handlers)() = nullptr;
+void (*in_child_handler)() = nullptr;
+void run_in_parent() {
+  if (in_parent_handlers != nullptr) in_parent_handlers();
+}
+void run_in_child() {
+  if (in_child_handler != nullptr) in_child_handler();
+}
+const int early_handlers = pthread_atfork(run_in_parent, run_in_parent, run_in_child);
+std::unique_ptr<Library> library_of_handler;
+std::vector<pinrail_status_t> handler_statuses;
+
+TEST_F(Fork, a_handler_of_pthread_atfork_may_call_init_in_the_child) {
+  ASSERT_EQ(early_handlers, 0);
+  in_child_handler = [] {
+    alarm(kPatienceSeconds);
+    library_of_handler = std::make_unique<Library>();
+  };
+  EXPECT_EQ(first_wrong([this] {
+              STEP(1, library_of_handler->status == PINRAIL_SUCCESS);
+              const int wrong = works_anew(pool_);
+              STEP(wrong, wrong == 0);
+              library_of_handler.reset();
+              in_child_handler = nullptr;
+              return first_wrong([this] { return works_anew(pool_); });  // forks still wait for init, and end
+            }),
+            0);
+  in_child_handler = nullptr;
+}
+
+TEST_F(Fork, init_and_finalize_inside_fork_are_busy_in_the_parent) {
+  alarm(kPatienceSeconds);
+  handler_statuses.clear();
+  in_parent_handlers = [] {
+    handler_statuses.push_back(pinrail_init(nullptr));
+    handler_statuses.push_back(pinrail_finalize());
+  };
+  EXPECT_EQ(first_wrong([] { return 0; }), 0);
+  in_parent_handlers = nullptr;
+  alarm(0);
+  EXPECT_EQ(handler_statuses, std::vector<pinrail_status_t>(4, PINRAIL_ERR_BUSY));
 }
 
 TEST_F(Fork, init_again_gives_a_pool_that_works) {

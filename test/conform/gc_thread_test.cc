@@ -209,7 +209,7 @@ TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
   EXPECT_EQ(device.violations(), std::vector<std::string>{});
 }
 
-TEST(GcThread, a_device_that_blocks_it_blocks_nobody_else_and_destroy_waits_for_it) {
+TEST(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_waits_for_it) {
   Library library(with_thread("auto", "4K"));
   fake::FakeRegistrar device, other;
   std::atomic<bool> inside{false}, go_on{false}, done{false}, destroyed{false};

@@ -87,18 +87,18 @@ class Reader {
   pinrail_handle_t handle_{};
 };
 
-using Fellow = Peer<Order, Answer>;
+using PeerProcess = Peer<Order, Answer>;
 
 int live_as_reader(int socket) {
   {
     const Library library(without_threads());
     Reader reader;
-    if (!Fellow::serve(socket, [&](const Order& order) { return reader.obey(order); })) return 1;
+    if (!PeerProcess::serve(socket, [&](const Order& order) { return reader.obey(order); })) return 1;
   }
   const bool clean = cuda_double_open_handles() + cuda_double_open_events() == 0;
   return clean && !testing::Test::HasFailure() ? 0 : 1;
 }
-const Fellow& peer = Fellow::for_all_tests(live_as_reader);
+const PeerProcess& peer = PeerProcess::for_all_tests(live_as_reader);
 
 Answer done(Task task, const pinrail_gpu_block_t& block = {}, uint32_t nth = 0) {
   return peer.done({task, nth, block});

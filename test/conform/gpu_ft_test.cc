@@ -171,7 +171,7 @@ class GpuFtOwner : public ::testing::Test {
   Library library_{without_threads()};
 };
 
-TEST_F(GpuFtOwner, a_checkpoint_ends_the_blocks_that_nobody_holds) {
+TEST_F(GpuFtOwner, a_checkpoint_ends_the_blocks_without_references) {
   GpuPool pool("gpusm");
   const pinrail_gpu_block_t idle = block_of(pool);
   EXPECT_TRUE(is_alive(idle));

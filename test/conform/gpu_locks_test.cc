@@ -56,7 +56,7 @@ void use_importer(const GpuPool& pool, const PeerMemory& known, const PeerMemory
 }
 
 using GpuLocksOpening = GpuLocks;
-TEST_P(GpuLocksOpening, who_opens_holds_up_nobody) {
+TEST_P(GpuLocksOpening, an_open_delays_no_other_call) {
   const GpuPool pool("rgpusm");
   const PeerMemory first(kA, 0x10000, 4096), known(kA, 0x20000, 4096), same(kA, 0x30000, 4096),
       other(kB, 0x10000, 4096);
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksOpening,
                          ::testing::Values("cuCtxPushCurrent", "cuIpcOpenMemHandle", "cuCtxPopCurrent"));
 
 using GpuLocksClosing = GpuLocks;
-TEST_P(GpuLocksClosing, who_evicts_holds_up_nobody) {
+TEST_P(GpuLocksClosing, an_eviction_delays_no_other_call) {
   const GpuPool pool("rgpusm");
   const PeerMemory first(kA, 0x10000, 4096), known(kA, 0x20000, 4096), same(kA, 0x30000, 4096),
       other(kB, 0x10000, 4096);
@@ -77,7 +77,7 @@ TEST_P(GpuLocksClosing, who_evicts_holds_up_nobody) {
   const Inside inside(GetParam(), [&] { EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS); });
   use_importer(pool, known, same, other);
 }
-TEST_P(GpuLocksClosing, who_closes_what_it_released_holds_up_nobody) {
+TEST_P(GpuLocksClosing, a_close_after_a_release_delays_no_other_call) {
   PoolOptions options;
   options.leave_pinned = 0;
   const GpuPool pool("rgpusm", options);
@@ -91,7 +91,7 @@ TEST_P(GpuLocksClosing, who_closes_what_it_released_holds_up_nobody) {
 INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksClosing, ::testing::Values("cuIpcCloseMemHandle", "cuCtxPopCurrent"));
 
 using GpuLocksExporting = GpuLocks;
-TEST_P(GpuLocksExporting, who_exports_holds_up_nobody_and_no_free) {
+TEST_P(GpuLocksExporting, an_export_delays_no_other_call_and_no_free) {
   const CurrentContext context;
   const GpuPool pool("gpusm");
   const GpuMemory first(PINRAIL_GPU_IPC), known(PINRAIL_GPU_IPC), other(PINRAIL_GPU_IPC);

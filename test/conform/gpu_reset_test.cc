@@ -104,7 +104,7 @@ TEST_F(GpuReset, what_is_opened_afterwards_is_not_closed_with_what_was_open_befo
   EXPECT_EQ(closes(), 1u);
 }
 
-TEST_F(GpuReset, who_has_no_monitor_says_it_himself) {
+TEST_F(GpuReset, without_a_monitor_the_program_reports_it) {
   library_.reset();
   library_ = std::make_unique<Library>(without_threads());
   const GpuPool pool("rgpusm");

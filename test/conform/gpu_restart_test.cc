@@ -2,7 +2,7 @@
 // A process that was restarted from a checkpoint and is another one now: pools of GPU memory name it as it is, and
 // leave alone what is the process's that was checkpointed. Over the driver double, with a peer in a process of its own.
 //
-// Tests pretend to be another process by laying a getpid() over the C library's: pools are made as a bystander, and
+// Tests act as another process: a getpid() of the test replaces the C library's: pools are made as a bystander, and
 // then this process becomes what it really is, so that its peer can reach it.
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -17,11 +17,11 @@
 #include "test/support/proc_status.h"
 
 namespace {
-std::atomic<pid_t> pretended{0};  // 0: nothing is
+std::atomic<pid_t> pid_override{0};  // 0: nothing is
 }
 
 extern "C" __attribute__((visibility("default"))) pid_t getpid() noexcept {
-  const pid_t pid = pretended.load();
+  const pid_t pid = pid_override.load();
   return pid != 0 ? pid : static_cast<pid_t>(syscall(SYS_getpid));
 }
 
@@ -45,7 +45,7 @@ Seen look_at(const GpuPool& pool, const pinrail_gpu_block_t& block) {
   return seen;
 }
 
-using Fellow = Peer<pinrail_gpu_block_t, Seen>;
+using PeerProcess = Peer<pinrail_gpu_block_t, Seen>;
 
 int live_as_reader(int socket) {
   Settings settings = without_threads();
@@ -53,19 +53,19 @@ int live_as_reader(int socket) {
   {
     const Library library(settings);
     const GpuPool pool("rgpusm");
-    if (!Fellow::serve(socket, [&](const pinrail_gpu_block_t& block) { return look_at(pool, block); })) return 1;
+    if (!PeerProcess::serve(socket, [&](const pinrail_gpu_block_t& block) { return look_at(pool, block); })) return 1;
   }
   return cuda_double_open_handles() == 0 && !testing::Test::HasFailure() ? 0 : 1;
 }
-const Fellow& peer = Fellow::for_all_tests(live_as_reader);
+const PeerProcess& peer = PeerProcess::for_all_tests(live_as_reader);
 
 // Is another process until it ends.
-class Pretence {
+class PidOverride {
  public:
-  explicit Pretence(uint32_t pid) { pretended = static_cast<pid_t>(pid); }
-  ~Pretence() { pretended = 0; }
-  Pretence(const Pretence&) = delete;
-  Pretence& operator=(const Pretence&) = delete;
+  explicit PidOverride(uint32_t pid) { pid_override = static_cast<pid_t>(pid); }
+  ~PidOverride() { pid_override = 0; }
+  PidOverride(const PidOverride&) = delete;
+  PidOverride& operator=(const PidOverride&) = delete;
 };
 
 void restart(const GpuPool& pool) {
@@ -110,7 +110,7 @@ TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
   std::unique_ptr<GpuPool> pool;
   pinrail_gpu_block_t past{};
   {
-    const Pretence pretence(former_.process.pid);
+    const PidOverride pid(former_.process.pid);
     pool = std::make_unique<GpuPool>("gpusm");
     past = block_of(*pool, memory);
   }
@@ -133,7 +133,7 @@ TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on
   pinrail_gpu_block_t past{};
   pinrail_handle_t held{};
   {
-    const Pretence pretence(former_.process.pid);
+    const PidOverride pid(former_.process.pid);
     pool = std::make_unique<GpuPool>("gpusm");
     past = block_of(*pool, memory);
     EXPECT_EQ(pinrail_mpool_register(pool->get(), memory.pointer(), 4096, 0, 0, &held), PINRAIL_SUCCESS);
@@ -199,7 +199,7 @@ TEST_P(GpuRestart, a_restart_that_fails_changes_nothing_and_may_be_tried_again) 
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t past = block_of(pool, memory);
   {
-    const Pretence unknown_process(0x7ffffff0);  // no process has this pid
+    const PidOverride unknown_process(0x7ffffff0);  // no process has this pid
     EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
   }
   EXPECT_TRUE(pool.invariants_hold());
@@ -238,10 +238,10 @@ TEST(GpuRestartMonitor, frees_are_seen_whatever_the_process_is_now) {
   settings.emplace_back("monitor", "cuda");
   GpuMemory memory(PINRAIL_GPU_IPC);
   Bystander former;
-  pretended = static_cast<pid_t>(former.process.pid);
+  pid_override = static_cast<pid_t>(former.process.pid);
   const Library library(settings);
   const GpuPool pool("gpusm");
-  pretended = 0;
+  pid_override = 0;
   restart(pool);
   pinrail_gpu_block_t block{};
   size_t offset = 0;
@@ -265,9 +265,9 @@ TEST(GpuRestartDirect, dmabufs_are_made_whatever_the_process_is_now) {
   fake::FakeRegistrar device(options);
   uint32_t kind = 0;
   device.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) { kind = request.kind; });
-  pretended = static_cast<pid_t>(former.process.pid);
+  pid_override = static_cast<pid_t>(former.process.pid);
   test::Pool pool(device);
-  pretended = 0;
+  pid_override = 0;
   ASSERT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   pool.use(memory.at(), GpuMemory::kBytes);
   EXPECT_EQ(kind, uint32_t{PINRAIL_KIND_DMABUF});
@@ -293,7 +293,7 @@ TEST_F(GpuRestartPeer, whose_own_blocks_are_refused_is_the_process_as_it_is) {
   std::unique_ptr<GpuPool> pool;
   pinrail_handle_t handle{};
   {
-    const Pretence pretence(former_.process.pid);
+    const PidOverride pid(former_.process.pid);
     pool = std::make_unique<GpuPool>("rgpusm");
     EXPECT_EQ(pool->open(block, &handle), PINRAIL_ERR_NOT_SUPPORTED);
   }
@@ -310,7 +310,7 @@ TEST_F(GpuRestartPeer, the_count_of_the_process_before_is_left_as_it_is) {
   std::unique_ptr<GpuPool> pool;
   pinrail_handle_t held{};
   {
-    const Pretence pretence(former_.process.pid);
+    const PidOverride pid(former_.process.pid);
     pool = std::make_unique<GpuPool>("rgpusm");
     held = pool->must(block);
   }

@@ -35,6 +35,43 @@ TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
   EXPECT_EQ(other_fake.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
 }
 
+// R8. Nothing is mapped at these addresses, so the limit may be as large as this machine's memory.
+TEST(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_first) {
+  Library library(Settings{{"mpool_default_limits", "yes"}});
+  const fake::FakeRegistrar fake;
+  Pool pool(fake);
+  const uint64_t limit = pool.stats().size_limit;
+  if (limit == UINT64_MAX) GTEST_SKIP() << "nothing bounds what this machine may register";
+  const size_t half = limit / 2 / kPage * kPage;
+  constexpr uintptr_t kFar = uintptr_t{1} << 40;
+  pool.use(kFar, half);
+  const pinrail_handle_t first = pool.must(2 * kFar, half);
+  EXPECT_EQ(pool.stats().evictions, 0u);
+  const pinrail_handle_t second = pool.must(3 * kFar, half);
+  EXPECT_EQ(pool.stats().evictions, 1u);
+  const pinrail_handle_t third = pool.must(4 * kFar, half);
+  const pinrail_handle_t whole = pool.must(5 * kFar, 4 * half);
+  EXPECT_EQ(pool.stats().registered_bytes, 7 * half);
+  EXPECT_TRUE(pool.invariants_hold());
+  for (const pinrail_handle_t handle : {first, second, third, whole}) {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  pool.use(kFar, kPage);
+  EXPECT_LE(pool.stats().registered_bytes, limit);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+TEST(GrdmaDefaultLimit, one_that_was_set_refuses) {
+  Library library(Settings{{"mpool_default_limits", "yes"}, {"mpool_grdma_size_limit", "16K"}});
+  const fake::FakeRegistrar fake;
+  const Pool pool(fake);
+  const pinrail_handle_t held = pool.must(kBase, 4 * kPage);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.reg(2 * kBase, 5 * kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
 // R5: a call waits for the one that covers it, and not for the others that are under way.
 TEST(GrdmaPending, a_call_that_waits_for_another_goes_on_when_that_has_returned) {
   Library library;

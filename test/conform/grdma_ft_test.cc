@@ -225,7 +225,7 @@ TEST_P(GrdmaFt, an_old_handle_dropped_by_another_thread_is_as_harmless) {
   EXPECT_EQ(reopened_.device->deregister_calls(), 0u);
 }
 
-TEST_P(GrdmaFt, memory_of_what_nobody_held_is_used_again_in_the_next_life) {
+TEST_P(GrdmaFt, memory_of_registrations_without_references_is_reused_after_the_checkpoint) {
   std::set<pinrail_registration_t*> seen;
   for (int life = 0; life < 100; ++life) {
     for (uintptr_t i = 0; i < 8; ++i) {

@@ -2,6 +2,8 @@
 // mpool/grdma as an embedder sees it: registrations, limits, events, ends. One thread; see test/stress for more.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -89,6 +91,71 @@ TEST_F(Grdma, the_least_recently_used_idle_one_is_evicted_a_hit_being_a_use) {
   EXPECT_FALSE(pool.has(kBase * 4, kPage));
   EXPECT_TRUE(pool.has(kBase * 2, kPage));
   EXPECT_EQ(pool.stats().evictions, 3u);
+}
+
+// R2, E1: a victim whose place was taken is dead while the device registers what takes its place. A find or an event
+// may take it out of the index meanwhile; otherwise the insert does.
+TEST_F(Grdma, a_victim_is_gone_before_the_device_registers_what_takes_its_place) {
+  enum class By : uint8_t { insert, find, event };
+  for (const By by : {By::insert, By::find, By::event}) {
+    Pool pool(fake_, {1, PINRAIL_UNSET, 1});
+    pool.use(kBase, kPage);
+    fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      EXPECT_EQ(fake_.live_count(), 0u);
+      if (by == By::event) pinrail_monitor_report(reinterpret_cast<void*>(kBase), kPage);
+      if (by == By::find) {
+        EXPECT_FALSE(pool.has(kBase, kPage));
+      }
+      std::thread([&] {
+        pinrail_handle_t handle{};
+        EXPECT_EQ(pool.reg(3 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
+            << "no release is left to wait for";
+      }).join();
+    });
+    pool.use(2 * kBase, kPage);
+    fake_.on_register({});
+    EXPECT_EQ(pool.stats().indexed, 1u);
+    EXPECT_TRUE(pool.invariants_hold());
+    EXPECT_TRUE(pool.has(2 * kBase, kPage));
+    EXPECT_FALSE(pool.has(kBase, kPage));
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  }
+}
+
+TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, 1});
+  pool.use(kBase, kPage);
+  fake_.fail_register(1, PINRAIL_ERR_ERROR);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool.stats().indexed, 0u);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_TRUE(pool.invariants_hold());
+  pool.use(kBase, kPage);
+  EXPECT_EQ(pool.stats().indexed, 1u);
+}
+
+// R7: a second chance, and no third one. The searches of another cache make it a later epoch.
+TEST_F(Grdma, where_all_were_used_since_the_evictor_passed_it_comes_round_again) {
+  fake::FakeRegistrar other_fake;
+  Pool pool(fake_, {1, PINRAIL_UNSET, 3});
+  Pool other(other_fake, {1, PINRAIL_UNSET, 1, 0, "other"});
+  for (uintptr_t i = 1; i <= 4; ++i) pool.use(kBase * i, kPage);  // evicts 1
+  for (uintptr_t i = 1; i <= 2; ++i) other.use(kBase * i, kPage);
+  for (uintptr_t i = 2; i <= 4; ++i) pool.use(kBase * i, kPage);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_FALSE(pool.has(kBase * 2, kPage));
+  EXPECT_TRUE(pool.has(kBase * 3, kPage));
+}
+
+// R7: a checkpoint's search has found it held, and it is idle at the next search.
+TEST_F(Grdma, what_a_checkpoint_found_held_is_evicted_once_it_is_idle) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, 1});
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
 }
 
 TEST_F(Grdma, what_is_referenced_is_never_evicted_and_idle_again_it_is) {

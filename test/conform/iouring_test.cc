@@ -23,6 +23,7 @@ Subject iouring_subject() {
   subject.open = [](std::unique_ptr<Device>* device_out, std::string* why_out) {
     return open_iouring({}, device_out, why_out);
   };
+  subject.pins = true;
   subject.counter = Counter::vm_pin;
   subject.moves_bytes = true;
   subject.has_keys = true;
@@ -30,9 +31,7 @@ Subject iouring_subject() {
   return subject;
 }
 
-INSTANTIATE_TEST_SUITE_P(iouring, RegistrarConformance, ::testing::Values(iouring_subject()));
-INSTANTIATE_TEST_SUITE_P(iouring, RegistrarOfPages, ::testing::Values(iouring_subject()));
-INSTANTIATE_TEST_SUITE_P(iouring, RegistrarOfBytes, ::testing::Values(iouring_subject()));
+JOIN_REGISTRARS(iouring, iouring_subject());
 
 constexpr size_t kSlotsOfOneRing = 16384;
 constexpr size_t kOneRing = kSlotsOfOneRing * 4096;  // bytes, when every slot holds a page

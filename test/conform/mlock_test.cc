@@ -17,13 +17,13 @@ Subject mlock_subject() {
   Subject subject;
   subject.name = "mlock";
   subject.open = open_mlock;
+  subject.pins = true;
   subject.counter = Counter::vm_lck;
   subject.overlaps_count_once = true;
   return subject;
 }
 
-INSTANTIATE_TEST_SUITE_P(mlock, RegistrarConformance, ::testing::Values(mlock_subject()));
-INSTANTIATE_TEST_SUITE_P(mlock, RegistrarOfPages, ::testing::Values(mlock_subject()));
+JOIN_REGISTRARS(mlock, mlock_subject());
 
 class Mlock : public ::testing::Test {
  protected:

@@ -144,7 +144,7 @@ TEST(OwnCalls, without_a_monitor_that_sees_them_private_memory_is_not_kept_and_l
   EXPECT_EQ(answer, (ChildAnswer{0, PINRAIL_ERR_NOT_SUPPORTED, 0}));
 }
 
-TEST(OwnCalls, who_says_that_allocators_can_be_trusted_is_believed) {
+TEST(OwnCalls, a_parameter_says_that_allocators_can_be_trusted) {
   NEED_PATCHER();
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(

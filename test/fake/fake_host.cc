@@ -9,7 +9,15 @@
 
 namespace pinrail::fake {
 
-FakeHost::FakeHost(const pinrail_component_t& component) : component_(component) {
+FakeHost::FakeHost(const pinrail_component_t& component) : FakeHost(component, pinrail_host_t{}) {
+  registrations_.size = sizeof(registrations_);
+  registrations_.alloc = alloc_entry;
+  registrations_.free = free_entry;
+  table_.registrations = &registrations_;
+}
+
+FakeHost::FakeHost(const pinrail_component_t& component, const pinrail_host_t& services)
+    : component_(component), table_(services) {
   table_.size = sizeof(table_);
   table_.abi = PINRAIL_HOST_ABI;
   table_.self = this;
@@ -17,10 +25,6 @@ FakeHost::FakeHost(const pinrail_component_t& component) : component_(component)
   table_.param_info = param_info_entry;
   table_.log = log_entry;
   table_.help = help_entry;
-  registrations_.size = sizeof(registrations_);
-  registrations_.alloc = alloc_entry;
-  registrations_.free = free_entry;
-  table_.registrations = &registrations_;
   for (size_t i = 0; i < component.param_count; ++i) set(component.params[i].name, component.params[i].fallback);
 }
 
@@ -58,13 +62,32 @@ std::vector<std::string> FakeHost::missing_topics() const {
   return missing;
 }
 
+std::vector<std::string> FakeHost::undeclared() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return undeclared_;
+}
+
+void FakeHost::end() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  ended_ = true;
+}
+
+bool FakeHost::used_after_end() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return used_after_end_;
+}
+
 FakeHost* FakeHost::of(const pinrail_host_t* host) { return static_cast<FakeHost*>(const_cast<void*>(host->self)); }
 
 pinrail_status_t FakeHost::param_entry(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
   FakeHost* fake = of(host);
   std::lock_guard<std::mutex> guard(fake->mutex_);
+  fake->used_after_end_ |= fake->ended_;
   const auto found = fake->values_.find(name);
-  if (found == fake->values_.end()) return PINRAIL_ERR_NOT_FOUND;
+  if (found == fake->values_.end()) {
+    fake->undeclared_.emplace_back(name);
+    return PINRAIL_ERR_NOT_FOUND;
+  }
   *value_out = found->second;
   return PINRAIL_SUCCESS;
 }
@@ -76,6 +99,7 @@ pinrail_status_t FakeHost::param_info_entry(const pinrail_host_t*, const char*, 
 void FakeHost::log_entry(const pinrail_host_t* host, pinrail_log_level_t, const char* line) {
   FakeHost* fake = of(host);
   std::lock_guard<std::mutex> guard(fake->mutex_);
+  fake->used_after_end_ |= fake->ended_;
   fake->lines_.emplace_back(line);
 }
 

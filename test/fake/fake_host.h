@@ -4,7 +4,8 @@
 // Owns     the component's parameters, what it logged and what help it asked for; registrations that it hands out.
 // Threads  All functions may run together; set() before the component is opened.
 //
-// Services of param, param_info, log, help and registration memory are there; the rest of the table is NULL.
+// Services of param, param_info, log, help and registration memory are there; the rest of the table is NULL, or what
+// the constructor was given.
 #ifndef PINRAIL_TEST_FAKE_FAKE_HOST_H
 #define PINRAIL_TEST_FAKE_FAKE_HOST_H
 
@@ -26,6 +27,8 @@ struct FakeHelp {
 class FakeHost {
  public:
   explicit FakeHost(const pinrail_component_t& component);
+  // With these services besides.
+  FakeHost(const pinrail_component_t& component, const pinrail_host_t& services);
   FakeHost(const FakeHost&) = delete;
   FakeHost& operator=(const FakeHost&) = delete;
 
@@ -39,6 +42,11 @@ class FakeHost {
   std::vector<FakeHelp> helps() const;
   // Topics that were asked for and that the component's own catalogue lacks. Empty if all is well.
   std::vector<std::string> missing_topics() const;
+  // Parameters that were asked for and that the component does not declare (C7).
+  std::vector<std::string> undeclared() const;
+  // From here on each use of the table is noted: the component was closed, so the table is gone (C2).
+  void end();
+  bool used_after_end() const;
 
  private:
   static FakeHost* of(const pinrail_host_t* host);
@@ -60,6 +68,8 @@ class FakeHost {
   std::list<std::string> texts_;  // what string values point to
   std::vector<std::string> lines_;
   std::vector<FakeHelp> helps_;
+  std::vector<std::string> undeclared_;
+  bool ended_ = false, used_after_end_ = false;
 };
 
 }  // namespace pinrail::fake

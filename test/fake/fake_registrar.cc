@@ -76,6 +76,9 @@ FakeRegistrar::FakeRegistrar(const FakeOptions& options)
   table_.tail_size = options.tail_size;
   table_.register_mem = options.zero_cost ? zero_register_entry : register_entry;
   table_.deregister_mem = options.zero_cost ? zero_deregister_entry : deregister_entry;
+  table_.on_demand = options.on_demand;
+  table_.on_demand_max_length = options.on_demand_max_length;
+  if (options.on_demand != PINRAIL_ON_DEMAND_NONE) table_.advise = advise_entry;
   if (options.tail_hooks) {
     table_.tail_init = tail_init_entry;
     table_.tail_fini = tail_fini_entry;
@@ -151,12 +154,14 @@ pinrail_status_t FakeRegistrar::admit_locked(const pinrail_register_request_t& r
   const bool refused = ((request.rights & options_.refused_rights) | (request.traits & options_.refused_traits)) != 0;
   if (refused) return PINRAIL_ERR_NOT_SUPPORTED;
   if (live_.size() >= count_capacity_) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (live_bytes_ > byte_capacity_ || request.length > byte_capacity_ - live_bytes_) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const size_t bytes = is_for_all_memory(table_, request) ? 0 : request.length;
+  if (live_bytes_ > byte_capacity_ || bytes > byte_capacity_ - live_bytes_) return PINRAIL_ERR_OUT_OF_RESOURCE;
 
   const FakeRecord record{
-      reg, reinterpret_cast<uintptr_t>(request.addr), request.length, request.rights, request.traits, next_lkey_++};
+      reg,  reinterpret_cast<uintptr_t>(request.addr), request.length, request.rights, request.traits, next_lkey_++,
+      bytes};
   if (!live_.emplace(reg, record).second) note_locked("registered while it was live: " + text_of(record));
-  live_bytes_ += request.length;
+  live_bytes_ += bytes;
   peak_live_bytes_ = std::max(peak_live_bytes_, live_bytes_);
   reg->lkey = record.lkey;
   reg->rkey = ~record.lkey;
@@ -199,7 +204,7 @@ void FakeRegistrar::forget_locked(const pinrail_registration_t* reg, pinrail_rea
       std::memcmp(registrar_tail(reg), &record.lkey, sizeof(record.lkey)) != 0) {
     note_locked("tail changed while registered: " + text_of(record));
   }
-  live_bytes_ -= record.length;
+  live_bytes_ -= record.bytes;
   live_.erase(found);
 }
 
@@ -210,7 +215,8 @@ void FakeRegistrar::check_request_locked(const pinrail_register_request_t& reque
   if (request.size != sizeof(request)) note_locked("request of a wrong size");
   if (request.length == 0 || request.length > UINTPTR_MAX - addr) note_locked("request of an empty or endless range");
   if (((addr | request.length) & (options_.granularity - 1)) != 0) note_locked("request not rounded to granularity");
-  if (options_.max_length != 0 && request.length > options_.max_length) note_locked("request above max_length");
+  const size_t most = max_length_of(table_, request);
+  if (most != 0 && request.length > most) note_locked("request above max_length");
   if (reg->base != request.addr || reg->length != request.length) note_locked("registration's range is not set");
   if (reg->rights != request.rights || reg->traits != request.traits) note_locked("registration's access is not set");
   if (reg->tail_size != options_.tail_size) note_locked("tail of a wrong size");
@@ -304,6 +310,21 @@ pinrail_status_t FakeRegistrar::register_entry(void* context, const pinrail_regi
 
 pinrail_status_t FakeRegistrar::deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
   return static_cast<FakeRegistrar*>(context)->deregister_mem(reg, reason);
+}
+
+pinrail_status_t FakeRegistrar::advise_entry(void* context, const pinrail_registration_t* reg, size_t offset,
+                                             size_t length, pinrail_advice_t advice) {
+  auto* fake = static_cast<FakeRegistrar*>(context);
+  std::lock_guard<std::mutex> guard(fake->mutex_);
+  const bool is_inside = fake->live_.count(reg) != 0 && offset <= reg->length && length <= reg->length - offset;
+  if (!is_inside) fake->note_locked("advice on what is not registered");
+  fake->advices_.push_back({reinterpret_cast<uintptr_t>(reg->base) + offset, length, advice});
+  return PINRAIL_SUCCESS;
+}
+
+std::vector<FakeRegistrar::Advice> FakeRegistrar::advices() const {
+  std::lock_guard<std::mutex> guard(mutex_);
+  return advices_;
 }
 
 pinrail_status_t FakeRegistrar::zero_register_entry(void*, const pinrail_register_request_t*, pinrail_registration_t*) {

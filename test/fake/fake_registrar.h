@@ -38,9 +38,11 @@ struct FakeOptions {
   size_t count_capacity = SIZE_MAX;  // OUT_OF_RESOURCE beyond it
   uint32_t refused_rights = 0;       // a request with one of these rights gets NOT_SUPPORTED
   uint32_t refused_traits = 0;       // likewise
-  bool tail_hooks = false;           // the table has tail_init and tail_fini
-  bool zero_cost = false;            // both calls return success at once: nothing counted, remembered or checked
-  bool needs_pool_scope = false;     // CALLER mode: a call outside of every PoolScope is a violation
+  uint64_t on_demand = 0;            // PINRAIL_ON_DEMAND_*
+  size_t on_demand_max_length = 0;
+  bool tail_hooks = false;        // the table has tail_init and tail_fini
+  bool zero_cost = false;         // both calls return success at once: nothing counted, remembered or checked
+  bool needs_pool_scope = false;  // CALLER mode: a call outside of every PoolScope is a violation
 };
 
 // What the fake knows of a live registration.
@@ -51,6 +53,7 @@ struct FakeRecord {
   uint32_t rights;
   uint32_t traits;
   uint32_t lkey;
+  size_t bytes;  // of the capacity
 };
 
 class FakeRegistrar {
@@ -94,6 +97,14 @@ class FakeRegistrar {
   // Empty after a right run: EXPECT_EQ(fake.violations(), std::vector<std::string>{}).
   std::vector<std::string> violations() const;
 
+  // A hint that the pool has given.
+  struct Advice {
+    uintptr_t base;
+    size_t length;
+    pinrail_advice_t advice;
+  };
+  std::vector<Advice> advices() const;
+
  private:
   struct Script;
   class Calls;
@@ -109,6 +120,8 @@ class FakeRegistrar {
   static pinrail_status_t register_entry(void* context, const pinrail_register_request_t* request,
                                          pinrail_registration_t* reg);
   static pinrail_status_t deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
+  static pinrail_status_t advise_entry(void* context, const pinrail_registration_t* reg, size_t offset, size_t length,
+                                       pinrail_advice_t advice);
   static pinrail_status_t zero_register_entry(void* context, const pinrail_register_request_t* request,
                                               pinrail_registration_t* reg);
   static pinrail_status_t zero_deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
@@ -129,6 +142,7 @@ class FakeRegistrar {
   uint64_t register_calls_ = 0, deregister_calls_ = 0, tails_made_ = 0, tails_finished_ = 0;
   uint64_t reasons_[kReasons] = {};
   uint32_t next_lkey_ = 1;
+  std::vector<Advice> advices_;
   std::vector<std::string> violations_;
 };
 

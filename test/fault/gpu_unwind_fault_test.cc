@@ -74,7 +74,7 @@ TEST_P(GpuUnwinding, out_of_a_miss_leaves_nothing_behind) {
   expect_whole(&pool, fresh.block);
 }
 
-TEST_P(GpuUnwindingBack, out_of_a_batch_leaves_the_others_to_who_comes_next) {
+TEST_P(GpuUnwindingBack, out_of_a_batch_leaves_the_rest_to_the_next_call) {
   std::vector<std::unique_ptr<PeerMemory>> memory;
   for (uint64_t i = 1; i <= 100; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));
   TablePool pool(registrar_, {});

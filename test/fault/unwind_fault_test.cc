@@ -2,13 +2,17 @@
 // R10, C4: an embedder's function that throws, or whose thread ends inside it, leaves no lock, request or count behind;
 // and our own calls are no cancellation points.
 #include <gtest/gtest.h>
+#include <pinrail/alloc.h>
+#include <pinrail/pin.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <new>
 #include <thread>
+#include <vector>
 
 #include "test/support/leaving_registrar.h"
 #include "test/support/library.h"
@@ -138,6 +142,158 @@ TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
   pthread_join(waiting, nullptr);
   first.join();
   EXPECT_TRUE(second.is_back);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+// R5, R10: what waits for a miss goes on when that is unwound.
+TEST(Cancellation, of_a_miss_wakes_the_call_that_waits_for_it) {
+  alarm(60);
+  const Library library;
+  LeavingRegistrar registrar;
+  std::atomic<bool> is_inside{false}, may_go_on{false};
+  registrar.in_register = [&] {
+    is_inside = true;
+    while (!may_go_on) usleep(100);
+  };
+  Pool pool(registrar.table(), {1});
+  registrar.leave_in(In::register_mem, Leave::exits);
+  std::thread first([&] { on_a_thread([&] { pool.must(kBase, kLength); }); });
+  while (!is_inside) usleep(100);
+  std::thread second([&] { EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase, kLength)), PINRAIL_SUCCESS); });
+  usleep(20000);
+  may_go_on = true;
+  first.join();
+  second.join();
+  expect_whole(&pool, registrar);
+  alarm(0);
+}
+
+// R10: counting huge pages opens a file.
+TEST(Cancellation, does_not_end_a_prepin) {
+  alarm(60);
+  const Library library;
+  LeavingRegistrar registrar;
+  Pool pool(registrar.table(), {1});
+  std::atomic<bool> is_back{false};
+  on_a_thread([&] {
+    pinrail_range_t range = {reinterpret_cast<void*>(kBase), kLength};
+    pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+    options.flags = PINRAIL_PREPIN_HUGE_PAGES;
+    pthread_cancel(pthread_self());
+    EXPECT_EQ(pinrail_mpool_prepin(pool.get(), &range, 1, 1, &options, nullptr), PINRAIL_SUCCESS);
+    is_back = true;
+    EXPECT_EQ(pinrail_mpool_unpin(pool.get(), &range, 1, 1), PINRAIL_SUCCESS);
+    pthread_testcancel();
+    ADD_FAILURE() << "it was not cancelled";
+  });
+  EXPECT_TRUE(is_back);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  alarm(0);
+}
+
+// R10: a request registers a queued chunk for the job, and other threads wait for that chunk.
+TEST(Cancellation, does_not_end_a_request_for_a_queued_chunk) {
+  alarm(60);
+  const Library library;
+  LeavingRegistrar registrar;
+  std::atomic<int> calls{0};
+  std::atomic<bool> may_go_on{false};
+  registrar.in_register = [&] {
+    if (calls++ != 0) return;
+    while (!may_go_on) usleep(100);
+  };
+  Pool pool(registrar.table(), {1});
+  pinrail_range_t range = {reinterpret_cast<void*>(kBase), 16 * kLength};
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.flags = PINRAIL_PREPIN_HUGE_PAGES;
+  options.chunk_size = kLength;
+  options.threads = 1;
+  pinrail_prepin_t* prepin = nullptr;
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool.get(), &range, 1, 1, &options, &prepin), PINRAIL_SUCCESS);
+  while (calls == 0) usleep(100);
+  on_a_thread([&] {
+    pthread_cancel(pthread_self());
+    const pinrail_handle_t handle = pool.must(kBase + 8 * kLength, kLength);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    pthread_testcancel();
+    ADD_FAILURE() << "it was not cancelled";
+  });
+  may_go_on = true;
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_unpin(pool.get(), &range, 1, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  alarm(0);
+}
+
+// R10: a job ends when it has released its registrations; the threads that wait for it are woken then.
+TEST(UnwindingOf, out_of_a_job_that_gives_back_ends_the_job) {
+  alarm(60);
+  const Library library;
+  LeavingRegistrar registrar;
+  Pool pool(registrar.table(), {1});
+  registrar.in_register = [] { usleep(1000); };
+  pinrail_range_t ranges[] = {{reinterpret_cast<void*>(kBase), 100 * kLength},
+                              {reinterpret_cast<void*>(kBase + 200 * kLength), kLength}};
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.chunk_size = kLength;
+  options.threads = 1;
+  pinrail_prepin_t* prepin = nullptr;
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool.get(), ranges, 2, 1, &options, &prepin), PINRAIL_SUCCESS);
+  for (const pinrail_range_t& range : ranges) {
+    EXPECT_EQ(pinrail_prepin_wait_range(prepin, range.addr, kLength), PINRAIL_SUCCESS);
+  }
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  on_a_thread([&] { pinrail_prepin_cancel(prepin); });
+  EXPECT_NE(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS) << "it keeps no reference";
+  alarm(0);
+}
+
+size_t mapped_pages() {
+  std::ifstream file("/proc/self/statm");
+  size_t pages = 0;
+  file >> pages;
+  return pages;
+}
+
+// R10: the allocator's mapping ends with its registration.
+TEST(UnwindingOf, out_of_an_allocation_or_a_free_leaves_nothing_mapped) {
+  constexpr size_t kLarge = size_t{1} << 30;
+  const Library library;
+  LeavingRegistrar registrar;
+  Pool pool(registrar.table(), {1});
+  const auto alloc = [&] {
+    void* at = nullptr;
+    pinrail_mpool_alloc(pool.get(), kLarge, 0, PINRAIL_NODE_ANY, &at);
+    return at;
+  };
+  const size_t before = mapped_pages();
+  registrar.leave_in(In::register_mem, Leave::exits);
+  on_a_thread([&] { alloc(); });
+  EXPECT_TRUE(registrar.has_left());
+  void* const at = alloc();
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  on_a_thread([&] { pinrail_mpool_free(pool.get(), at); });
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_LT(mapped_pages(), before + kLarge / 4096 / 2);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+// R10: the pins are removed before the first one is given back.
+TEST(UnwindingOf, out_of_an_unpin_drops_the_rest) {
+  const Library library;
+  LeavingRegistrar registrar;
+  Pool pool(registrar.table(), {1});
+  std::vector<pinrail_range_t> ranges;
+  for (uintptr_t i = 0; i < 8; ++i) ranges.push_back({reinterpret_cast<void*>(kBase + 4 * i * kLength), kLength});
+  ASSERT_EQ(pinrail_mpool_prepin(pool.get(), ranges.data(), ranges.size(), 1, nullptr, nullptr), PINRAIL_SUCCESS);
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  on_a_thread([&] { pinrail_mpool_unpin(pool.get(), ranges.data(), ranges.size(), 1); });
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_EQ(pool.stats().registered_count, 0u);
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 

@@ -9,6 +9,7 @@
 #include "components/mpool/grdma/grdma_cache.cc"
 #include "components/mpool/grdma/grdma_create.cc"
 #include "components/mpool/grdma/grdma_deregister.cc"
+#include "components/mpool/grdma/grdma_deregistrar.cc"
 #include "components/mpool/grdma/grdma_destroy.cc"
 #include "components/mpool/grdma/grdma_device.cc"
 #include "components/mpool/grdma/grdma_evict.cc"
@@ -19,7 +20,6 @@
 #include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
 #include "components/mpool/grdma/grdma_pending.cc"
-#include "components/mpool/grdma/grdma_pending_hook.cc"
 #include "components/mpool/grdma/grdma_register.cc"
 #include "components/mpool/grdma/grdma_registered.cc"
 #include "components/mpool/grdma/grdma_settings.cc"
@@ -149,12 +149,13 @@ class RealPool {
     limits_.granularity = 4096;
   }
 
-  bool create(bool leave_pinned) {
+  bool create(bool leave_pinned, int64_t count_limit) {
     pinrail_mpool_config_t config{};
     config.cache_name = "model";
     config.limits = &limits_;
     config.leave_pinned = leave_pinned ? 1 : 0;
-    config.size_limit = config.count_limit = PINRAIL_UNSET;
+    config.size_limit = PINRAIL_UNSET;
+    config.count_limit = count_limit;
     return grdma::Pool::create(&component_, config, &pool_).ok();
   }
 

@@ -66,7 +66,7 @@ class ReferencesModel : public ::testing::Test {
     return references::drop_counted(threads_[i], reg_);
   }
 
-  // grdma_eviction_list.cc, claim_oldest_locked() and take_ready_locked(), of a list that has one entry.
+  // grdma_eviction_list.cc, claim_next_locked() and take_ready_locked(), of a list that has one entry.
   void evict() {
     Guard guard(cache_mutex_);
     uint64_t word = state::load(reg_);
@@ -298,7 +298,7 @@ TEST_F(DeadModel, two_drops_while_it_is_summed) {
                 }});
 }
 
-TEST_F(DeadModel, a_drop_and_a_hit_in_vain_while_it_is_summed) {
+TEST_F(DeadModel, a_drop_and_a_refused_hit_while_it_is_summed) {
   ASSERT_TRUE(hit(0));
   expect_right({{[&] { drop_dead(0); },
                  [&] {

@@ -2,7 +2,7 @@
 # MPI programs of ours, for contrib/openmpi/run-tests, which makes them: they need an MPI to run.
 openmpi_programs = test/openmpi/rma test/openmpi/two_sided test/openmpi/remap test/openmpi/threads \
 	test/openmpi/windows test/openmpi/many test/openmpi/pvars test/openmpi/evict \
-	test/openmpi/forked
+	test/openmpi/forked test/openmpi/alloc_mem
 EXTRA_PROGRAMS = $(openmpi_programs)
 CLEANFILES += $(openmpi_programs)
 openmpi_program_flags = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
@@ -34,3 +34,10 @@ test_openmpi_evict_LDADD = $(OPENMPI_MPI_LIBS)
 test_openmpi_forked_SOURCES = test/openmpi/forked.c $(openmpi_common)
 test_openmpi_forked_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
 test_openmpi_forked_LDADD = $(OPENMPI_MPI_LIBS)
+
+# Compiled by contrib/openmpi/run-smcuda, for an Open MPI of its own.
+EXTRA_DIST += test/openmpi/device.h test/openmpi/device.c test/openmpi/device_messages.c \
+	test/openmpi/device_reallocated.c test/openmpi/device_many.c
+test_openmpi_alloc_mem_SOURCES = test/openmpi/alloc_mem.c $(openmpi_common)
+test_openmpi_alloc_mem_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+test_openmpi_alloc_mem_LDADD = $(OPENMPI_MPI_LIBS)

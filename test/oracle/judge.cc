@@ -49,6 +49,10 @@ bool Judge::compare(Buffer* buffer, const Piece& piece, const unsigned char* dev
   return false;
 }
 
+void Judge::differed(const char* what, const std::string& how) {
+  if (differences_++ < kShown) std::fprintf(stderr, "oracle: DIFFERENCE: %s: %s\n", what, how.c_str());
+}
+
 void Judge::failed(const char* what, const std::string& why) {
   if (failures_++ < kShown) std::fprintf(stderr, "oracle: FAILED: %s: %s\n", what, why.c_str());
 }

@@ -21,8 +21,10 @@ class Judge {
   // are the same.
   bool compare(Buffer* buffer, const Piece& piece, const unsigned char* device, const unsigned char* processor,
                Direction direction);
-  void failed(const char* what, const std::string& why);  // a call that must not fail
-  void refused() { ++refused_; }                          // TEMP_OUT_OF_RESOURCE: others hold what is needed
+  void failed(const char* what, const std::string& why);                               // a call that must not fail
+  void compared(size_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }  // relaxed: a count
+  void differed(const char* what, const std::string& how);                             // outside of the buffers
+  void refused() { ++refused_; }  // TEMP_OUT_OF_RESOURCE: others hold what is needed
   void did_something() { operations_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: a count
 
   uint64_t operations() const { return operations_; }

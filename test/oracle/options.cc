@@ -69,6 +69,9 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
              "differences, and ends with the third one. \"list\" names these events.",
              [o](const std::string& typed) { return take_mutant(typed, o); });
   line.text("--registrar", "NAME", "iouring (default) or verbs: what can move bytes as a device.", &o->registrar);
+  line.flag("--mrall", "Take the pool mrall, which registers all that is mapped, where there is no limit.",
+            &o->maps_all);
+  line.flag("--alloc", "Also memory of pinrail_mpool_alloc(), beside the buffers.", &o->allocates);
   line.flag("--raw", "Also events by raw system calls, which only some monitors see.", &o->raw_calls);
   line.value("--events", "LIST", "Only these events, with commas between them.",
              [o](const std::string& typed) { return take_events(typed, o); });

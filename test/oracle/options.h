@@ -21,6 +21,8 @@ struct Options {
   std::string registrar = "iouring";
   std::string events;  // "": all; else names with commas between them
   bool raw_calls = false;
+  bool maps_all = false;   // the pool that is not limited is of the mpool mrall
+  bool allocates = false;  // memory of the pools' allocators is used beside the buffers
   bool lists_mutants = false;
   const tools::MemoryEvent* mutant = nullptr;
   size_t largest = size_t{1} << 20;     // bytes of a buffer

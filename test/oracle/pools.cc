@@ -26,13 +26,14 @@ pinrail_status_t init(const Options& options) {
   return pinrail_init(&init);
 }
 
-pinrail_status_t create(const Options& options, const char* cache, size_t limit, pinrail_mpool_t** pool_out) {
+pinrail_status_t create(const Options& options, const char* mpool, const char* cache, size_t limit,
+                        pinrail_mpool_t** pool_out) {
   pinrail_registrar_choice_t registrar{};
   registrar.name = options.registrar.c_str();
   pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
   wanted.leave_pinned = 1;
   if (limit != 0) wanted.size_limit = static_cast<int64_t>(limit);
-  return pinrail_mpool_create("grdma", &registrar, cache, &wanted, pool_out);
+  return pinrail_mpool_create(mpool, &registrar, cache, &wanted, pool_out);
 }
 
 std::string figures_of(const char* name, pinrail_mpool_t* pool) {
@@ -61,8 +62,8 @@ pinrail_status_t Pools::open(const Options& options, std::string* what_out) {
   if (status != PINRAIL_SUCCESS) return status;
   initialised_ = true;
   *what_out = "a pool on registrar " + options.registrar;
-  status = create(options, "oracle", 0, &unlimited_);
-  if (status == PINRAIL_SUCCESS) status = create(options, "oracle-limited", options.size_limit, &limited_);
+  status = create(options, options.maps_all ? "mrall" : "grdma", "oracle", 0, &unlimited_);
+  if (status == PINRAIL_SUCCESS) status = create(options, "grdma", "oracle-limited", options.size_limit, &limited_);
   return status;
 }
 

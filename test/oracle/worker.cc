@@ -9,6 +9,7 @@ namespace pinrail::oracle {
 namespace {
 
 constexpr size_t kBlocks = 64;
+constexpr size_t kAllocated = 16;
 constexpr size_t kMaxBlock = size_t{256} << 10;
 
 }  // namespace
@@ -18,11 +19,13 @@ Worker::Worker(Run* run, unsigned thread)
       thread_(thread),
       random_(run->options.seed + 1000 * (thread + 1)),
       seen_(std::max(run->options.largest, tools::kLargeBlock)),
-      blocks_(kBlocks, nullptr) {}
+      blocks_(kBlocks, nullptr),
+      allocated_(kAllocated) {}
 
 Worker::~Worker() {
   for (const pinrail_handle_t& handle : held_) drop(handle);
   for (void* block : blocks_) std::free(block);
+  for (Allocated& piece : allocated_) free_allocated(&piece);
 }
 
 void Worker::work() {
@@ -31,6 +34,7 @@ void Worker::work() {
 
 void Worker::step() {
   const bool hunts = run_.options.mutant != nullptr;
+  if (run_.options.allocates && one_in(8)) return use_allocated();
   const uint64_t die = random_() % 1000;
   if (die < 500 && !hunts && run_.choice.is_behind()) return event();
   if (die < (hunts ? 500 : 60)) return event();

@@ -47,6 +47,19 @@ class Worker {
   void renew();
   void churn();  // malloc, realloc and free beside it all
 
+  // worker_alloc.cc: memory of the pools' allocators.
+  struct Allocated {
+    pinrail_mpool_t* pool = nullptr;
+    unsigned char* at = nullptr;
+    size_t length = 0;
+    unsigned char first = 0;  // the bytes count up from it
+  };
+  void use_allocated();
+  void allocate(Allocated* piece);
+  void resize(Allocated* piece);
+  void compare_allocated(const Allocated& piece);
+  void free_allocated(Allocated* piece);
+
   // worker_event.cc
   void event();
   bool fire(Buffer* buffer, Kind* kind);
@@ -71,6 +84,7 @@ class Worker {
   std::vector<unsigned char> seen_;    // by the device
   std::deque<pinrail_handle_t> held_;  // kept over events
   std::vector<void*> blocks_;          // of churn()
+  std::vector<Allocated> allocated_;   // of use_allocated()
 };
 
 }  // namespace pinrail::oracle

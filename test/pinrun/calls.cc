@@ -135,22 +135,81 @@ TEST_F(PinrunCalls, a_new_domain_at_an_old_address_has_a_pool_of_its_own) {
   }
 }
 
-TEST_F(PinrunCalls, regions_at_other_addresses_and_for_windows_are_libibverbs_own) {
-  EXPECT_EQ(made_by([&] {
-              for (int i = 0; i < 2; ++i)
-                EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr_iova(domain, memory, kBytes, 0, kLocal)), 0);
-            }),
-            2u);
+TEST_F(PinrunCalls, regions_for_windows_are_libibverbs_own) {
   EXPECT_EQ(made_by([&] {
               for (int i = 0; i < 2; ++i) EXPECT_EQ(ibv_dereg_mr(reg(kLocal | IBV_ACCESS_MW_BIND)), 0);
             }),
             2u);
+}
+
+TEST_F(PinrunCalls, an_iova_that_is_the_address_is_none_of_its_own) {
   const auto iova = reinterpret_cast<uintptr_t>(memory);
   EXPECT_EQ(made_by([&] {
-              for (int i = 0; i < 2; ++i)
-                EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr_iova2(domain, memory, kBytes, iova, IBV_ACCESS_LOCAL_WRITE)), 0);
+              EXPECT_EQ(ibv_dereg_mr(reg()), 0);
+              EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr_iova(domain, memory, kBytes, iova, kLocal)), 0);
+              EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr_iova2(domain, memory, kBytes, iova, IBV_ACCESS_LOCAL_WRITE)), 0);
             }),
             1u);
+}
+
+TEST_F(PinrunCalls, a_buffer_has_one_registration_for_each_iova) {
+  constexpr unsigned kIovas = 4;
+  std::vector<uint32_t> keys;
+  EXPECT_EQ(made_by([&] {
+              for (uint64_t i = 0; i < 40; ++i) {
+                const uint64_t iova = i % kIovas * 0x100000;
+                ibv_mr* region = ibv_reg_mr_iova2(domain, memory, kBytes, iova, IBV_ACCESS_LOCAL_WRITE);
+                ASSERT_NE(region, nullptr);
+                EXPECT_EQ(region->addr, memory);
+                if (i < kIovas) {
+                  EXPECT_EQ(verbs_double_iova(), iova);
+                  keys.push_back(region->rkey);
+                }
+                EXPECT_EQ(region->rkey, keys[i % kIovas]);
+                EXPECT_EQ(ibv_dereg_mr(region), 0);
+              }
+            }),
+            kIovas);
+  ibv_mr* plain = reg();
+  for (const uint32_t key : keys) EXPECT_NE(plain->rkey, key);
+  EXPECT_EQ(ibv_dereg_mr(plain), 0);
+}
+
+TEST_F(PinrunCalls, an_iova_for_which_there_is_no_pool_is_libibverbs_own) {
+  std::vector<ibv_mr*> regions;
+  EXPECT_EQ(made_by([&] {
+              for (uint64_t i = 0; i < 20; ++i) {
+                regions.push_back(ibv_reg_mr_iova(domain, memory, kBytes, i % 10 * 0x100000, kLocal));
+                ASSERT_NE(regions.back(), nullptr);
+              }
+            }),
+            4u + 2 * 6u);
+  for (ibv_mr* region : regions) EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
+TEST_F(PinrunCalls, unmapping_a_buffer_ends_its_regions_at_all_iovas) {
+  const auto reg_at = [&](uint64_t iova) {
+    ibv_mr* region = ibv_reg_mr_iova(domain, memory, kBytes, iova, kLocal);
+    EXPECT_EQ(ibv_dereg_mr(region), 0);
+  };
+  const auto reg_both = [&] {
+    reg_at(0);
+    reg_at(0x100000);
+  };
+  EXPECT_EQ(made_by(reg_both), 2u);
+  EXPECT_EQ(made_by(reg_both), 0u);
+  munmap(memory, kBytes);
+  ASSERT_EQ(map(memory), memory);
+  EXPECT_EQ(made_by(reg_both), 2u);
+}
+
+TEST_F(PinrunCalls, a_region_that_is_moved_loses_its_iova) {
+  ibv_mr* region = ibv_reg_mr_iova(domain, memory, kBytes, 0, kLocal);
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kRemote), 0);
+  EXPECT_EQ(verbs_double_iova(), 0u);
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory + 4096, 4096, 0), 0);
+  EXPECT_EQ(verbs_double_iova(), reinterpret_cast<uintptr_t>(memory) + 4096);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
 }
 
 TEST_F(PinrunCalls, a_call_fails_as_it_does_without_pinrun) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause
- * stranger.c - pools with components of strangers: mpool "count", and grdma over rcache "array".
+ * stranger.c - pools with components of contrib/new-component: mpool "count", and grdma over rcache "array".
  *
  * The program reports memory events itself (monitor=external), and lends a registrar that only counts.
  * Usage: stranger count|array|overtaken|threads
@@ -134,7 +134,7 @@ static void try_array(void) {
   REQUIRE(registered == deregistered);
 }
 
-/* With rcache_array_overtake=2: the second publish says that an event overtook it. The pool tries again (R13). */
+/* With an index whose second publish says that an event overtook it: the pool tries again (R13). */
 static void try_overtaken(void) {
   pinrail_mpool_t* pool = create("grdma", 0);
   put(get(pool, 0, 1, 0));

@@ -139,7 +139,6 @@ long bare_munmap(void* base, size_t length) {
 
 // A hook that sleeps has left libc's body: what is laid there meanwhile is not what it returns to.
 TEST(PatcherStress, others_may_write_over_ours_while_a_thread_sleeps_in_it) {
-  NEED_PATCHES_ON_PATCHES();
   if (!Sleeper().can()) GTEST_SKIP() << "no userfaultfd with unmap events here: no thread can sleep in munmap";
   for (int i = 0; i < installs(); ++i) {
     ChildAnswer answer{};

@@ -255,7 +255,7 @@ TEST_F(Summed, a_drop_that_did_not_see_it_in_time_adds_up_again) {
   EXPECT_EQ(dropped(), 0) << "it is given back once";
 }
 
-TEST_F(Summed, what_was_counted_in_vain_during_the_sum_is_found_later) {
+TEST_F(Summed, a_count_that_was_rolled_back_during_the_sum_is_found_later) {
   take_often(thread::current(), reg_, 1);
   Worker late;
   late.tell([&](pinrail_thread_t* thread) { EXPECT_TRUE(references::count(thread, reg_, 1)); });
@@ -282,7 +282,7 @@ TEST_F(Summed, cells_of_threads_that_end_or_are_full_stay_in_the_sum) {
   EXPECT_EQ(sum_of(reg_), 0);
 }
 
-TEST(Threads, whoever_was_there_before_a_thousand_count_their_hits_alone) {
+TEST(Threads, threads_that_came_before_a_thousand_others_count_their_own_hits) {
   const auto crowd = [](size_t count) {
     std::mutex mutex;
     std::condition_variable all_there;

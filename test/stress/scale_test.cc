@@ -127,7 +127,8 @@ TEST_F(Scale, a_miss_costs_the_same_once_threads_have_ended) {
   const double after = cost_of_a_miss(pool);
   std::printf("a miss: %.0f ns after %zu threads have ended, %.0f before\n", after * 1e9, sized(500, 2000),
               before * 1e9);
-  EXPECT_LT(after, 2 * before) << after * 1e9 << " ns after, " << before * 1e9 << " before";
+  // When all records were summed for ever, it was 21 times. ThreadSanitizer's own costs grow twofold with such threads.
+  EXPECT_LT(after, 5 * before) << after * 1e9 << " ns after, " << before * 1e9 << " before";
 }
 
 // The pools share a lock, and a destroy has much to sum. Refused: so all that it does is to sum.
@@ -164,7 +165,7 @@ TEST_F(Scale, a_neighbour_waits_for_a_part_of_a_destroy_only) {
                 longest);
     least = std::min(least, longest / all);
   }
-  EXPECT_LT(least, 0.5) << "of the destroy, the neighbour's longest miss";
+  EXPECT_LT(least, 0.2) << "of the destroy, the neighbour's longest miss";
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }

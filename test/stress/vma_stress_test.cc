@@ -74,7 +74,7 @@ void change_some(World* world, unsigned seed, const std::atomic<bool>& stop) {
     reg->length = span.length();
     reg->rights = random() % 2 == 0 ? 1 : 3;
     const uint64_t generation = generation_of(reg);
-    const bool prepared = world->index.prepare(false).ok();
+    const bool prepared = world->index.prepare().ok();
     state::set(reg, state::kIndexed, 1);
     const bool in = prepared && world->index.insert(nullptr, reg, World::left, world).ok();
     if (!in) state::set(reg, state::kDead);
@@ -97,7 +97,7 @@ pinrail_registration_t* put(World* world, const Span& span) {
   reg->length = span.length();
   reg->rights = 1;
   state::set(reg, state::kIndexed);
-  const bool in = world->index.prepare(false).ok() && world->index.insert(nullptr, reg, World::left, world).ok();
+  const bool in = world->index.prepare().ok() && world->index.insert(nullptr, reg, World::left, world).ok();
   return in ? reg : nullptr;
 }
 

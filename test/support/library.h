@@ -26,10 +26,11 @@ class Library {
     std::vector<pinrail_setting_t> given;
     for (const auto& setting : settings) given.push_back({setting.first.c_str(), setting.second.c_str()});
     // Tests look at what is dead; the thread would give it back while they do.
-    const pinrail_setting_t defaults[] = {{"monitor", "external"}, {"mpool_grdma_gc_thread", "never"}};
+    const pinrail_setting_t defaults[] = {
+        {"monitor", "external"}, {"mpool_grdma_gc_thread", "never"}, {"mpool_default_limits", "no"}};
     pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
     options.defaults = defaults;
-    options.default_count = 2;
+    options.default_count = std::size(defaults);
     options.settings = given.data();
     options.setting_count = given.size();
     status = pinrail_init(&options);

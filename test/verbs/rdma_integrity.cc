@@ -23,6 +23,7 @@ struct Options {
   int port = 1;
   int gid_index = -1;
   bool require_evictions = false;
+  bool maps_all = false;  // of the pool mrall, which follows the mappings by itself
   Plan plan;
 };
 
@@ -37,6 +38,7 @@ const char kHelp[] =
     "  --threads N          default 2\n"
     "  --seed N             of the random work; default 1\n"
     "  --require-evictions  fail unless something was evicted and something was invalidated\n"
+    "  --mrall              take the pool mrall, and the monitor patcher instead of reports\n"
     "  --no-reports         do not report what is freed: bytes must differ then\n"
     "  --help               this text\n";
 
@@ -50,16 +52,23 @@ enum Option : int {
   kThreads = 'j',
   kSeed = 's',
   kRequire = 'e',
-  kNoReports = 'r'
+  kNoReports = 'r',
+  kMrall = 'a'
 };
 
-constexpr option kOptions[] = {
-    {"device", required_argument, nullptr, kDevice},       {"port", required_argument, nullptr, kPort},
-    {"gid-index", required_argument, nullptr, kGid},       {"seconds", required_argument, nullptr, kSeconds},
-    {"regions", required_argument, nullptr, kRegions},     {"region-bytes", required_argument, nullptr, kBytes},
-    {"threads", required_argument, nullptr, kThreads},     {"seed", required_argument, nullptr, kSeed},
-    {"require-evictions", no_argument, nullptr, kRequire}, {"no-reports", no_argument, nullptr, kNoReports},
-    {"help", no_argument, nullptr, kHelpOption},           {nullptr, 0, nullptr, 0}};
+constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
+                               {"port", required_argument, nullptr, kPort},
+                               {"gid-index", required_argument, nullptr, kGid},
+                               {"seconds", required_argument, nullptr, kSeconds},
+                               {"regions", required_argument, nullptr, kRegions},
+                               {"region-bytes", required_argument, nullptr, kBytes},
+                               {"threads", required_argument, nullptr, kThreads},
+                               {"seed", required_argument, nullptr, kSeed},
+                               {"require-evictions", no_argument, nullptr, kRequire},
+                               {"no-reports", no_argument, nullptr, kNoReports},
+                               {"mrall", no_argument, nullptr, kMrall},
+                               {"help", no_argument, nullptr, kHelpOption},
+                               {nullptr, 0, nullptr, 0}};
 
 bool whole_pages(size_t bytes) { return bytes % 4096 == 0; }
 
@@ -77,6 +86,10 @@ bool take(int option, const char* value, Options* options) {
     case kSeed: return number(value, 0, kMost, &plan->seed);
     case kRequire: options->require_evictions = true; return true;
     case kNoReports: plan->reports = false; return true;
+    case kMrall:
+      options->maps_all = true;
+      plan->reports = false;
+      return true;
     default: return false;
   }
 }
@@ -89,8 +102,8 @@ int parse(int argc, char** argv, Options* options) {
                            [options](int option, const char* value) { return take(option, value, options); });
 }
 
-pinrail_status_t make_pool(const RdmaPair& pair, pinrail_mpool_t** pool_out) {
-  const pinrail_setting_t settings[] = {{"monitor", "external"}};
+pinrail_status_t make_pool(const Options& wanted, const RdmaPair& pair, pinrail_mpool_t** pool_out) {
+  const pinrail_setting_t settings[] = {{"monitor", wanted.maps_all ? "patcher" : "external"}};
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
   init.settings = settings;
   init.setting_count = 1;
@@ -101,7 +114,7 @@ pinrail_status_t make_pool(const RdmaPair& pair, pinrail_mpool_t** pool_out) {
   choice.native = pair.pd();
   pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
   options.leave_pinned = 1;
-  return pinrail_mpool_create("grdma", &choice, nullptr, &options, pool_out);
+  return pinrail_mpool_create(wanted.maps_all ? "mrall" : "grdma", &choice, nullptr, &options, pool_out);
 }
 
 int judge(const Options& options, const Tally& tally, const pinrail_mpool_stats_t& stats) {
@@ -125,7 +138,7 @@ int judge(const Options& options, const Tally& tally, const pinrail_mpool_stats_
 // Exit status.
 int run(const Options& options, RdmaPair* pair) {
   pinrail_mpool_t* pool = nullptr;
-  pinrail_status_t status = make_pool(*pair, &pool);
+  pinrail_status_t status = make_pool(options, *pair, &pool);
   if (status != PINRAIL_SUCCESS) {
     std::fprintf(stderr, "rdma_integrity: no pool: %s\n", pinrail_status_name(status));
     return kDifferent;

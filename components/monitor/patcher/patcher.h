@@ -40,7 +40,8 @@ struct Function;
 // One patch, as its hook sees it. It is written before the patch is activated and does not change afterwards.
 struct Layer {
   const Function* function = nullptr;
-  uintptr_t foreign = 0;  // entry to the patch of another runtime that was there first; 0: none
+  uintptr_t foreign = 0;          // the patch of another runtime that was there first (Island::original); 0: none
+  bool replaces_function = true;  // as in patch::Patch
   // Written last and read first: a hook that finds it also finds the other members.
   std::atomic<Context*> context{nullptr};
 };
@@ -111,6 +112,8 @@ struct Context {
   pthread_t thread{};
   uint64_t interval_ms = 0;
 };
+
+inline uintptr_t round_up_hook(uintptr_t at, size_t to) { return (at + to - 1) / to * to; }
 
 // patcher_report_hook.cc
 long enter_hook(void* layer, const long* args);  // the entry of every patch; calls the function's hook

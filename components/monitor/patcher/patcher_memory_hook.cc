@@ -22,7 +22,6 @@ constexpr size_t kLongestList = 1024;  // the kernel refuses longer ones
 
 const Layer& layer_of_hook(void* layer) { return *static_cast<const Layer*>(layer); }
 uintptr_t address_hook(long arg) { return static_cast<uintptr_t>(arg); }
-uintptr_t round_up_hook(uintptr_t at, size_t to) { return (at + to - 1) / to * to; }
 
 // Returns whether the advice leaves every page in place. Unknown advice is reported: that costs a needless miss, but
 // leaves no stale page.

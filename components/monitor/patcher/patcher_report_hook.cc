@@ -21,10 +21,8 @@ long enter_hook(void* layer_pointer, const long* args) {
   const HookScope scope;
   const auto* layer = static_cast<const Layer*>(layer_pointer);
   context_of_hook(*layer);  // acquire: the other members of the layer are visible after it
-#ifdef __aarch64__
-  // On AArch64 the system call inside brk() is patched, not the function.
-  if (layer->function->hook == brk_hook) return raw_brk_hook(layer_pointer, args);
-#endif
+  // On 64-bit Arm the system call inside brk() is patched.
+  if (layer->function->hook == brk_hook && !layer->replaces_function) return raw_brk_hook(layer_pointer, args);
   return layer->function->hook(layer_pointer, args);
 }
 
@@ -58,15 +56,9 @@ long call_original_hook(const Layer& layer, long number, const long* args) {
   context_of_hook(layer);     // acquire: not every hook has called it before
   const ForeignScope theirs;  // the call may sleep, and a signal handler may run meanwhile or leave by longjmp
   if (layer.foreign != 0 && layer.function->hook == syscall_hook) {
-    using Call = long (*)(long, long, long, long, long, long, long);
-    const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
-    return call(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+    return patch::call_original_syscall_hook(layer.foreign, number, args);
   }
-  if (layer.foreign != 0) {
-    using Call = long (*)(long, long, long, long, long, long);
-    const auto call = reinterpret_cast<Call>(layer.foreign);  // NOLINT(performance-no-int-to-ptr): an address of code
-    return call(args[0], args[1], args[2], args[3], args[4], args[5]);
-  }
+  if (layer.foreign != 0) return patch::call_original_hook(layer.foreign, args);
   const long result = patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
   if (!patch::is_error_hook(result)) return result;
   if (!layer.function->in_loader) errno = static_cast<int>(-result);  // the loader's errno is not ours

@@ -29,7 +29,8 @@ long raw_brk_hook(void* layer_pointer, const long* args) {
   const long result = call_original_hook(layer, SYS_brk, args);
   report_hook(layer, gone.base, gone.length());
   const auto reached = static_cast<uintptr_t>(result);
-  if (result != -1 && reached > end) report_hook(layer, end, reached - end);
+  const uintptr_t above = round_up_hook(end, kPage);  // the page in which the heap ended was there before
+  if (!patch::is_error_hook(result) && reached > above) report_hook(layer, above, reached - above);
   return result;
 }
 

@@ -14,10 +14,12 @@
 //     that took it off the gc list or the displaced list and summed it to 0; or, if that sum found it held, the last
 //     drop out of limbo (grdma_registered/M2).
 // grdma/G5  No lock is held across a call of the registrar.
-// grdma/G6  An event reaches every registration that may be held: it marks the calls under way, then searches the
-//     index, then marks what may be held outside the index. publish() inserts under the lock that the first and the
-//     last step take, and an insert links what it displaces before the index loses it, so no registration slips through
-//     between two steps.
+// grdma/G6  An event reaches every registration that may be held: the index overtakes the calls under way and searches
+//     itself in one step, then what may be held outside the index is marked. What the index loses or refuses is linked
+//     there before, so no registration slips through between the two steps.
+// grdma/G7  A victim whose place in the budget a call of its own pool has taken stays in the index, dead, until that
+// call
+//     publishes its registration or fails; one hold of the index's lock does both. It is freed afterwards.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 
@@ -32,15 +34,11 @@
 #include "base/hit/hit_counts.h"
 #include "base/hit/recent.h"
 #include "base/sync/assert_held.h"
-#include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_eviction_list.h"
-#include "components/mpool/grdma/grdma_gc_list.h"
-#include "components/mpool/grdma/grdma_in_flight.h"
+#include "components/mpool/grdma/grdma_gc.h"
 #include "components/mpool/grdma/grdma_pending.h"
-#include "components/mpool/grdma/grdma_registered.h"
 #include "components/mpool/grdma/grdma_request.h"
 #include "components/mpool/grdma/grdma_settings.h"
-#include "components/mpool/grdma/grdma_unindexed.h"
 #include "framework/mpool/caches.h"
 
 namespace pinrail::grdma {
@@ -62,9 +60,6 @@ enum class Published : uint8_t {
 // Whether room may be made at the device, at the cost of what is idle.
 enum class Room : uint8_t { as_it_is, made };
 
-// Whether the device still has what it registered.
-enum class Device : uint8_t { registered, restarted };
-
 // Whether the start table was searched before, without a hit.
 enum class StartTable : uint8_t { seen, unseen };
 
@@ -81,6 +76,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // As the C table calls them: one function from the border to the index.
   static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                                          uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  Status register_with(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
+                       const pinrail_register_options_t& options, pinrail_handle_t* handle_out);
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
   pinrail_shortcut_t shortcut();
   // The C face dropped a reference of a dead registration of this pool or of its pool of GPU memory.
@@ -107,10 +104,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
  private:
   friend class Cache;
   friend class Gpu;
-
-  // What one miss gives back at most: an event may kill tens of thousands, and one call shall not wait for all of them.
-  static constexpr size_t kSome = 256;
-  static constexpr size_t kBatch = Registered::kBatch;
 
   // grdma_create.cc
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache,
@@ -141,16 +134,28 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
                  bool* raced_out);
   Published publish(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
+  void stay_alone(Pending* own, pinrail_registration_t* reg, uint64_t counting);
 
   // grdma_device.cc
   uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
+  pinrail_registration_details_t* details_of(pinrail_registration_t* reg) const;
+  bool has_details(const Request& request) const {
+    return request.extra != nullptr || limits_of_registrar_.wants_details != 0;
+  }
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
                             pinrail_registration_t** reg_out);
   Status admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
-  void forget_admission(pinrail_registration_t* reg, const Status& status, const Victim& victim);
+  void forget_admission(pinrail_thread_t* thread, pinrail_registration_t* reg, const Status& status,
+                        const Victim& victim);
+  void evict_for(pinrail_thread_t* thread, Pending* own, const Status& admitted, Victim* victim);
+  // Frees the victim, if there is one. It is out of the index.
+  void free_leaving(Pending* own) {
+    if (own->leaving != nullptr) host_->registrations->free(host_, own->leaving);
+    own->leaving = nullptr;
+  }
   Status register_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  Status register_range(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room);
+  Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
   Status register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
                              Room room);
   Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
@@ -158,12 +163,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool make_room(pinrail_thread_t* thread);
   Status no_victim_status(const pinrail_registration_t* own);
   void report_limit(const pinrail_registration_t* reg);
-  void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
-  void give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
-                              Device device = Device::registered);
-  static void free_dismissed(pinrail_registration_t* reg, Pool* owner);
-  static void dismiss_and_free(pinrail_registration_t* reg, Pool* owner);
 
   // grdma_deregister.cc
   Pool* owner_of(const pinrail_registration_t* reg);
@@ -178,34 +177,20 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool evict_one(pinrail_thread_t* thread);
   void evict_all(pinrail_thread_t* thread);
   static void evict_from_device(pinrail_thread_t* thread, const Victim& victim);
-  void reserve_locked() REQUIRES(cache_->mutex);
+  void remove_from_index(pinrail_registration_t* reg);
   void list_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void list_instead_of_locked(pinrail_registration_t* victim, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void unlist_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   pinrail_registration_t* take_victim_locked() REQUIRES(cache_->mutex);
   template <typename IsEnough>
   bool visit_idle_locked(IsEnough&& is_enough) const REQUIRES(cache_->mutex);
-
-  // grdma_gc.cc
-  size_t drain_own(pinrail_thread_t* thread, size_t most);
-  size_t drain_gc_list(pinrail_thread_t* thread, size_t most);
-  size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, size_t most);
-  size_t give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
-                        size_t count, uint64_t rollbacks);
-  bool put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks);
-  size_t drain_displaced(pinrail_thread_t* thread, size_t most);
-  size_t sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,
-                       size_t* idle_count_out);
-  size_t recheck_limbo(pinrail_thread_t* thread);
   size_t drain_all(pinrail_thread_t* thread);
-  static int drain_entry(void* pool, pinrail_thread_t* thread);
-  void drain_if_due(pinrail_thread_t* thread);
-  void drain_if_many(pinrail_thread_t* thread);
 
   // grdma_invalidate_hook.cc
   bool kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
   void kill_batch_hook(pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason);
-  void push_displaced_locked_hook(pinrail_registration_t* reg) REQUIRES(pending_.mutex);
-  void displace_locked_hook(pinrail_registration_t* const* regs, size_t count) REQUIRES(pending_.mutex);
+  void push_displaced_locked_hook(pinrail_registration_t* reg) REQUIRES(unindexed_.mutex);
+  void displace_locked_hook(pinrail_registration_t* const* regs, size_t count) REQUIRES(unindexed_.mutex);
   void mark_unindexed_hook(const Span& span);
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void abandoned_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
@@ -240,14 +225,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool is_covered(const Span& span) const {
     return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
   }
-  // Hints: a drop or an event that needs the answer drains by itself, or wakes the gc thread.
-  bool has_dead(const pinrail_thread_t* thread) const {
-    return gc_list_.has_pushed() || unindexed_.has_displaced() || is_overdue(thread);
-  }
-  // What an earlier drain left over, or may have misjudged.
-  bool is_overdue(const pinrail_thread_t* thread) const {
-    return gc_list_.has_rest() || registered_.needs_recheck(thread);
-  }
   bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
   // The objects' name for the cache lock. Debug builds look whether the thread holds it.
   void assert_cache_held() const ASSERT_CAPABILITY(eviction_list_.mutex) ASSERT_CAPABILITY(registered_.mutex)
@@ -255,7 +232,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     assert_rank_held(LockRank::cache);
   }
   // relaxed: statistics; counted under the cache lock only.
-  static void count_locked(std::atomic<uint64_t>* counter) {
+  static void count_one(std::atomic<uint64_t>* counter) {
     counter->store(counter->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
@@ -277,18 +254,21 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   std::unique_ptr<Gpu> gpu_;  // of a pool of host memory that looks for GPU memory
   void* subscription_ = nullptr;
 
+  HitCounts hits_;
   PendingCalls pending_;
   Unindexed unindexed_;
   GcList gc_list_;
-  EvictionList eviction_list_;
   Registered registered_;
+  EvictionList eviction_list_;
   InFlight in_flight_;
+  Deregistrar deregistrar_;
+  Gc gc_;
   bool closing_ GUARDED_BY(cache_->mutex) = false;  // other pools of the cache leave this one alone
 
   std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
   std::atomic<uint64_t> misses_{0}, evictions_{0};           // counted under the cache lock
+  std::atomic<uint32_t> barriers_{0};                        // never read
   std::atomic<uint64_t> invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
-  HitCounts hits_;
 };
 
 // Calls is_enough(reg) for what seems idle, dead or not, until it returns true; whether it did. What is known to be

@@ -27,10 +27,8 @@ void Cache::remove_pool(Pool* pool) {
   pools_.erase(std::remove(pools_.begin(), pools_.end(), pool), pools_.end());
 }
 
-// R7: whether evicting everything that seems idle would make room. If any one victim is enough, nothing is summed:
-// without an idle one nothing is evicted either.
+// R7: whether evicting everything that seems idle would make room.
 bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
-  if (budget_.any_one_suffices(bytes)) return true;
   const uint64_t wanted = budget_.missing_bytes(bytes), wanted_count = budget_.missing_count();
   uint64_t idle = 0, idle_count = 0;
   for (const Pool* pool : pools_) {
@@ -53,17 +51,14 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
   pool->assert_cache_held();
   if (victim->reg != nullptr) dismiss_locked(victim->owner, victim->reg);
   *victim = {};
-  if (!admission->counted) Pool::count_locked(&pool->misses_);
+  if (!admission->counted) Pool::count_one(&pool->misses_);
   admission->counted = true;
-  epoch::move_on(epoch_word);
+  if (pools_.size() > 1) epoch::move_on(epoch_word);
   if (!budget_.could_ever_hold(reg->length)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  try {
-    pool->reserve_locked();
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
   if (!budget_.has_room_for(reg->length)) {
-    admission->possible = admission->possible || could_fit_locked(pool, reg->length);
+    // If any one victim is enough, nothing is summed: without an idle one nothing is evicted either.
+    admission->possible = admission->possible || budget_.may_exceed() || budget_.any_one_suffices(reg->length) ||
+                          could_fit_locked(pool, reg->length);
     admission->impossible = !admission->possible;
     if (admission->impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     if (!anything_dead_locked(thread, pool)) *victim = claim_locked(pool);
@@ -71,11 +66,33 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
     if (victim->reg == nullptr || !budget_.has_room_instead_of(victim->reg->length, reg->length)) {
       return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     }
-    dismiss_locked(victim->owner, victim->reg);
+    replace_locked(*victim, pool, admission->reg);
+    return success();
   }
   budget_.add(reg->length);
   pool->list_locked(admission->reg);
   return success();
+}
+
+// See the header.
+bool Cache::admit_beyond_limit(Pool* pool, pinrail_registration_t* reg) {
+  Guard guard(mutex);
+  pool->assert_cache_held();
+  if (!budget_.may_exceed()) return false;
+  budget_.add(reg->length);
+  pool->list_locked(reg);
+  return true;
+}
+
+// The registration takes the place of the victim. No thread is woken for that, because no room is left over.
+void Cache::replace_locked(const Victim& victim, Pool* pool, pinrail_registration_t* reg) {
+  pool->assert_cache_held();
+  victim.owner->assert_cache_held();
+  budget_.remove(victim.reg->length);
+  budget_.add(reg->length);
+  if (victim.owner == pool) return pool->list_instead_of_locked(victim.reg, reg);
+  victim.owner->unlist_locked(victim.reg);
+  pool->list_locked(reg);
 }
 
 // Gives the registration's place in the budget back and unlinks it. The device has deregistered it.
@@ -91,7 +108,8 @@ void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
   if (waiters_ != 0) released.notify_all();
 }
 
-// The pool whose oldest entry is the oldest of all, of those that the asker may evict from.
+// The pool whose next registration was passed by first, of those that the asker may evict from. NULL: none has one that
+// is to be claimed.
 Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
   Pool* oldest = nullptr;
   uint64_t oldest_epoch = 0;
@@ -99,8 +117,7 @@ Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
     uint64_t epoch;
     pool->assert_cache_held();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    if (!pool->eviction_list_.oldest_epoch_locked(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch))
-      continue;
+    if (!pool->eviction_list_.next_epoch_locked(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch)) continue;
     oldest = pool;
     oldest_epoch = epoch;
   }
@@ -110,26 +127,39 @@ Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
 // Whether a drain could make room instead of an eviction.
 bool Cache::anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const {
   for (const Pool* pool : pools_) {
-    if ((pool == asker || !pool->is_caller_only()) && pool->has_dead(thread)) return true;
+    if ((pool == asker || !pool->is_caller_only()) && pool->gc_.has_dead(thread)) return true;
   }
   return false;
 }
 
-// Claims and kills the least recently used idle registration, of this pool or of others that the asker may evict from.
+// Claims and kills the next idle registration, of this pool or of others that the asker may evict from.
 Victim Cache::claim_victim(const Pool* asker) {
   Guard guard(mutex);
-  epoch::move_on(epoch_word);
   return claim_locked(asker);
 }
 
-// What an earlier search found held was dated later than that search, so this one may claim it again, once.
-Victim Cache::claim_locked(const Pool* asker) {
-  const uint64_t now = epoch();
-  while (Pool* pool = oldest_pool_locked(asker, now)) {
+// What an earlier search claimed and found idle.
+Victim Cache::take_victim_locked(const Pool* asker) const {
+  for (Pool* pool : pools_) {
     pool->assert_cache_held();
+    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
     pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
-    pool->eviction_list_.claim_oldest_locked(now);
+  }
+  return {};
+}
+
+// What an earlier search found held may be claimed by this one again, once.
+Victim Cache::claim_locked(const Pool* asker) {
+  const Victim ready = take_victim_locked(asker);
+  if (ready.reg != nullptr) return ready;
+  const uint64_t now = epoch();
+  epoch::move_on(epoch_word);
+  while (Pool* pool = oldest_pool_locked(asker, now)) {
+    pool->assert_cache_held();
+    pool->eviction_list_.claim_next_locked(now);
+    pinrail_registration_t* reg = pool->take_victim_locked();
+    if (reg != nullptr) return {reg, pool};
   }
   return {};
 }
@@ -141,7 +171,7 @@ Victim Cache::claim_of(Pool* pool, uint64_t now) {
   for (;;) {
     pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
-    if (!pool->eviction_list_.claim_oldest_locked(now)) return {};
+    if (!pool->eviction_list_.claim_next_locked(now)) return {};
   }
 }
 

@@ -7,8 +7,8 @@
 // grdma_cache/B1  The budget counts every registration that the device knows: from before its register_mem until after
 //     its deregister_mem. It does not count a victim whose place in the budget was taken; that one is deregistered
 //     before the one that took its place is registered.
-// grdma_cache/B2  The process's epoch (base/lru/epoch.h) rises at each miss and at each search for something to evict,
-//     too.
+// grdma_cache/B2  The process's epoch (base/lru/epoch.h) rises at each search for something to evict, and, while pools
+//     share the cache, at each miss, too: their evictors' hands compare epochs.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
@@ -29,7 +29,7 @@ class Pool;
 using mpool::Limits;
 using mpool::Usage;
 
-// What is to be evicted: dead, and off its pool's LRU list. Its pool is not destroyed before the victim was dismissed.
+// What is to be evicted: dead. Its pool is not destroyed before the victim was dismissed.
 struct Victim {
   pinrail_registration_t* reg = nullptr;
   Pool* owner = nullptr;
@@ -59,12 +59,14 @@ class Cache {
   // SUCCESS with a victim: it is dismissed already, and the caller deregisters it before it registers the new one.
   // TEMP_OUT_OF_RESOURCE: no room now. If there is a victim, the caller deregisters it and passes it to the next call,
   // which dismisses it.
-  // OUT_OF_RESOURCE: the registration can never fit, or there is no memory for the LRU list.
+  // OUT_OF_RESOURCE: the registration can never fit.
   Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) EXCLUDES(mutex);
+  // Adds it although it does not fit, after all that was idle has left. False: a limit that was set forbids it.
+  bool admit_beyond_limit(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
   // The reverse, once the device has deregistered it.
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
 
-  // The least recently used idle registration of the pools that a call into asker may evict from; none if none is idle.
+  // The next idle registration of the pools that a call into asker may evict from; none if none is idle.
   Victim claim_victim(const Pool* asker) EXCLUDES(mutex);
 
   // The same of one pool alone, and only if it was not used after that epoch. What was found held is not claimed again.
@@ -77,8 +79,8 @@ class Cache {
   bool anything_held(const pinrail_registration_t* own) EXCLUDES(mutex);
 
   Usage usage() const EXCLUDES(mutex);
-  // For a forked child: no other thread changes it there, and the lock may be held for ever.
-  uint64_t peak_bytes_unlocked() const NO_THREAD_SAFETY_ANALYSIS { return budget_.usage().peak_bytes; }
+  // Takes no lock, which may be held for ever in a forked child.
+  uint64_t peak_bytes() const NO_THREAD_SAFETY_ANALYSIS { return budget_.peak_bytes(); }
   // Unique bytes of all registrations that the device knows. May throw bad_alloc.
   uint64_t pinned_bytes() const EXCLUDES(mutex);
 
@@ -96,7 +98,9 @@ class Cache {
  private:
   bool could_fit_locked(const Pool* asker, uint64_t bytes) const REQUIRES(mutex);
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
+  void replace_locked(const Victim& victim, Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool_locked(const Pool* asker, uint64_t now) const REQUIRES(mutex);
+  Victim take_victim_locked(const Pool* asker) const REQUIRES(mutex);
   Victim claim_locked(const Pool* asker) REQUIRES(mutex);
   bool anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 

@@ -20,7 +20,8 @@ constexpr pinrail_param_t kParams[] = {
         "transfer pays a registration. yes: refused without a monitor, for stale registrations corrupt data."),
     mpool::size_limit_param(
         "Most bytes kept registered by the pools of one cache, in use or not. 0: no limit. Too low: transfers pay for "
-        "registrations again, or fail while everything is in use."),
+        "registrations again, or fail while everything is in use. The default is derived from the machine "
+        "(mpool_default_limits); unlike a value that is set, it evicts what is idle and refuses nothing."),
     mpool::count_limit_param("Most registrations kept by the pools of one cache, in use or not. 0: no limit."),
     mpool::param("gc_limit", "64M",
                  "Bytes of dead registrations that may wait for a later call; above that the next call deregisters "
@@ -52,11 +53,6 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool>;
 
-pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out) {
-  return guarded([&] { return Forward::pool_of(module)->find(thread, addr, length, access_and_flags, handle_out); });
-}
-
 void shortcut(void* module, pinrail_shortcut_t* shortcut_out) { *shortcut_out = Forward::pool_of(module)->shortcut(); }
 
 void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t state) {
@@ -73,19 +69,20 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
 
-// Visits the range of each cached registration that overlaps [base, base + length) and has the access; no lock is held
-// while it visits.
-pinrail_status_t query(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
-                       void (*visit)(void* arg, uintptr_t base, size_t length), void* arg) {
-  return guarded([&] { return Forward::pool_of(module)->query(thread, Span::of(base, length), access, visit, arg); });
+pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
+                               uint64_t access_and_flags, const pinrail_register_options_t* options,
+                               pinrail_handle_t* handle_out) {
+  return guarded([&] {
+    return Forward::pool_of(module)->register_with(thread, Span::of(addr, length), access_and_flags, *options,
+                                                   handle_out);
+  });
 }
 
 constexpr pinrail_mpool_ops_t make_table() {
-  pinrail_mpool_ops_t ops = Forward::table();
+  pinrail_mpool_ops_t ops = Forward::memory_table();
   ops.extension = extension;
   ops.register_mem = Pool::register_entry;
-  ops.find = find;
-  ops.query = query;
+  ops.register_with = register_with;
   ops.invalidate_range_hook = invalidate_range_hook;
   return ops;
 }

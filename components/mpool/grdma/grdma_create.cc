@@ -6,7 +6,7 @@
 
 namespace pinrail::grdma {
 
-// The objects get the locks that they work under: the cache's, or that of the pending calls.
+// Most objects work under the cache's lock.
 Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache,
            const pinrail_registrar_t* knows_gpu)
     : page_mask_(config.limits->granularity - 1),
@@ -17,11 +17,14 @@ Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Set
       settings_(settings),
       limits_of_registrar_(*config.limits),
       knows_gpu_(knows_gpu),
-      pending_(HookLocks::of(host_), rcache_, (config.flags & PINRAIL_POOL_EXACT) != 0),
-      unindexed_(pending_.mutex),
+      pending_(rcache_),
+      unindexed_(HookLocks::of(host_)),
       gc_list_(cache->mutex, host_, settings.gc_limit, gc_due_),
-      eviction_list_(cache->mutex, host_, rcache_, start_table_),
-      registered_(cache->mutex, host_, &unindexed_) {}
+      registered_(cache->mutex, host_, &unindexed_),
+      eviction_list_(cache->mutex, host_, registered_.round(), rcache_, start_table_),
+      in_flight_(&hits_),
+      deregistrar_(this, cache, host_, config.registrar, &unindexed_, &in_flight_),
+      gc_(host_, &gc_list_, &registered_, &unindexed_, &in_flight_, &deregistrar_) {}
 
 Pool::~Pool() = default;
 
@@ -78,7 +81,7 @@ void Pool::leave_cache() {
 // Before hooks come in. What the thread finds in a pool that is not connected yet is that nothing is dead.
 Status Pool::join_gc_thread() {
   if (!settings_.gc_thread) return success();
-  const Status joined = gc_list_.join_thread(drain_entry, this);
+  const Status joined = gc_.join_thread();
   if (joined.ok()) return joined;
   host_->help(host_, "no gc thread", nullptr, 0);
   return settings_.gc_thread_insisted ? joined : success();

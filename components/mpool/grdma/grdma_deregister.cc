@@ -31,15 +31,15 @@ void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint6
 void Pool::finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   if (state::generation(after) != handle.generation) return;
   if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
-    area_of(handle.reg).owner->give_back_dropped(thread, handle.reg);
+    area_of(handle.reg).owner->deregistrar_.give_back_dropped(thread, handle.reg);
   }
-  drain_own(thread, kSome);
+  gc_.drain(thread, Gc::kSome);
 }
 
 // The registration is dead and was summed: the library counts its drops one by one.
 Status Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const int dropped = host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
-  if (dropped == 1) give_back_dropped(thread, handle.reg);
+  if (dropped == 1) deregistrar_.give_back_dropped(thread, handle.reg);
   return dropped < 0 ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;
 }
 
@@ -73,7 +73,7 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
     Status(rcache_.ops.remove(rcache_.module, handle.reg))
         .ignore();  // NOT_FOUND: a find saw that it is dead and removed it
   }
-  give_back_dropped(thread, handle.reg);
+  deregistrar_.give_back_dropped(thread, handle.reg);
   return success();
 }
 

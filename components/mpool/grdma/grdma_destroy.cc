@@ -77,7 +77,7 @@ bool Pool::close_if_idle(bool force) {
 // have passed.
 void Pool::wait_until_idle(pinrail_thread_t* thread, uint64_t rounds) {
   for (; rounds != 0; --rounds) {
-    drain_own(thread, SIZE_MAX);
+    gc_.drain(thread, SIZE_MAX);
     if (in_flight_.is_idle()) return;
     Guard guard(cache_->mutex);
     cache_->released.wait_for(cache_->mutex, std::chrono::microseconds(200));
@@ -104,17 +104,17 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   const uint64_t kept = state::load(reg) & (state::kPerThread | state::kSummed);
   in_flight_.begin_release();
   state::set(reg, kept | state::kDead);
-  deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
+  deregistrar_.deregister(thread, reg, PINRAIL_REASON_FINALIZED, device);
   cache_->dismiss(this, reg);
   if (references <= 0) {
     references::discard_excess_drops(reg, references);
-    free_dismissed(reg, this);
+    deregistrar_.free_dismissed(thread, reg);
     return;
   }
   if ((kept & state::kPerThread) != 0)
     host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD);
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
-  in_flight_.end_release();
+  in_flight_.end_release(thread);
 }
 
 }  // namespace pinrail::grdma

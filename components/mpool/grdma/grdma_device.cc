@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registers ranges on the device and gives them back, and makes room for them. API context. The caller holds no lock,
+// Registers ranges on the device, and makes room for them. API context. The caller holds no lock,
 // because the registrar is called (R6). The calling thread may hold references of other registrations.
 #include <unistd.h>
 
@@ -15,13 +15,21 @@ uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
   return *reinterpret_cast<uint64_t*>(static_cast<char*>(registrar_tail(reg)) + tail_of_registrar());
 }
 
+pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) const {
+  char* const tail = static_cast<char*>(registrar_tail(reg));
+  return reinterpret_cast<pinrail_registration_details_t*>(tail + details_offset(limits_of_registrar_.tail_size));
+}
+
 // A registration of the range that the device knows, still pending. R4: with the wider rights of `own`, or, if the
 // device refuses those, with the rights that were asked for.
 Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
                                 pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
-  const Status allocated = host_->registrations->alloc(host_, tail_of_registrar() + own_tail, counting, &reg);
+  const size_t tail = has_details(request)
+                          ? details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t)
+                          : tail_of_registrar() + own_tail;
+  const Status allocated = host_->registrations->alloc(host_, tail, counting, &reg);
   if (!allocated.ok()) return allocated;
   reg->base = reinterpret_cast<void*>(request.span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
   reg->length = request.span.length();
@@ -36,6 +44,8 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
   const auto forget = [&] {
     unindexed_.unlink_uncached(reg);
     host_->registrations->free(host_, reg);
+    if (own->leaving != nullptr) remove_from_index(own->leaving);
+    free_leaving(own);
   };
   OnUnwind unwound(forget);
   Status status = admit(thread, own, reg);
@@ -53,10 +63,10 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
 Status Pool::register_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   OnUnwind unwound([&] { cache_->dismiss(this, reg); });
   const bool is_wider = reg->rights != request.rights();
-  Status status = register_range(thread, reg, is_wider ? Room::as_it_is : Room::made);
+  Status status = register_range(thread, request, reg, is_wider ? Room::as_it_is : Room::made);
   if (!status.ok() && is_wider) {
     reg->rights = request.rights();
-    status = register_range(thread, reg, Room::made);
+    status = register_range(thread, request, reg, Room::made);
   }
   unwound.disarm();
   if (!status.ok()) cache_->dismiss(this, reg);
@@ -71,13 +81,11 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
   for (;;) {
     const Victim gone = victim;
     const Status status = cache_->admit(thread, this, &admission, &victim);
-    OnUnwind unwound([&] { forget_admission(reg, status, victim); });
-    if (gone.reg != nullptr) free_dismissed(gone.reg, gone.owner);
+    OnUnwind unwound([&] { forget_admission(thread, reg, status, victim); });
+    if (gone.reg != nullptr) gone.owner->deregistrar_.free_dismissed(thread, gone.reg);
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) report_limit(reg);
     if (victim.reg != nullptr) {
-      evict_from_device(thread, victim);
-      if (status.ok()) free_dismissed(victim.reg, victim.owner);
-      if (status.ok()) victim = {};
+      evict_for(thread, own, status, &victim);
       if (settings_.empty_cache) evict_all(thread);
     }
     if (admission.impossible) {
@@ -88,22 +96,70 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
     const bool is_hopeless = !is_over && victim.reg == nullptr && !make_room(thread);
     unwound.disarm();
     if (is_over) return status;
-    if (is_hopeless) return no_victim_status(reg);
+    if (is_hopeless) return cache_->admit_beyond_limit(this, reg) ? success() : no_victim_status(reg);
   }
 }
 
 // admit() was unwound out of a registrar call: takes back what the cache answered last.
-void Pool::forget_admission(pinrail_registration_t* reg, const Status& status, const Victim& victim) {
+void Pool::forget_admission(pinrail_thread_t* thread, pinrail_registration_t* reg, const Status& status,
+                            const Victim& victim) {
   if (victim.reg != nullptr && !status.ok()) cache_->dismiss(victim.owner, victim.reg);
-  if (victim.reg != nullptr) free_dismissed(victim.reg, victim.owner);
+  if (victim.reg != nullptr) {
+    victim.owner->remove_from_index(victim.reg);
+    victim.owner->deregistrar_.free_dismissed(thread, victim.reg);
+  }
   if (status.ok()) cache_->dismiss(this, reg);
 }
 
-// Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of.
-Status Pool::register_range(pinrail_thread_t* thread, pinrail_registration_t* reg, Room room) {
-  pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  return knows_gpu_ != nullptr ? register_gpu_memory(thread, &request, reg, room)
-                               : call_registrar(thread, request, reg, room);
+// Deregisters the victim. If its place in the budget was taken it is freed as well, at once or when the caller
+// publishes its own registration: then it leaves the index in the same step (grdma/G7).
+void Pool::evict_for(pinrail_thread_t* thread, Pending* own, const Status& admitted, Victim* victim) {
+  const bool leaves_later = admitted.ok() && victim->owner == this && own->is_announced && rcache_shortcut_ != nullptr;
+  if (!leaves_later) victim->owner->remove_from_index(victim->reg);
+  victim->owner->deregistrar_.deregister(thread, victim->reg, PINRAIL_REASON_EVICTED);
+  if (!admitted.ok()) return;
+  if (leaves_later) {
+    // The release ends here and not with the call: a request that waits for releases does not wait for the registrar.
+    in_flight_.end_release(thread);
+    own->leaving = victim->reg;
+  } else {
+    victim->owner->deregistrar_.free_dismissed(thread, victim->reg);
+  }
+  *victim = {};
+}
+
+// Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of, or as the
+// options of the request say.
+Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room) {
+  pinrail_register_request_t wanted = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  if (!has_details(request)) {
+    return knows_gpu_ != nullptr ? register_gpu_memory(thread, &wanted, reg, room)
+                                 : call_registrar(thread, wanted, reg, room);
+  }
+  pinrail_registration_details_t* const details = details_of(reg);
+  *details = {};
+  wanted.details = details;
+  const Extra* const extra = request.extra;
+  if (extra != nullptr) {
+    wanted.argument = extra->argument;
+    wanted.iova = extra->iova;
+  }
+  const bool is_dmabuf = extra != nullptr && extra->fd >= 0;
+  if (is_dmabuf) {
+    wanted.kind = PINRAIL_KIND_DMABUF;
+    wanted.fd = extra->fd;
+    wanted.fd_offset = extra->fd_offset;
+  }
+  const Status status = knows_gpu_ != nullptr && !is_dmabuf ? register_gpu_memory(thread, &wanted, reg, room)
+                                                            : call_registrar(thread, wanted, reg, room);
+  if (!status.ok()) return status;
+  if (details->lkey == 0 && details->rkey == 0) {
+    details->lkey = reg->lkey;
+    details->rkey = reg->rkey;
+  }
+  details->iova = wanted.iova != 0 ? wanted.iova : reinterpret_cast<uintptr_t>(reg->base);
+  details->user_value = extra != nullptr ? extra->user_value : 0;
+  return status;
 }
 
 // By dmabuf. If the driver or the device has none, as if it were host memory, which a kernel with peer memory takes.
@@ -123,7 +179,9 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
-  *request = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  request->kind = PINRAIL_KIND_HOST;
+  request->fd = -1;
+  request->fd_offset = 0;
   const Status as_host = call_registrar(thread, *request, reg, room);
   return as_host.ok() ? as_host : status;
 }
@@ -139,7 +197,7 @@ Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_req
   }
 }
 
-// Gives back dead registrations; if there are none, evicts the least recently used idle one (empty_cache: all of them);
+// Gives back dead registrations; if there are none, evicts the next idle one (empty_cache: all of them);
 // if there is none, waits a moment for what other threads are giving back. False if none of this can make room.
 bool Pool::make_room(pinrail_thread_t* thread) {
   if (drain_all(thread) > 0) return true;
@@ -166,49 +224,6 @@ void Pool::report_limit(const pinrail_registration_t* reg) {
   const mpool::ExceededLimit size_limit = {"mpool_grdma_size_limit", limits.bytes, wanted.explicit_bytes};
   const mpool::ExceededLimit count_limit = {"mpool_grdma_count_limit", limits.count, wanted.explicit_count};
   mpool::report_never_fits(host_, reg->length, by_bytes ? size_limit : count_limit);
-}
-
-// Deregisters it on the device and then frees it. in_flight_ counts it already.
-void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  OnUnwind unwound([&] { dismiss_and_free(reg, this); });
-  deregister_from_device(thread, reg, reason);
-  unwound.disarm();
-  dismiss_and_free(reg, this);
-}
-
-// The device has deregistered it. The pool may be destroyed afterwards.
-void Pool::dismiss_and_free(pinrail_registration_t* reg, Pool* owner) {
-  owner->cache_->dismiss(owner, reg);
-  free_dismissed(reg, owner);
-}
-
-// Its place in the budget is given back already. The pool may be destroyed afterwards.
-void Pool::free_dismissed(pinrail_registration_t* reg, Pool* owner) {
-  owner->host_->registrations->free(owner->host_, reg);
-  owner->in_flight_.end_release();  // last: after it the pool may be destroyed
-}
-
-// It is dead and unreferenced.
-void Pool::give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  in_flight_.begin_release();
-  give_back(thread, reg, PINRAIL_REASON_RELEASED);
-}
-
-// Calls the registrar, or tells it only to forget the registration. It is dead, unreferenced or forced, and out of the
-// index.
-void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
-                                  Device device) {
-  unindexed_.unlink_uncached(reg);
-  // An event that has come since overrides: the memory may be another's by now (R12). relaxed: ordered by the state
-  // word.
-  const auto event = static_cast<pinrail_reason_t>(__atomic_load_n(&area_of(reg).reason, __ATOMIC_RELAXED));
-  if (event == PINRAIL_REASON_INVALIDATED) reason = event;
-  if (device == Device::restarted) {
-    host_->pools->registrar_abandon(config_.registrar, thread, reg, reason);
-    return;
-  }
-  const Status status = host_->pools->registrar_deregister(config_.registrar, thread, reg, reason);
-  status.ignore();  // the framework has reported it; the registration is lost to us either way
 }
 
 }  // namespace pinrail::grdma

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Makes room: the least recently used idle registration of the cache is evicted. API context. Functions whose names end
+// Makes room: the idle registration of the cache whose turn it is is evicted. API context. Functions whose names end
 // in _locked run under the cache lock; before the others the caller holds no lock, because they call the registrar. The
 // calling thread may hold references.
 #include "base/core/on_unwind.h"
-#include "components/mpool/grdma/grdma.h"
+#include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 
-// Evicts the least recently used idle registration of the cache. False: none is idle.
+// Evicts the next idle registration of the cache. False: none is idle.
 bool Pool::evict_one(pinrail_thread_t* thread) {
   const Victim victim = cache_->claim_victim(this);
   if (victim.reg == nullptr) return false;
-  OnUnwind unwound([&] { dismiss_and_free(victim.reg, victim.owner); });
+  OnUnwind unwound([&] { victim.owner->deregistrar_.dismiss_and_free(thread, victim.reg); });
   evict_from_device(thread, victim);
   unwound.disarm();
-  dismiss_and_free(victim.reg, victim.owner);
+  victim.owner->deregistrar_.dismiss_and_free(thread, victim.reg);
   return true;
 }
 
 // Removes the victim from the index and deregisters it; the caller dismisses it.
 void Pool::evict_from_device(pinrail_thread_t* thread, const Victim& victim) {
-  Pool* owner = victim.owner;
-  // NOT_FOUND: a find saw that it is dead and removed it, or an event did.
-  Status(owner->rcache_.ops.remove(owner->rcache_.module, victim.reg)).ignore();
-  owner->deregister_from_device(thread, victim.reg, PINRAIL_REASON_EVICTED);
+  victim.owner->remove_from_index(victim.reg);
+  victim.owner->deregistrar_.deregister(thread, victim.reg, PINRAIL_REASON_EVICTED);
 }
+
+// NOT_FOUND: a find saw that it is dead and removed it, or an event did.
+void Pool::remove_from_index(pinrail_registration_t* reg) { Status(rcache_.ops.remove(rcache_.module, reg)).ignore(); }
 
 // Parameter empty_cache: everything idle goes.
 void Pool::evict_all(pinrail_thread_t* thread) {
@@ -34,21 +35,22 @@ void Pool::evict_all(pinrail_thread_t* thread) {
 
 // For pinrail_mpool_evict(). NOT_FOUND: nothing is idle.
 Status Pool::evict(pinrail_thread_t* thread) {
-  drain_own(thread, SIZE_MAX);
+  gc_.drain(thread, SIZE_MAX);
   return evict_one(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
-}
-
-// May throw bad_alloc; list_locked() of one registration does not afterwards.
-void Pool::reserve_locked() {
-  assert_cache_held();
-  eviction_list_.reserve_locked(registered_.count_locked() + 1);
 }
 
 // Links a pending registration into the pool's lists.
 void Pool::list_locked(pinrail_registration_t* reg) {
   assert_cache_held();
+  area_of(reg).passed = epoch::short_date(cache_->epoch());
   registered_.add_locked(reg);
-  if ((state::load(reg) & state::kPerThread) != 0) eviction_list_.insert_locked(reg, cache_->epoch());
+}
+
+// The same, in the place of a victim of this pool, which leaves the lists.
+void Pool::list_instead_of_locked(pinrail_registration_t* victim, pinrail_registration_t* reg) {
+  assert_cache_held();
+  area_of(reg).passed = epoch::short_date(cache_->epoch());
+  registered_.replace_locked(victim, reg);
 }
 
 // Takes it off the pool's lists: the device does not know it any more, or will not soon.
@@ -63,9 +65,34 @@ pinrail_registration_t* Pool::take_victim_locked() {
   assert_cache_held();
   pinrail_registration_t* reg = eviction_list_.take_ready_locked();
   if (reg == nullptr) return nullptr;
-  in_flight_.begin_release();
-  count_locked(&evictions_);
+  in_flight_.begin_eviction();
+  count_one(&evictions_);
   return reg;
+}
+
+// Drains every pool of the cache that a call into this one may drain.
+size_t Pool::drain_all(pinrail_thread_t* thread) {
+  constexpr size_t kPools = 64;
+  Pool* pools[kPools];
+  const size_t count = cache_->visit_reachable_pools(this, pools, kPools);
+  size_t given_back = 0, i = 0;
+  const auto leave_one = [&] { pools[i++]->in_flight_.end_visit(); };
+  OnUnwind unwound([&] {
+    while (i < count) leave_one();
+  });
+  while (i < count) {
+    given_back += pools[i]->gc_.drain(thread, Gc::kSome);
+    leave_one();
+  }
+  unwound.disarm();
+  return given_back;
+}
+
+// For pinrail_mpool_progress(): drains all.
+Status Pool::progress(pinrail_thread_t* thread) {
+  gc_.drain(thread, SIZE_MAX);  // may take only what an earlier call left over
+  gc_.drain(thread, SIZE_MAX);
+  return gpu_ != nullptr ? gpu_->ranges()->progress(thread) : success();
 }
 
 }  // namespace pinrail::grdma

@@ -10,48 +10,61 @@
 
 namespace pinrail::grdma {
 
-void EvictionList::remove_locked(pinrail_registration_t* reg) {
-  if (lru_list_.holds(reg)) lru_list_.remove(reg);
+void EvictionList::remove_locked(const pinrail_registration_t* reg) {
   if (!area_of(reg).is_ready) return;
   const auto* const end = std::remove(ready_ + ready_next_, ready_ + ready_end_, reg);
   ready_end_ = static_cast<size_t>(end - ready_);
 }
 
-bool EvictionList::oldest_epoch_locked(uint64_t now, uint64_t* epoch_out) const {
-  if (ready_next_ != ready_end_) {
-    *epoch_out = last_use(ready_[ready_next_]);
-    return true;
+// If it was used since the hand last passed, the hand passes by: that is its second chance.
+bool EvictionList::is_to_be_claimed_locked(pinrail_registration_t* reg, uint64_t now) const {
+  constexpr uint64_t kPhase = state::kIndexed | state::kPerThread | state::kEvictClaim;
+  if ((state::load(reg) & kPhase) != (state::kIndexed | state::kPerThread)) return false;
+  const uint64_t passed = epoch::epoch_of(area_of(reg).passed, now);
+  if (passed > now) return false;  // this search has found it held
+  const uint64_t used = start_table::last_use(start_table_, reg, now);
+  if (used <= passed) return true;
+  area_of(reg).passed = epoch::short_date(std::min(used, now));
+  return false;
+}
+
+// Turns the hand to the next registration that is to be claimed. Two rounds are enough: in the second one nothing was
+// used since the hand passed, unless other threads use it all the time. NULL: there is none.
+pinrail_registration_t* EvictionList::turn_hand_locked(uint64_t now) {
+  pinrail_registration_t*& hand = registered_.places[List::evicting];
+  for (size_t steps = 2 * registered_.size; steps != 0; --steps) {
+    if (hand == nullptr) hand = registered_.first;
+    if (is_to_be_claimed_locked(hand, now)) return hand;
+    hand = area_of(hand).next;
   }
-  if (lru_list_.empty() || lru_list_.top().epoch > now) return false;
-  *epoch_out = lru_list_.top().epoch;
+  return nullptr;
+}
+
+bool EvictionList::next_epoch_locked(uint64_t now, uint64_t* epoch_out) {
+  const pinrail_registration_t* next = turn_hand_locked(now);
+  if (next == nullptr) return false;
+  *epoch_out = epoch::epoch_of(area_of(next).passed, now);
   return true;
 }
 
-// Takes the oldest entries off the LRU list and claims them; oldest first.
+// Claims the next ones; oldest first.
 size_t EvictionList::claim_some_locked(uint64_t now, pinrail_registration_t** regs_out, size_t room) {
   size_t claimed = 0;
-  while (claimed < room && !lru_list_.empty() && lru_list_.top().epoch <= now) {
-    pinrail_registration_t* reg = lru_list_.top().reg;
+  while (claimed < room) {
+    pinrail_registration_t* reg = turn_hand_locked(now);
+    if (reg == nullptr) break;
     uint64_t word = state::load(reg);
-    if ((word & state::kDead) != 0) {
-      lru_list_.remove(reg);  // the gc gives it back
-    } else if ((word & state::kIndexed) == 0) {
-      lru_list_.catch_up(now + 1);  // it is pending
-    } else if (const uint64_t used = start_table::last_use(start_table_, reg, now); used > lru_list_.top().epoch) {
-      lru_list_.catch_up(used);
-    } else if (state::exchange(reg, &word, word | state::kEvictClaim)) {
-      lru_list_.remove(reg);
-      regs_out[claimed++] = reg;
-    }
+    if ((word & state::kIndexed) == 0) continue;  // an event has killed it
+    if (state::exchange(reg, &word, word | state::kEvictClaim)) regs_out[claimed++] = reg;
   }
   return claimed;
 }
 
-bool EvictionList::claim_oldest_locked(uint64_t now) {
-  pinrail_registration_t* claimed[kMostClaimed];
+bool EvictionList::claim_next_locked(uint64_t now) {
+  pinrail_registration_t** const claimed = ready_;  // none is ready now
   int64_t references[kMostClaimed];
-  // Of a short list only a few: the next hit on a claimed registration takes the slow path.
-  const size_t count = claim_some_locked(now, claimed, std::min(kMostClaimed, 1 + lru_list_.size() / 8));
+  // Of a few only an eighth: the next hit on a claimed registration takes the slow path.
+  const size_t count = claim_some_locked(now, claimed, std::min(kMostClaimed, 1 + registered_.size / 8));
   if (count == 0) return false;
   rcache_.ops.hide(rcache_.module, claimed, count);
   host_->registrations->count_references(host_, claimed, count, PINRAIL_SUM_NOW, references);
@@ -63,16 +76,10 @@ bool EvictionList::claim_oldest_locked(uint64_t now) {
       continue;
     }
     references::revoke_claim(claimed[i]);
-    // It is held, so its next use is later than now: this search does not look at it again.
-    unhide_locked(claimed[i], now + 1);
+    rcache_.ops.unhide(rcache_.module, claimed[i]);
+    area_of(claimed[i]).passed = epoch::short_date(now + 1);  // held: this search does not claim it again
   }
   return true;
-}
-
-// The claim is revoked or broken: the registration is found again, and it is listed as used in that epoch.
-void EvictionList::unhide_locked(pinrail_registration_t* reg, uint64_t epoch) {
-  rcache_.ops.unhide(rcache_.module, reg);
-  lru_list_.insert(reg, epoch);
 }
 
 pinrail_registration_t* EvictionList::take_ready_locked() {
@@ -87,17 +94,20 @@ pinrail_registration_t* EvictionList::take_ready_locked() {
       if (state::exchange(reg, &word, (word & ~state::kIndexed) | state::kDead)) return reg;
     }
     // A hit that breaks a claim without the lock of the index leaves it hidden there.
-    if ((word & state::kIndexed) != 0) unhide_locked(reg, last_use(reg));
+    if ((word & state::kIndexed) != 0) rcache_.ops.unhide(rcache_.module, reg);
   }
   return nullptr;
 }
 
-const char* EvictionList::check_locked(const pinrail_registration_t* reg) {
-  const bool is_listed = LruPlaceOf()(reg) != 0;
-  const bool is_ready = area_of(reg).is_ready;
-  if (!is_listed && !is_ready) return nullptr;
-  if ((state::load(reg) & state::kPerThread) == 0) return "what its last drop gives back is on the LRU list";
-  return is_listed && is_ready ? "a registration is listed twice" : nullptr;
+const char* EvictionList::check_locked() const {
+  size_t ready = 0;
+  for (const pinrail_registration_t* reg = registered_.first; reg != nullptr; reg = area_of(reg).next) {
+    if (!area_of(reg).is_ready) continue;
+    ++ready;
+    if ((state::load(reg) & state::kPerThread) == 0) return "what its last drop gives back is ready to be evicted";
+  }
+  // One that was taken, killed and found held since is in limbo.
+  return ready <= ready_end_ - ready_next_ ? nullptr : "what is ready to be evicted is not listed as that";
 }
 
 }  // namespace pinrail::grdma

@@ -33,15 +33,15 @@ Status Pool::restart(pinrail_thread_t* thread) {
 // Evicts what is idle, of this pool alone. Only what was not used since the call began, so that the call ends while
 // other threads use the pool.
 void Pool::release_idle(pinrail_thread_t* thread) {
-  drain_own(thread, SIZE_MAX);  // may take only what an earlier call left over
-  drain_own(thread, SIZE_MAX);
-  epoch::move_on(shortcut::of(host_)->epoch);
+  gc_.drain(thread, SIZE_MAX);  // may take only what an earlier call left over
+  gc_.drain(thread, SIZE_MAX);
   const uint64_t now = cache_->epoch();
+  epoch::move_on(cache_->epoch_word);  // afterwards, as each search: what it finds held is for later searches
   for (Victim victim = cache_->claim_of(this, now); victim.reg != nullptr; victim = cache_->claim_of(this, now)) {
-    OnUnwind unwound([&] { dismiss_and_free(victim.reg, this); });
+    OnUnwind unwound([&] { deregistrar_.dismiss_and_free(thread, victim.reg); });
     evict_from_device(thread, victim);
     unwound.disarm();
-    dismiss_and_free(victim.reg, this);
+    deregistrar_.dismiss_and_free(thread, victim.reg);
   }
   wait_until_idle(thread, kMostRounds);
 }

@@ -2,14 +2,19 @@
 // Deferred deregistration: what events killed goes back to the device once it is not held. API context, also on the gc
 // thread. The caller holds no lock, because the registrar is called. The calling thread may hold references, also of
 // what is dead.
+#include "components/mpool/grdma/grdma_gc.h"
+
+#include <algorithm>
+
+#include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
-#include "components/mpool/grdma/grdma_gpu.h"
+#include "base/registration/references.h"
 
 namespace pinrail::grdma {
 
 // Gives back what is dead and unreferenced. Sums at most so many of the gc list and of the displaced list. Returns how
 // many were given back.
-size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
+size_t Gc::drain(pinrail_thread_t* thread, size_t most) {
   if (!has_dead(thread)) return 0;
   in_flight_.begin_drain();
   OnUnwind unwound([this] { in_flight_.end_drain(); });
@@ -23,7 +28,7 @@ size_t Pool::drain_own(pinrail_thread_t* thread, size_t most) {
 }
 
 // What is too much or cannot be summed is put back.
-size_t Pool::drain_gc_list(pinrail_thread_t* thread, size_t most) {
+size_t Gc::drain_gc_list(pinrail_thread_t* thread, size_t most) {
   pinrail_registration_t* dead = gc_list_.take();
   OnUnwind unwound([&] {
     if (dead != nullptr) gc_list_.put_back(dead);
@@ -35,7 +40,7 @@ size_t Pool::drain_gc_list(pinrail_thread_t* thread, size_t most) {
 }
 
 // Takes the first so many off the chain and sums them, with one barrier for each batch, until a sum fails.
-size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, size_t most) {
+size_t Gc::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, size_t most) {
   pinrail_registration_t* batch[kBatch];
   int64_t references[kBatch];
   size_t given_back = 0;
@@ -60,15 +65,15 @@ size_t Pool::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, 
 }
 
 // rollbacks: thread->rollbacks before the sum.
-size_t Pool::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
-                            size_t count, uint64_t rollbacks) {
+size_t Gc::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
+                          size_t count, uint64_t rollbacks) {
   size_t given_back = 0, i = 0;
   // The thread ends inside the registrar: the next drain sums the others again.
   OnUnwind unwound([&] { gc_list_.put_batch_back(regs + i + 1, count - i - 1); });
   for (; i < count; ++i) {
     if (references[i] > 0 && !put_in_limbo(regs[i], rollbacks)) continue;
     if (references[i] <= 0) references::discard_excess_drops(regs[i], references[i]);
-    give_back_dropped(thread, regs[i]);
+    deregistrar_.give_back_dropped(thread, regs[i]);
     ++given_back;
   }
   unwound.disarm();
@@ -77,15 +82,14 @@ size_t Pool::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** r
 
 // The sum found it held. It is in limbo before the library counts its drops one by one, because afterwards its last
 // drop may give it back. True if that drop has come meanwhile: then the caller gives it back.
-bool Pool::put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks) {
-  Guard guard(cache_->mutex);
-  assert_cache_held();
+bool Gc::put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks) {
+  Guard guard(registered_.mutex);
   registered_.move_to_limbo_locked(reg, rollbacks);
   return host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
 }
 
 // As drain_gc_list(), of the displaced list. What is on it stays in reach of events all the time (grdma_unindexed/U2).
-size_t Pool::drain_displaced(pinrail_thread_t* thread, size_t most) {
+size_t Gc::drain_displaced(pinrail_thread_t* thread, size_t most) {
   size_t given_back = 0;
   while (most != 0 && unindexed_.has_displaced()) {
     pinrail_registration_t* idle[kBatch];
@@ -93,7 +97,7 @@ size_t Pool::drain_displaced(pinrail_thread_t* thread, size_t most) {
     const size_t summed = sum_displaced(thread, std::min(kBatch, most), idle, &idle_count);
     if (summed == 0) break;
     OnUnwind unwound([&] { gc_list_.put_batch_back(idle + i + 1, idle_count - i - 1); });
-    for (; i < idle_count; ++i) give_back_dropped(thread, idle[i]);
+    for (; i < idle_count; ++i) deregistrar_.give_back_dropped(thread, idle[i]);
     unwound.disarm();
     given_back += idle_count;
     most -= summed;
@@ -103,12 +107,11 @@ size_t Pool::drain_displaced(pinrail_thread_t* thread, size_t most) {
 
 // Takes some off the displaced list: what is held goes into limbo, the caller gives the others back. Returns how many
 // were summed; 0 also if the barrier failed. The cache lock keeps other threads from summing the same ones.
-size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,
-                           size_t* idle_count_out) {
+size_t Gc::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,
+                         size_t* idle_count_out) {
   pinrail_registration_t* regs[kBatch];
   int64_t references[kBatch];
-  Guard guard(cache_->mutex);
-  assert_cache_held();
+  Guard guard(registered_.mutex);
   const size_t count = unindexed_.first_displaced(regs, most);
   if (count == 0) return 0;
   const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);  // as in sum_some()
@@ -132,14 +135,13 @@ size_t Pool::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_
 }
 
 // Gives back what a sum found held only because a find was about to roll back. One thread at a time.
-size_t Pool::recheck_limbo(pinrail_thread_t* thread) {
+size_t Gc::recheck_limbo(pinrail_thread_t* thread) {
   size_t given_back = 0;
   for (bool begins = true, more = true; more; begins = false) {
     pinrail_registration_t* batch[kBatch];
     size_t idle = 0;
     {
-      Guard guard(cache_->mutex);
-      assert_cache_held();
+      Guard guard(registered_.mutex);
       if (begins && !registered_.begin_recheck_locked(thread)) return 0;
       const size_t count = registered_.next_to_recheck_locked(batch, kBatch, &more);
       for (size_t i = 0; i < count; ++i) {
@@ -152,65 +154,34 @@ size_t Pool::recheck_limbo(pinrail_thread_t* thread) {
       registered_.stop_recheck();
       gc_list_.put_batch_back(batch + i + 1, idle - i - 1);
     });
-    for (; i < idle; ++i) give_back_dropped(thread, batch[i]);
+    for (; i < idle; ++i) deregistrar_.give_back_dropped(thread, batch[i]);
     unwound.disarm();
     given_back += idle;
   }
   return given_back;
 }
 
-// Drains every pool of the cache that a call into this one may drain.
-size_t Pool::drain_all(pinrail_thread_t* thread) {
-  constexpr size_t kPools = 64;
-  Pool* pools[kPools];
-  const size_t count = cache_->visit_reachable_pools(this, pools, kPools);
-  size_t given_back = 0, i = 0;
-  const auto leave_one = [&] { pools[i++]->in_flight_.end_visit(); };
-  OnUnwind unwound([&] {
-    while (i < count) leave_one();
-  });
-  while (i < count) {
-    given_back += pools[i]->drain_own(thread, kSome);
-    leave_one();
-  }
-  unwound.disarm();
-  return given_back;
-}
-
 // For the gc thread: drains everything. Returns 1 if something is left that could not be summed, or is in limbo and may
 // only seem to be held.
-int Pool::drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
-  auto* pool = static_cast<Pool*>(pool_pointer);
-  const GcList& gc_list = pool->gc_list_;
+int Gc::drain_entry(void* gc_pointer, pinrail_thread_t* thread) {
+  auto* gc = static_cast<Gc*>(gc_pointer);
+  const GcList& gc_list = gc->gc_list_;
   const Status drained = guarded([&] {
     do {  // the first round may take only what an earlier call left over
-      pool->drain_own(thread, SIZE_MAX);
+      gc->drain(thread, SIZE_MAX);
     } while (!gc_list.has_rest() && gc_list.has_pushed());
     return success();
   });
-  const bool is_left = gc_list.has_rest() || pool->unindexed_.has_displaced() || pool->registered_.has_limbo();
+  const bool is_left = gc_list.has_rest() || gc->unindexed_.has_displaced() || gc->registered_.has_limbo();
   return !drained.ok() || is_left ? 1 : 0;
-}
-
-// At the beginning of a call: drains all if more than gc_limit bytes are dead.
-void Pool::drain_if_due(pinrail_thread_t* thread) {
-  // relaxed: a hint; the list itself is taken with an acquire.
-  if (gc_due_.load(std::memory_order_relaxed)) drain_own(thread, SIZE_MAX);
 }
 
 // In a miss: drains some. A barrier interrupts every processor that runs a thread of the process, and takes longer than
 // a registration. So it waits until it serves many registrations, if the gc thread limits how long they wait.
-void Pool::drain_if_many(pinrail_thread_t* thread) {
+void Gc::drain_if_many(pinrail_thread_t* thread) {
   const bool may_wait = gc_list_.has_thread() && !is_overdue(thread);
   if (may_wait && gc_list_.count() < kBatch) return;
-  drain_own(thread, kSome);
-}
-
-// For pinrail_mpool_progress(): drains all.
-Status Pool::progress(pinrail_thread_t* thread) {
-  drain_own(thread, SIZE_MAX);  // may take only what an earlier call left over
-  drain_own(thread, SIZE_MAX);
-  return gpu_ != nullptr ? gpu_->ranges()->progress(thread) : success();
+  drain(thread, kSome);
 }
 
 }  // namespace pinrail::grdma

@@ -56,6 +56,8 @@ class GcList {
 
   // relaxed: hints. The caller that needs the registrations loads them with acquire.
   bool has_pushed() const { return pushed_.load(std::memory_order_relaxed) != nullptr; }
+  // More than limit_bytes wait: the next call of any kind drains.
+  bool is_due() const { return is_due_.load(std::memory_order_relaxed); }
   bool has_rest() const { return rest_.load(std::memory_order_relaxed) != nullptr; }
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   uint64_t count() const { return count_.load(std::memory_order_relaxed); }

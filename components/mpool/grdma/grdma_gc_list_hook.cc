@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: dead registrations go onto the gc list. Takes no lock; the caller may hold the pending lock and the
-// index's.
+// Hook context: dead registrations go onto the gc list. Takes no lock; the caller may hold the index's lock and that
+// of Unindexed.
 #include "components/mpool/grdma/grdma_gc_list.h"
 
 namespace pinrail::grdma {

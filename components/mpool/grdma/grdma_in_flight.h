@@ -8,18 +8,25 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/hit/hit_counts.h"
+
 namespace pinrail::grdma {
 
 class InFlight {
  public:
+  // counts: the pool's; it has the releases that ended.
+  explicit InFlight(HitCounts* counts) : counts_(*counts) {}
+
   // A registration is being given back: from when it was claimed, or summed to 0, until the library has it again.
   // relaxed: the cache lock is taken before the registration is dismissed.
   void begin_release() { releases_.fetch_add(1, std::memory_order_relaxed); }
-  // release, in all three: pairs with the acquire in is_idle(), after which the pool is destroyed.
-  void end_release() { releases_.fetch_sub(1, std::memory_order_release); }
+  // The same under the cache lock, for one that is evicted.
+  void begin_eviction() { evictions_.store(evictions_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  void end_release(const pinrail_thread_t* thread) { counts_.end_release(thread); }
 
   // A thread takes dead registrations off a list.
   void begin_drain() { drains_.fetch_add(1, std::memory_order_relaxed); }
+  // release, here and in end_visit(): pairs with the acquire in is_idle(), after which the pool is destroyed.
   void end_drain() { drains_.fetch_sub(1, std::memory_order_release); }
 
   // A call into another pool of the cache drains this one. relaxed: under the cache lock, as Pool::closing_ is set.
@@ -27,17 +34,21 @@ class InFlight {
   void end_visit() { visits_.fetch_sub(1, std::memory_order_release); }
 
   bool is_idle() const {
-    return visits_.load(std::memory_order_acquire) + releases_.load(std::memory_order_acquire) +
-               drains_.load(std::memory_order_acquire) ==
-           0;
+    return visits_.load(std::memory_order_acquire) + releases() + drains_.load(std::memory_order_acquire) == 0;
   }
   // relaxed: a release that this misses began later than the call.
-  bool is_releasing() const {
-    return releases_.load(std::memory_order_relaxed) + drains_.load(std::memory_order_relaxed) != 0;
-  }
+  bool is_releasing() const { return releases() + drains_.load(std::memory_order_relaxed) != 0; }
 
  private:
-  std::atomic<uint64_t> releases_{0};
+  // Ends are read before begins: so no end is counted without its begin.
+  uint64_t releases() const {
+    const uint64_t ended = counts_.ended_releases();
+    return releases_.load(std::memory_order_relaxed) + evictions_.load(std::memory_order_relaxed) - ended;
+  }
+
+  HitCounts& counts_;
+  std::atomic<uint64_t> releases_{0};   // begun, but for evictions
+  std::atomic<uint64_t> evictions_{0};  // begun; changes under the cache lock
   std::atomic<uint64_t> drains_{0};
   std::atomic<uint64_t> visits_{0};
 };

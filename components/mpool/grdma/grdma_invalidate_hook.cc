@@ -35,7 +35,6 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, pi
 
 // Links a dead one into the displaced list and counts it.
 void Pool::push_displaced_locked_hook(pinrail_registration_t* reg) {
-  assert_held(unindexed_.mutex, LockRank::pending);
   gc_list_.count_hook(reg->length, 1, unindexed_.push_displaced_locked_hook(reg));
 }
 
@@ -43,7 +42,6 @@ void Pool::push_displaced_locked_hook(pinrail_registration_t* reg) {
 // can only be freed by a thread that removes it from the index first, and that waits for the index's lock, which is
 // held here.
 void Pool::displace_locked_hook(pinrail_registration_t* const* regs, size_t count) {
-  assert_held(unindexed_.mutex, LockRank::pending);
   for (size_t i = 0; i < count; ++i) prefetch(regs[i]);
   for (size_t i = 0; i < count; ++i) {
     if ((state::load(regs[i]) & state::kPerThread) == 0) unindexed_.link_uncached_locked_hook(regs[i]);
@@ -51,10 +49,10 @@ void Pool::displace_locked_hook(pinrail_registration_t* const* regs, size_t coun
   }
 }
 
-// An insert has displaced them. publish() holds the pending lock.
+// An insert has displaced them. The index calls it under its lock.
 void Pool::displaced_hook(void* pool_pointer, pinrail_registration_t* const* regs, size_t count) {
   auto* pool = static_cast<Pool*>(pool_pointer);
-  assert_held(pool->pending_.mutex, LockRank::pending);
+  Guard guard(pool->unindexed_.mutex);
   pool->displace_locked_hook(regs, count);
 }
 
@@ -70,20 +68,20 @@ void Pool::invalidated_hook(void* pool, pinrail_registration_t* const* regs, siz
 
 // grdma/G6. The caller has passed a full barrier.
 void Pool::invalidate_range_hook(const Span& span) {
-  pending_.mark_raced_hook(span);
   rcache_.ops.invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, this);
   if (unindexed_.may_hold_any_hook()) mark_unindexed_hook(span);
 }
 
-// Marks what may be held outside the index. Takes the pending lock.
+// Marks what may be held outside the index. Takes the lock of Unindexed.
 void Pool::mark_unindexed_hook(const Span& span) {
   Guard guard(unindexed_.mutex);
   unindexed_.mark_invalidated_locked_hook(span, registered_.limbo_hook());
 }
 
-// For an event that a caller reports, of memory of any kind; it may have only been written down so far.
+// For an event that a caller reports, of memory of any kind; it may have only been written down so far. seq_cst: a full
+// barrier. An exchange that may fail would be one on x86 alone.
 void Pool::invalidate_all_kinds_hook(const Span& span) {
-  pending_.barrier_hook();
+  barriers_.fetch_add(1);
   invalidate_range_hook(span);
   if (gpu_ != nullptr) gpu_->ranges()->invalidate_range_hook(span);
 }

@@ -11,12 +11,6 @@ namespace {
 // R13: a range that an event hits while it is being registered is tried again this often.
 constexpr int kRetriesAfterRace = 3;
 
-// A persistent registration is given back with its last reference; a cached one stays, so it does not answer a request
-// for a persistent one.
-bool answers(const Request& request, const pinrail_registration_t* reg) {
-  return !request.has(PINRAIL_FLAG_PERSISTENT) || (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0;
-}
-
 }  // namespace
 
 // An EXACT pool's index has no start table; a start table has only page-aligned starts; and a pool that keeps nothing
@@ -75,11 +69,29 @@ pinrail_status_t Pool::gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_
   return miss_entry(thread, span.base, span.end, access_and_flags, handle_out);
 }
 
+// A registration of the caller's own, or a persistent one.
+Status Pool::register_with(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
+                           const pinrail_register_options_t& options, pinrail_handle_t* handle_out) {
+  Span rounded = span;
+  if (!round_out(&rounded, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
+  const uint64_t before = span.base - rounded.base;
+  const bool is_dmabuf = options.dmabuf_fd >= 0;
+  if (is_dmabuf && options.dmabuf_offset < before) return PINRAIL_ERR_BAD_PARAM;
+  if (options.iova != 0 && options.iova <= before) return PINRAIL_ERR_BAD_PARAM;
+  const Extra extra = {options.dmabuf_fd, is_dmabuf ? options.dmabuf_offset - before : 0,
+                       options.iova == 0 ? 0 : options.iova - before, options.argument, options.user_value};
+  gc_.drain_if_due(thread);
+  pinrail_registration_t* reg;
+  const Status status = miss(thread, {rounded, access_and_flags, 0, &extra}, &reg);
+  if (status.ok()) *handle_out = {reg, generation_of(reg)};
+  return status;
+}
+
 // For a pool of GPU memory, of a whole allocation: a hit or a miss.
 Status Pool::register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                                 pinrail_registration_t** reg_out) {
   pinrail_handle_t handle{};
-  drain_if_due(thread);
+  gc_.drain_if_due(thread);
   *is_hit_out = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0 &&
                 hit(thread, request.span, request.access_and_flags, &handle);
   if (!*is_hit_out) return miss(thread, request, reg_out);
@@ -91,7 +103,7 @@ Status Pool::register_gpu_range(pinrail_thread_t* thread, const Request& request
 pinrail_status_t Pool::miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end, uint64_t access_and_flags,
                                   pinrail_handle_t* handle_out) {
   return guarded([&]() -> Status {
-    drain_if_due(thread);
+    gc_.drain_if_due(thread);
     pinrail_registration_t* reg;
     const Status status = miss(thread, {{base, end}, access_and_flags}, &reg);
     if (status.ok()) *handle_out = {reg, generation_of(reg)};
@@ -105,7 +117,7 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
                   pinrail_handle_t* handle_out) {
   Span span = Span::of(addr, length);
   if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
-  drain_if_due(thread);
+  gc_.drain_if_due(thread);
   if (hit(thread, span, access_and_flags, handle_out)) return success();
   pinrail_registration_t* reg;
   if (rcache_.ops.find_under_lock(rcache_.module, thread, span.base, span.length(),
@@ -123,32 +135,25 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   if (request.span.base == 0) return PINRAIL_ERR_BAD_PARAM;  // rounded out; before anything is evicted for it
   const size_t max_length = limits_of_registrar_.max_length;
   if (max_length != 0 && request.span.length() > max_length) return PINRAIL_ERR_NOT_SUPPORTED;
-  drain_if_many(thread);
+  gc_.drain_if_many(thread);
   // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
   if (request.has(PINRAIL_FLAG_CACHE_BYPASS) || thread->in_registrar != 0) {
     return register_own(thread, request, reg_out);
   }
   Pending own;
   *reg_out = nullptr;
-  const Entered entered = pending_.enter(thread, request, &own, reg_out);
-  if (entered == Entered::found && !answers(request, *reg_out)) {
-    Status(deregister_entry(this, thread, {*reg_out, generation_of(*reg_out)})).ignore();
-    return register_own(thread, request, reg_out);
-  }
-  if (entered == Entered::found) {
-    hits_.add(thread);
-    return success();
-  }
-  Status status = success();
-  // Waiting calls and hooks read `own`, so it leaves. A reference that the caller will not get is dropped.
+  Status status = pending_.announce(thread, request, &own, reg_out);
+  if (status.ok()) hits_.add(thread);
+  if (!own.is_announced) return status;
+  // Waiting calls and hooks read `own`, so it is withdrawn. A reference that the caller will not get is dropped.
   OnUnwind unwound([&] {
-    pending_.leave(&own);
+    pending_.withdraw(&own);
     if (*reg_out != nullptr) Status(deregister_entry(this, thread, {*reg_out, generation_of(*reg_out)})).ignore();
   });
-  if (entered == Entered::needs_memory) status = rcache_.ops.prepare(rcache_.module, &own.announcement, 1);
-  if (status.ok()) status = register_indexed(thread, request, &own, reg_out);
-  if (!status.ok()) pending_.leave(&own);
-  drain_if_many(thread);  // the insert may have displaced some
+  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &own.announcement);
+  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, &own, reg_out);
+  pending_.withdraw(&own);
+  gc_.drain_if_many(thread);  // the insert may have displaced some
   unwound.disarm();
   return status;
 }
@@ -175,16 +180,14 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
 // Memory that can become stale without an event is never in the index, not even while it is held.
 Status Pool::register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
                                 pinrail_registration_t** reg_out) {
-  rcache_.ops.withdraw(rcache_.module, &own->announcement);
+  pending_.withdraw(own);
   own->rights = request.rights();
   const Status status = register_uncached(thread, request, own, reg_out);
-  if (!status.ok()) return status;
-  uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  pending_.leave(own);
+  if (status.ok()) uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   return status;
 }
 
-// The call is listed as pending and has announced its insert. On success it has left the list.
+// The call is announced. Its announcement has ended on success, and lasts after an error.
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                               pinrail_registration_t** reg_out) {
   for (int tries = 0;; ++tries) {
@@ -193,68 +196,72 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
     if (!raced) return status;
     races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
     if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    const Status prepared = rcache_.ops.prepare(rcache_.module, &own->announcement, 0);
-    if (!prepared.ok()) return prepared;
   }
 }
 
-// Registers the range on the device and publishes it, once. The announcement is used up.
+// Registers the range on the device and publishes it, once.
 Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
                      bool* raced_out) {
   pinrail_registration_t* reg;
   const bool kept = is_kept(request.flags());
   if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
   const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
-  OnUnwind unwound([&] { rcache_.ops.withdraw(rcache_.module, &own->announcement); });
   const Status status = register_on_device(thread, request, own, counting, &reg);
-  unwound.disarm();
-  if (!status.ok()) {
-    rcache_.ops.withdraw(rcache_.module, &own->announcement);
-    return status;
-  }
-  const Published published = publish(thread, own, reg);
-  if (published == Published::raced) {
+  if (!status.ok()) return status;
+  if (publish(thread, own, reg) == Published::raced) {
     *raced_out = true;
     in_flight_.begin_release();
-    give_back(thread, reg, PINRAIL_REASON_INVALIDATED);
+    deregistrar_.give_back(thread, reg, PINRAIL_REASON_INVALIDATED);
     return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
   *reg_out = reg;
   return success();
 }
 
-// Puts the registration into the index, with its maker's reference, unless an event overtook it (grdma/G6). Unless it
-// raced, the call leaves the list of pending ones.
+// Puts the registration into the index, with its maker's reference, unless an event overtook it (grdma/G6).
 Published Pool::publish(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
   const uint64_t counting = state::load(reg) & state::kPerThread;
-  Guard guard(pending_.mutex);
-  assert_held(unindexed_.mutex, LockRank::pending);
-  if (own->raced) {
-    own->raced = false;  // for the next try
-    rcache_.ops.withdraw(rcache_.module, &own->announcement);
-    state::set(reg, counting | state::kDead);
-    return Published::raced;
-  }
   touch(reg, cache_->epoch());
   if (counting != 0) references::count_surely(thread, reg, 1);
-  state::set(reg, counting | state::kIndexed, counting != 0 ? 0 : 1);
-  const pinrail_status_t published =
-      rcache_.ops.publish(rcache_.module, thread, &own->announcement, reg, displaced_hook, this);
+  state::set_own(reg, counting | state::kIndexed, counting != 0 ? 0 : 1);
+  const auto try_it = [&] {
+    if (own->leaving == nullptr) {
+      return rcache_.ops.publish(rcache_.module, thread, &own->announcement, reg, displaced_hook, this);
+    }
+    const pinrail_status_t status = rcache_shortcut_->publish_instead_of(rcache_.module, thread, &own->announcement,
+                                                                         reg, own->leaving, displaced_hook, this);
+    free_leaving(own);
+    return status;
+  };
+  pinrail_status_t published = try_it();
+  if (published == PINRAIL_ERR_OUT_OF_RESOURCE &&
+      rcache_.ops.prepare(rcache_.module, &own->announcement) == PINRAIL_SUCCESS) {
+    published = try_it();  // other calls have used up the memory that there was before
+  }
+  if (published == PINRAIL_SUCCESS) {
+    pending_.end(own);
+    return Published::indexed;
+  }
   if (published == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
-    // The index saw an event itself. It did not insert the registration, so this call has its only reference.
-    if (counting != 0) references::count_surely(thread, reg, -1);
+    // Dead first: the evictor, which may have claimed it, must not find it idle.
     state::set(reg, counting | state::kDead, counting != 0 ? 0 : -1);
+    if (counting != 0) references::count_surely(thread, reg, -1);
     return Published::raced;
   }
-  const bool is_in = published == PINRAIL_SUCCESS;
-  if (!is_in) {
+  stay_alone(own, reg, counting);
+  return Published::alone;
+}
+
+// The index did not take it. It is in reach of events outside the index before its announcement ends.
+void Pool::stay_alone(Pending* own, pinrail_registration_t* reg, uint64_t counting) {
+  {
+    Guard guard(unindexed_.mutex);
     if (counting == 0) unindexed_.link_uncached_locked_hook(reg);
     state::set(reg, counting | state::kDead);
     if (counting != 0) push_displaced_locked_hook(reg);
   }
-  // Last: a hook that finds no pending call must find the index, and what is displaced, as they are now.
-  pending_.leave_locked(own);
-  return is_in ? Published::indexed : Published::alone;
+  // relaxed: this thread holds it, so it is not deregistered before.
+  if (pending_.withdraw(own)) __atomic_store_n(&area_of(reg).reason, PINRAIL_REASON_INVALIDATED, __ATOMIC_RELAXED);
 }
 
 }  // namespace pinrail::grdma

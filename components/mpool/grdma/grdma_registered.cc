@@ -9,20 +9,16 @@
 
 namespace pinrail::grdma {
 
-void Registered::add_locked(pinrail_registration_t* reg) {
-  all_.link(reg);
-  ++count_;
-}
+void Registered::add_locked(pinrail_registration_t* reg) { all_.link(reg); }
 
-// From whichever list has it. Takes the pending lock if that is limbo.
+// From whichever list has it. Takes the lock of Unindexed if that is limbo.
 void Registered::remove_locked(pinrail_registration_t* reg) {
-  --count_;
   if ((state::load(reg) & state::kSummed) == 0) {
     all_.unlink(reg);
     return;
   }
   {
-    Guard pending(unindexed_.mutex);
+    Guard unindexed(unindexed_.mutex);
     limbo_.unlink(reg);
     unindexed_.displaced_one_left_locked(limbo_.first == nullptr);
   }
@@ -36,18 +32,18 @@ void Registered::note_rollbacks_locked(uint64_t rollbacks) {
   oldest_rollbacks_.store(std::min(rollbacks, oldest), std::memory_order_relaxed);
 }
 
-// Takes the pending lock.
+// Takes the lock of Unindexed.
 void Registered::move_to_limbo_locked(pinrail_registration_t* reg, uint64_t rollbacks) {
   note_rollbacks_locked(rollbacks);
   all_.unlink(reg);
-  Guard pending(unindexed_.mutex);
+  Guard unindexed(unindexed_.mutex);
   limbo_.link(reg);
 }
 
-// Takes the pending lock once: in one step for events, which look at both lists under the pending lock.
+// Takes the lock of Unindexed once: in one step for events, which look at both lists under it.
 void Registered::take_displaced_locked(pinrail_registration_t* const* regs, const int64_t* references, size_t count,
                                        uint64_t rollbacks) {
-  Guard pending(unindexed_.mutex);
+  Guard unindexed(unindexed_.mutex);
   unindexed_.unlink_displaced_locked(regs, count);
   for (size_t i = 0; i < count; ++i) {
     if (references[i] <= 0) continue;
@@ -135,21 +131,18 @@ void Registered::append_spans_locked(std::vector<Span>* spans) const {
 
 // Drops and hits change states without the lock, so only what they cannot change is checked.
 const char* Registered::check_locked(const Pool* owner) const {
-  size_t linked = 0;
   for (const List* list : {&all_, &limbo_}) {
     const uint64_t in_limbo = state::kDead | state::kSummed | state::kPerThread;
     for (const pinrail_registration_t* reg = list->first; reg != nullptr; reg = area_of(reg).next) {
-      ++linked;
       const uint64_t word = state::load(reg);
       if (area_of(reg).owner != owner) return "a registration is in a wrong pool's list";
       if (list == &limbo_ && (word & in_limbo) != in_limbo) return "what is in limbo is not dead, or not summed";
       if (list == &limbo_) continue;
       if ((word & state::kSummed) != 0) return "a registration was summed dead and held, and is not in limbo";
       if ((word & state::kIndexed) != 0 && (word & state::kDead) != 0) return "a registration is indexed and dead";
-      if (const char* broken = EvictionList::check_locked(reg)) return broken;
     }
   }
-  return linked == count_ ? nullptr : "the count of registrations is wrong";
+  return nullptr;
 }
 
 }  // namespace pinrail::grdma

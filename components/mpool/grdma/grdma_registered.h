@@ -3,7 +3,8 @@
 // held are in limbo.
 //
 // Owns     two lists. Not the registrations.
-// Threads  all functions under the cache lock (`mutex`), or they take it. Limbo changes under the pending lock besides,
+// Threads  all functions under the cache lock (`mutex`), or they take it. Limbo changes under that of Unindexed
+// besides,
 //          so that either lock is enough to read it.
 // Hook     limbo_hook() alone.
 //
@@ -32,9 +33,14 @@ class Registered {
   Registered(Mutex& cache_mutex, const pinrail_host_t* host, Unindexed* unindexed)
       : mutex(cache_mutex), host_(host), unindexed_(*unindexed) {}
 
-  size_t count_locked() const REQUIRES(mutex) { return count_; }
+  // For the evictor's walk: all but those in limbo.
+  List* round() NO_THREAD_SAFETY_ANALYSIS { return &all_; }
   void add_locked(pinrail_registration_t* reg) REQUIRES(mutex);
   void remove_locked(pinrail_registration_t* reg) REQUIRES(mutex);
+  // Adds one in the place of a victim, which leaves.
+  void replace_locked(pinrail_registration_t* victim, pinrail_registration_t* reg) REQUIRES(mutex) {
+    all_.replace(victim, reg);
+  }
 
   // The registration is dead and was summed as held. rollbacks: thread->rollbacks before that sum. The caller says so
   // to the library afterwards; from then on its last drop may give it back.
@@ -54,7 +60,7 @@ class Registered {
   void stop_recheck() EXCLUDES(mutex);
   // For a restart: what is in limbo is not looked at again.
   void forget_rollbacks_locked() REQUIRES(mutex);
-  // For a reader that holds the pending lock.
+  // For a reader that holds the lock of Unindexed.
   const List& limbo_hook() const { return limbo_; }
 
   // Counts those that are referenced. The lock is given back between batches. No other call on the pool may be under
@@ -84,9 +90,8 @@ class Registered {
 
   const pinrail_host_t* const host_;
   Unindexed& unindexed_;
-  List all_ GUARDED_BY(mutex);          // but for those in limbo
-  List limbo_;                          // see Threads above
-  size_t count_ GUARDED_BY(mutex) = 0;  // in both
+  List all_ GUARDED_BY(mutex);  // but for those in limbo
+  List limbo_;                  // see Threads above
   // Of the oldest sum that put one of limbo there. Changes under mutex.
   std::atomic<uint64_t> oldest_rollbacks_{kNoLimbo};
 };

@@ -11,10 +11,20 @@
 
 namespace pinrail::grdma {
 
+// The options of a request, for the start of its rounded range.
+struct Extra {
+  int fd;  // -1: no dmabuf
+  uint64_t fd_offset;
+  uint64_t iova;  // 0: the address itself
+  const void* argument;
+  uint64_t user_value;
+};
+
 struct Request {
   Span span;                  // rounded out to the registrar's granularity
   uint64_t access_and_flags;  // as in the C table
   uint64_t buffer_id = 0;     // of GPU memory
+  const Extra* extra = nullptr;
 
   uint32_t access() const { return static_cast<uint32_t>(access_and_flags); }
   uint32_t rights() const { return access() & PINRAIL_RIGHTS_MASK; }

@@ -34,7 +34,7 @@ pinrail_mpool_stats_t Pool::happened() const {
 // For a forked child: no lock and no list.
 void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
   *stats_out = happened();
-  stats_out->peak_registered_bytes = cache_->peak_bytes_unlocked();
+  stats_out->peak_registered_bytes = cache_->peak_bytes();
 }
 
 // All statistics. Walks the cache's registrations under its lock.
@@ -62,7 +62,8 @@ const char* Pool::check() const {
   if (rcache_.ops.check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
   Guard guard(cache_->mutex);
   assert_cache_held();
-  return eviction_list_.in_order_locked() ? registered_.check_locked(this) : "the LRU list is out of order";
+  const char* const in_list = eviction_list_.check_locked();
+  return in_list != nullptr ? in_list : registered_.check_locked(this);
 }
 
 }  // namespace pinrail::grdma

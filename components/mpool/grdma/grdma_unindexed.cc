@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// API context. Functions whose names end in _locked run under the pending lock (`mutex`), the others take it. No
+// API context. Functions whose names end in _locked run under the lock (`mutex`), the others take it. No
 // registrar is called. The calling thread may hold references.
 #include "components/mpool/grdma/grdma_unindexed.h"
 

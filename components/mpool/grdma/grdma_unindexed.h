@@ -3,7 +3,7 @@
 // must reach these, too, so that the registrar learns that the memory is gone (R12).
 //
 // Owns     two lists. Not the registrations.
-// Threads  the lists change under the pending lock (`mutex`). A hook may find both empty without it.
+// Threads  the lists change under `mutex`, "unindexed" in lock_rank.h. A hook may find both empty without it.
 // Hook     what ends in _hook, alone.
 //
 // grdma_unindexed/U1  The uncached list holds those that are counted in their state words and were never indexed, or
@@ -28,7 +28,7 @@ namespace pinrail::grdma {
 
 class Unindexed {
  public:
-  explicit Unindexed(HookMutex& pending_mutex) : mutex(pending_mutex) {}
+  explicit Unindexed(HookLocks locks) : mutex(LockRank::unindexed, locks) {}
 
   void link_uncached(pinrail_registration_t* reg) EXCLUDES(mutex);
   void link_uncached_locked_hook(pinrail_registration_t* reg) REQUIRES(mutex);
@@ -53,7 +53,7 @@ class Unindexed {
   // Marks what overlaps on both lists and in limbo as invalidated.
   void mark_invalidated_locked_hook(const Span& span, const List& limbo) REQUIRES(mutex);
 
-  HookMutex& mutex;
+  HookMutex mutex;
 
  private:
   // seq_cst where no other order is named.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context, under the pending lock: inserts displace registrations, and events reach those that the index does not
+// Hook context, under the lock: inserts displace registrations, and events reach those that the index does not
 // have.
 #include <algorithm>
 

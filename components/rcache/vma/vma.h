@@ -8,8 +8,9 @@
 //          insert             -     X       X       X
 //          remove             -     X       X       X
 //          invalidate_hook    -     X       X       X
-//          prepare, find_under_lock, hide, unhide, find_all, count, covered_bytes and check: as insert. begin: as
-//          insert, unless the thread's last find was sure that the range is absent; then, and cancel: as find.
+//          prepare, publish, withdraw, find_under_lock, hide, unhide, find_all, count,
+//          covered_bytes and check: as insert. find_or_announce: as insert, unless the thread's last find was sure that
+//          the range is absent and no call is announced; then as find.
 // Locks    Functions that exclude each other take the index lock; callers hold no lock of rank index or above.
 // Context  API, except invalidate_hook(). No function allocates with the lock held.
 // Hook     invalidate_hook() only.
@@ -30,6 +31,7 @@
 
 #include "base/core/status.h"
 #include "base/sync/lock.h"
+#include "components/rcache/vma/vma_announcements.h"
 #include "components/rcache/vma/vma_start_table.h"
 #include "components/rcache/vma/vma_tree.h"
 
@@ -55,10 +57,15 @@ class Index {
   // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(),
   // find_without_start_table(), find_or_announce(), find_under_lock() and find_all() take a reference to what they
   // return.
-  Status find_or_announce(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
-                          uint32_t* rights_out);
-  Status prepare(bool announced);
-  void withdraw();
+  Status find_or_announce(const pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                          pinrail_registration_t** reg_out);
+  Status prepare();
+  Status withdraw(pinrail_announcement_t* announcement);
+  // leaving: a dead registration that is removed in the same hold of the lock, also if this does not return SUCCESS; or
+  // NULL.
+  Status publish(const pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg,
+                 pinrail_visit_hook_t displaced, void* arg, pinrail_registration_t* leaving = nullptr);
+  // As publish(), of what was not announced.
   Status insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg);
   Status remove(pinrail_registration_t* reg);
   void hide(pinrail_registration_t* const* regs, size_t count);
@@ -89,19 +96,27 @@ class Index {
   bool is_known_absent(const pinrail_absent_t& absent, const Query& query) const;
   // Returns the thread's note of a find of the registration's range that found nothing, or NULL.
   const pinrail_absent_t* absence_noted(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const;
+  Status insert_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
+                       void* arg) REQUIRES(mutex_);
+  // As Tree::peek(). What is dead is removed first: the thread that killed it removes it later, and it answers nothing.
+  pinrail_registration_t* peek_locked(Tree& tree, const Span& span, bool exact) REQUIRES(mutex_);
+  // Removes the registration from its class. False if it is not in the index.
+  bool remove_from_class_locked(pinrail_registration_t* reg) REQUIRES(mutex_);
   // Finds and takes a reference. NULL if no registration answers.
-  pinrail_registration_t* find_and_take_locked(const pinrail_thread_t* thread, const Query& query) REQUIRES(mutex_);
+  pinrail_registration_t* find_and_take_locked(const pinrail_thread_t* thread, const Query& query, uint32_t flags = 0)
+      REQUIRES(mutex_);
   // Returns the rights of all registrations of equal traits that contain the range (R4).
-  uint32_t containing_rights_locked(const Query& query) const REQUIRES(mutex_);
+  uint32_t containing_rights_locked(const Query& query) REQUIRES(mutex_);
   // Removes one registration from its tree and from the start table. False if it is not in the index.
   bool remove_locked(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
   // Returns the class's tree, which is made on first use; NULL if there are 64 others.
   Tree* class_of_locked(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   // Returns whether the index has a registration that makes this one superfluous (vma/I4).
-  bool is_dominated_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
+  bool is_dominated_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`.
   void remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
   // Removes registrations that overlap the span (contained_only: that it contains) and passes them to `visit`.
+  void remove_overlapping_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) EXCLUDES(mutex_);
   void remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit,
                                       void* arg) REQUIRES(mutex_);
   template <typename Matches>
@@ -138,17 +153,6 @@ class Index {
   };
   // Releases the lock for the threads in waiters_, and takes it again. Hook context.
   void yield_locked_hook() REQUIRES(mutex_);
-  // Gives back, when the insert ends, the reservation that find_or_announce() or prepare() made (vma_pool/P1).
-  class Reservation {
-   public:
-    explicit Reservation(NodePool* pool) : pool_(pool) {}
-    ~Reservation() { pool_->unreserve(); }
-    Reservation(const Reservation&) = delete;
-    Reservation& operator=(const Reservation&) = delete;
-
-   private:
-    NodePool* const pool_;
-  };
   // Exists while a tree is changed and until the removed registrations were passed on. A lock-free is_clear_hook() that
   // meets it makes its caller take the lock.
   class Change {
@@ -169,7 +173,8 @@ class Index {
   mutable std::atomic<uint32_t> waiters_{0};
   mutable HookMutex mutex_;
   std::atomic<bool> start_table_has_room_{true};
-  NodePool pool_;  // changed under the index lock, except for reservations
+  NodePool pool_;                // changed under the index lock
+  Announcements announcements_;  // changed under the index lock, except that the first one enters without it
   size_t count_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor and operation table of rcache/vma. Each operation calls one function of Index, in most cases the one of
-// the same name; publish calls insert. Callers hold no index lock;
+// the same name. Callers hold no index lock;
 // operations that need it take it themselves. invalidate() runs in hook or API context, the others in API context;
 // open() and close() run at start-up. Only find, find_without_start_table, find_or_announce, find_under_lock and
 // find_all hand out references; remove, hide and unhide need none.
@@ -43,19 +43,18 @@ void destroy(void* module) { delete static_cast<Module*>(module); }
 
 pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
                                   pinrail_registration_t** reg_out) {
-  const Query query = Query::of(announcement->base, announcement->length, announcement->access);
-  return index_of(module).find_or_announce(thread, query, reg_out, &announcement->more_rights).code();
+  return index_of(module).find_or_announce(thread, announcement, reg_out).code();
 }
 
-pinrail_status_t prepare(void* module, pinrail_announcement_t*, int announced) {
-  return index_of(module).prepare(announced != 0).code();
+pinrail_status_t prepare(void* module, pinrail_announcement_t*) { return index_of(module).prepare().code(); }
+
+pinrail_status_t withdraw(void* module, pinrail_announcement_t* announcement) {
+  return index_of(module).withdraw(announcement).code();
 }
 
-void withdraw(void* module, pinrail_announcement_t*) { index_of(module).withdraw(); }
-
-pinrail_status_t publish(void* module, pinrail_thread_t* thread, pinrail_announcement_t*, pinrail_registration_t* reg,
-                         pinrail_visit_hook_t displaced_hook, void* arg) {
-  return index_of(module).insert(thread, reg, displaced_hook, arg).code();
+pinrail_status_t publish(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                         pinrail_registration_t* reg, pinrail_visit_hook_t displaced_hook, void* arg) {
+  return index_of(module).publish(thread, announcement, reg, displaced_hook, arg).code();
 }
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
@@ -90,8 +89,14 @@ pinrail_status_t check(void* module) {
   return PINRAIL_ERR_ERROR;
 }
 
+pinrail_status_t publish_instead_of(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                                    pinrail_registration_t* reg, pinrail_registration_t* leaving,
+                                    pinrail_visit_hook_t displaced_hook, void* arg) {
+  return index_of(module).publish(thread, announcement, reg, displaced_hook, arg, leaving).code();
+}
+
 constexpr pinrail_rcache_shortcut_t kShortcut = {sizeof(pinrail_rcache_shortcut_t), find_without_start_table_entry,
-                                                 start_table_of};
+                                                 start_table_of, publish_instead_of};
 
 const void* extension(const char* name, uint32_t version) {
   return shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;

@@ -49,8 +49,8 @@ int rightmost_reaching(const Word<uintptr_t>* ends, uint32_t before, const Span&
 }
 
 // Returns the slot of a leaf whose range equals the span, or -1.
-int find_equal(const Leaf* leaf, uint32_t count, const Span& span) {
-  const int slot = static_cast<int>(upper_bound(leaf, 0, count, key_of(span))) - 1;
+int find_equal(const Leaf* leaf, const Span& span) {
+  const int slot = static_cast<int>(keys_up_to(leaf, key_of(span))) - 1;
   return slot >= 0 && leaf->key(static_cast<uint32_t>(slot)) == key_of(span) ? slot : -1;
 }
 
@@ -73,18 +73,26 @@ SearchResult acquire(const pinrail_thread_t* thread, const VersionedNode& at, ui
 // Children to its left have only slots that start before the span, so their reach is reliable.
 class Search {
  public:
-  Search(const Span& span, bool exact, bool rising) : span_(span), exact_(exact), rising_(rising) {}
+  // path: room for NodePool::kPerInsert steps.
+  Search(const Span& span, bool exact, bool rising, pinrail_step_t* path)
+      : span_(span), exact_(exact), rising_(rising), path_(path) {}
 
-  // Walks to the leaf and slot that answer. absent, if not NULL, gets the path to the place where the span would be
-  // inserted, if the path is short enough.
-  SearchResult walk(const Word<Node*>& root, VersionedNode* at, int* slot, pinrail_absent_t* absent = nullptr) {
+  // Walks to the leaf and slot that answer.
+  SearchResult walk(const Word<Node*>& root, VersionedNode* at, int* slot) {
     if (!load_root(root, at)) return SearchResult::disturbed;
     if (at->node == nullptr) return SearchResult::absent;
     SearchResult result = descend(at, slot);
-    if (result == SearchResult::absent && absent != nullptr && rising_) record_path(*at, absent);
+    leads_to_place_ = is_final_;
     if (is_final_) return result;
     while (result == SearchResult::absent && depth_ > 0) result = search_left_sibling(at, slot);
     return result;
+  }
+  // After a walk that found nothing: completes the path to the place where the span would be inserted, and returns its
+  // steps. 0: the walk has left it for siblings.
+  uint32_t path_to_place(const VersionedNode& last) {
+    if (!leads_to_place_) return 0;
+    path_[depth_] = {last.node, last.version, position_};
+    return depth_ + 1;
   }
 
  private:
@@ -92,28 +100,25 @@ class Search {
   SearchResult descend(VersionedNode* at, int* slot) {
     while (!is_leaf(at->node)) {
       const Inner* inner = as_inner(at->node);
-      const uint32_t count = inner->count.get();
-      if (count > Inner::kSlots || depth_ == kMaxDepth) return SearchResult::disturbed;
+      if (depth_ + 1 == kPinrailSteps) return SearchResult::disturbed;
       int next;
       if (exact_) {
-        next = static_cast<int>(upper_bound(inner, 1, count, key_of(span_))) - 1;
+        next = static_cast<int>(keys_up_to(inner, key_of(span_))) - 1;
       } else {
-        position_ = upper_bound(inner->base, 1, count, span_.base);
+        position_ = bases_up_to(inner, span_.base);
         next = rightmost_reaching(inner->reach, position_, span_, rising_);
         --position_;
       }
       is_final_ = rising_ && next < 0;
       if (next < 0) return at->node->unchanged(at->version) ? SearchResult::absent : SearchResult::disturbed;
-      if (!exact_) path_[depth_++] = {*at, next};
+      if (!exact_) path_[depth_++] = {at->node, at->version, static_cast<uint32_t>(next)};
       if (!load_child(at, static_cast<uint32_t>(next))) return SearchResult::disturbed;
     }
-    const uint32_t count = at->node->count.get();
-    if (count > Leaf::kSlots) return SearchResult::disturbed;
     const Leaf* leaf = as_leaf(at->node);
     if (exact_) {
-      *slot = find_equal(leaf, count, span_);
+      *slot = find_equal(leaf, span_);
     } else {
-      position_ = upper_bound(leaf->base, 0, count, span_.base);
+      position_ = bases_up_to(leaf, span_.base);
       *slot = rightmost_reaching(leaf->end, position_, span_, rising_);
     }
     if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
@@ -121,40 +126,26 @@ class Search {
     return *slot >= 0 ? SearchResult::found : SearchResult::absent;
   }
 
-  // Records the path for an insert. Valid only for a walk that followed the span's base alone.
-  void record_path(const VersionedNode& last, pinrail_absent_t* absent) const {
-    if (depth_ >= kPinrailSteps) return;
-    for (unsigned i = 0; i < depth_; ++i) {
-      absent->way[i] = {path_[i].step.node, path_[i].step.version, static_cast<uint32_t>(path_[i].slot)};
-    }
-    absent->way[depth_] = {last.node, last.version, position_};
-    absent->steps = depth_ + 1;
-  }
-
   // Continues in the deepest node on the path that has another child that reaches far enough.
   SearchResult search_left_sibling(VersionedNode* at, int* slot) {
-    const PathStep last = path_[--depth_];
-    const int next =
-        rightmost_reaching(as_inner(last.step.node)->reach, static_cast<uint32_t>(last.slot), span_, rising_);
-    if (!last.step.node->unchanged(last.step.version)) return SearchResult::disturbed;
+    const pinrail_step_t& last = path_[--depth_];
+    *at = {static_cast<const Node*>(last.node), last.version};
+    const int next = rightmost_reaching(as_inner(at->node)->reach, last.slot, span_, rising_);
+    if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
     if (next < 0) return SearchResult::absent;
-    *at = last.step;
     return load_child(at, static_cast<uint32_t>(next)) ? descend(at, slot) : SearchResult::disturbed;
   }
 
-  static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
-  struct PathStep {
-    VersionedNode step;
-    int slot;
-  };
+  static_assert(kPinrailSteps == NodePool::kPerInsert, "each node of the deepest tree");
 
   const Span& span_;
   const bool exact_;
   const bool rising_;
-  bool is_final_ = false;  // no slot to the left of the path reaches far enough
-  uint32_t position_ = 0;  // where the span belongs in the last node; not used if exact_
-  PathStep path_[kMaxDepth];
-  unsigned depth_ = 0;
+  bool is_final_ = false;        // no slot to the left of the path reaches far enough
+  bool leads_to_place_ = false;  // the path is that of the span's base alone
+  uint32_t position_ = 0;        // where the span belongs in the last node; not used if exact_
+  pinrail_step_t* const path_;
+  uint32_t depth_ = 0;
 };
 
 }  // namespace
@@ -163,15 +154,18 @@ inline SearchResult Tree::find(pinrail_thread_t* thread, const Span& span, bool 
                                pinrail_registration_t** reg_out) const {
   VersionedNode at;
   int slot = -1;
-  const SearchResult result = Search(span, exact, ends_rise()).walk(root_, &at, &slot, &thread->absent);
+  Search search(span, exact, ends_rise(), thread->absent.way);
+  const SearchResult result = search.walk(root_, &at, &slot);
+  if (result == SearchResult::absent && at.node != nullptr) thread->absent.steps = search.path_to_place(at);
   return result == SearchResult::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : result;
 }
 
 pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   VersionedNode at;
   int slot = -1;
+  pinrail_step_t path[kPinrailSteps];
   // The index lock is held, so no search is disturbed.
-  if (Search(span, exact, ends_rise()).walk(root_, &at, &slot) != SearchResult::found) return nullptr;
+  if (Search(span, exact, ends_rise(), path).walk(root_, &at, &slot) != SearchResult::found) return nullptr;
   return as_leaf(at.node)->reg[slot].get();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// API context: begin, prepare, insert, remove, and the finds that take the lock.
+// API context: announce, prepare, insert, remove, and the finds that take the lock.
 //
 // The caller holds the index lock in functions whose names end in _locked. The other functions take it themselves, if
 // they need it; absence_noted() and is_known_absent() do not.
@@ -18,26 +18,31 @@ Index::IndexGuard::IndexGuard(const Index& index) : mutex_(index.mutex_) {
   index.waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Searches once more before the miss and reserves memory for the insert. Usually the thread's find was sure, and no
-// lock is needed.
-Status Index::find_or_announce(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out,
-                               uint32_t* rights_out) {
-  pinrail_registration_t* reg = nullptr;
-  if (is_known_absent(thread->absent, query)) {
-    *rights_out = 0;
-  } else {
+// Announces first and searches afterwards, so that what another call inserted meanwhile is found. Usually the thread's
+// find was sure and nothing was inserted since; then it does not search again, and if no call is under way it needs no
+// lock.
+Status Index::find_or_announce(const pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                               pinrail_registration_t** reg_out) {
+  const Query query = Query::of(announcement->base, announcement->length, announcement->access);
+  announcement->more_rights = 0;
+  const bool is_first = announcements_.enter_alone(announcement);
+  if (!is_first || !is_known_absent(thread->absent, query)) {
     IndexGuard turn(*this);
-    reg = find_and_take_locked(thread, query);
-    if (reg == nullptr) *rights_out = exact_ ? 0 : containing_rights_locked(query);
+    // While other calls are under way: nothing is inserted between this question and the announcement.
+    if (!is_known_absent(thread->absent, query)) {
+      pinrail_registration_t* reg = find_and_take_locked(thread, query, announcement->flags);
+      if (reg != nullptr) {
+        if (is_first) announcements_.leave(announcement);
+        *reg_out = reg;
+        return success();
+      }
+      if (!exact_) announcement->more_rights = containing_rights_locked(query);
+    }
+    if (!is_first && !announcements_.enter(announcement, exact_)) return PINRAIL_ERR_WOULD_BLOCK;
   }
-  if (reg != nullptr) {
-    *reg_out = reg;
-    return success();
-  }
-  pool_.reserve();
   // relaxed: a hint; a table without room takes no more entries.
   const bool has_room = start_table_has_room_.load(std::memory_order_relaxed);
-  return has_room && pool_.covers_reservations() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  return has_room && !pool_.is_low() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
 // The thread has searched without the lock, nothing was inserted since, and no other class could add rights to the
@@ -56,20 +61,15 @@ bool Index::is_known_absent(const pinrail_absent_t& absent, const Query& query) 
   return true;
 }
 
-// Provides the memory for one insert. Allocates without the lock, because a hook may be waiting for it.
-Status Index::prepare(bool announced) {
+// Provides the memory for some inserts. Allocates without the lock, because a hook may be waiting for it.
+Status Index::prepare() {
   mutex_.lock();
-  if (!announced) pool_.reserve();
   if (!start_table_.has_room()) grow_start_table_locked();
-  while (!pool_.covers_reservations()) {
+  while (pool_.is_low()) {
     mutex_.unlock();
     NodePool::Slab* slab = NodePool::make_slab();
+    if (slab == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
     mutex_.lock();
-    if (slab == nullptr) {
-      pool_.unreserve();
-      mutex_.unlock();
-      return PINRAIL_ERR_OUT_OF_RESOURCE;
-    }
     pool_.add(slab);
   }
   mutex_.unlock();
@@ -85,9 +85,6 @@ void Index::grow_start_table_locked() {
   if (made) start_table_.note_memory(room);
   note_room_in_start_table_locked();
 }
-
-// Gives back the reservation of find_or_announce() or prepare(). No lock.
-void Index::withdraw() { pool_.unreserve(); }
 
 Tree* Index::class_of_locked(uint32_t rights, uint32_t traits) {
   // relaxed: written only under the lock, which is held.
@@ -113,19 +110,29 @@ bool Index::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* 
   return true;
 }
 
-// The index lock is held. Returns a registration that answers the query, with a reference, or NULL.
-pinrail_registration_t* Index::find_and_take_locked(const pinrail_thread_t* thread, const Query& query) {
+// The index lock is held. Returns a registration that answers the query and has the flags, with a reference, or NULL. A
+// persistent registration ends with its last reference; one that is cached stays, so it does not serve in its place.
+pinrail_registration_t* Index::find_and_take_locked(const pinrail_thread_t* thread, const Query& query,
+                                                    uint32_t flags) {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
-    while (pinrail_registration_t* reg = trees_[i].peek(query.span, exact_)) {
+    while (pinrail_registration_t* reg = peek_locked(trees_[i], query.span, exact_)) {
+      if ((flags & ~reg->flags) != 0) break;
       if (take_locked(thread, reg)) return reg;
       if ((state::load(reg) & state::kIndexed) != 0) break;  // its reference count is full, so the request is a miss
-      // It is dead: the thread that killed it will remove it. Another registration may answer.
-      remove_locked(trees_[i], reg);
     }
   }
   return nullptr;
+}
+
+pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool exact) {
+  pinrail_registration_t* reg = tree.peek(span, exact);
+  while (reg != nullptr && (state::load(reg) & state::kIndexed) == 0) {
+    remove_locked(tree, reg);
+    reg = tree.peek(span, exact);
+  }
+  return reg;
 }
 
 // Takes the index lock and searches. *reg_out is referenced. NOT_FOUND: no registration answers.
@@ -138,24 +145,48 @@ Status Index::find_under_lock(const pinrail_thread_t* thread, const Query& query
 }
 
 // The index lock is held. Returns the rights of all registrations of equal traits that contain the range (R4).
-uint32_t Index::containing_rights_locked(const Query& query) const {
+uint32_t Index::containing_rights_locked(const Query& query) {
   uint32_t rights = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
-    const Tree& tree = trees_[i];
+    Tree& tree = trees_[i];
     const bool adds = tree.traits == query.traits && (tree.rights & ~(rights | query.rights)) != 0;
-    if (adds && tree.peek(query.span, exact_) != nullptr) rights |= tree.rights;
+    if (adds && peek_locked(tree, query.span, exact_) != nullptr) rights |= tree.rights;
   }
   return rights;
 }
 
-// Takes the index lock. Registrations that this one makes superfluous are removed and passed to `displaced` while the
-// lock is held. Uses up the reservation of find_or_announce() or prepare(), also after an error. BUSY: an equal
-// registration or one that contains it is in the index. BAD_PARAM: there are too many classes.
+// An event that comes before this search has overtaken the announcement; one that comes later finds the registration.
+// Removes after it has inserted, because the path that the thread's find noted is valid until the tree changes.
+Status Index::publish(const pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg,
+                      pinrail_visit_hook_t displaced, void* arg, pinrail_registration_t* leaving) {
+  IndexGuard turn(*this);
+  Status published = PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  if (!Announcements::take_overtaken(announcement)) {
+    published = insert_locked(thread, reg, displaced, arg);
+    if (published.ok()) announcements_.leave(announcement);
+  }
+  if (leaving != nullptr) remove_from_class_locked(leaving);
+  return published;
+}
+
+Status Index::withdraw(pinrail_announcement_t* announcement) {
+  IndexGuard turn(*this);
+  announcements_.leave(announcement);
+  return Announcements::take_overtaken(announcement) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
+}
+
 Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                      void* arg) {
-  const Reservation reservation(&pool_);
   IndexGuard turn(*this);
+  return insert_locked(thread, reg, displaced, arg);
+}
+
+// Registrations that this one makes superfluous are removed and passed to `displaced`. BUSY: an equal registration or
+// one that contains it is in the index. BAD_PARAM: there are too many classes. OUT_OF_RESOURCE: no free nodes.
+Status Index::insert_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
+                            void* arg) {
+  if (!pool_.suffices()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Tree* tree = class_of_locked(reg->rights, reg->traits);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
   Tree::Place place = tree->find_place(span_of(reg), absence_noted(thread, reg));
@@ -168,7 +199,7 @@ Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg
   }
   {
     const Change change(this);
-    if (!tree->insert(pool_, reg, place)) return PINRAIL_ERR_BUSY;
+    if (!tree->insert(pool_, reg, &place)) return PINRAIL_ERR_BUSY;
   }
   if (!exact_) start_table_.insert(thread, reg);
   note_room_in_start_table_locked();
@@ -186,16 +217,17 @@ const pinrail_absent_t* Index::absence_noted(const pinrail_thread_t* thread, con
   return same ? &absent : nullptr;
 }
 
-// An equal registration always counts. A containing one does not count if the module is EXACT or the registration is
-// persistent.
-bool Index::is_dominated_locked(const pinrail_registration_t* reg) const {
+// An equal registration counts, unless it is not persistent and this one is: then it is displaced. A containing one
+// does not count if the module is EXACT or the registration is persistent.
+bool Index::is_dominated_locked(const pinrail_registration_t* reg) {
   const bool exempt = exact_ || is_exempt(reg);
   const Query query{span_of(reg), reg->rights, reg->traits};
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
-    const Tree& tree = trees_[i];
+    Tree& tree = trees_[i];
     if (exempt ? tree.rights != reg->rights || tree.traits != reg->traits : !answers(tree, query)) continue;
-    if (tree.peek(query.span, exempt) != nullptr) return true;
+    const pinrail_registration_t* const other = peek_locked(tree, query.span, exempt);
+    if (other != nullptr && (exact_ || !is_exempt(reg) || is_exempt(other))) return true;
   }
   return false;
 }
@@ -215,8 +247,12 @@ void Index::remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_ho
 // Takes the index lock. NOT_FOUND: the registration is not in the index. The caller needs no reference.
 Status Index::remove(pinrail_registration_t* reg) {
   IndexGuard turn(*this);
+  return remove_from_class_locked(reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+}
+
+bool Index::remove_from_class_locked(pinrail_registration_t* reg) {
   Tree* tree = class_of_locked(reg->rights, reg->traits);
-  return tree != nullptr && remove_locked(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+  return tree != nullptr && remove_locked(*tree, reg);
 }
 
 // Keeps start_table/S1.

@@ -74,11 +74,18 @@ bool Index::is_clear_hook(const Span& span) const {
   return unchanged();
 }
 
-// Hook or API context. Removes each registration that overlaps the span and passes it to visit_hook, which marks it
-// dead, with the index lock held. Takes no lock if nothing overlaps.
+// Hook or API context. Overtakes the calls under way, then removes each registration that overlaps the span and passes
+// it to visit_hook, which marks it dead, with the index lock held. Takes no lock if nothing overlaps and no call is
+// under way. The caller has passed a full barrier (vma_announcements/W2).
 void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) {
-  if (is_clear_hook(span)) return;
+  if (!announcements_.is_empty_hook() || !is_clear_hook(span)) remove_overlapping_hook(span, visit_hook, arg);
+}
+
+// Hook or API context. Takes the index lock.
+__attribute__((noinline)) void Index::remove_overlapping_hook(const Span& span, pinrail_visit_hook_t visit_hook,
+                                                              void* arg) {
   Guard guard(mutex_);
+  announcements_.overtake_hook(span);
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) remove_overlapping_locked_hook(trees_[i], span, false, visit_hook, arg);
 }

@@ -11,6 +11,7 @@
 // vma_node/N2  The version is odd exactly while the writer changes the cell.
 // vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: all keys below child i
 //     - 1 are smaller than it, and none below child i is. reach[i] is the largest end below child i.
+// vma_node/N4  The base of each slot from count on is kUnused, so that a search by base need not read the count.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 
@@ -58,6 +59,8 @@ struct Node {
   bool unchanged(uint64_t seen) const { return version.load(std::memory_order_acquire) == seen; }
 };
 
+constexpr uintptr_t kUnused = UINTPTR_MAX;  // no registration begins there, because its end would have no address
+
 struct Leaf : Node {
   static constexpr uint32_t kSlots = 20;
   Word<uintptr_t> base[kSlots];
@@ -104,12 +107,36 @@ inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32
   return left == 1 && words[first].get() <= key ? first + 1 : first;
 }
 
+// The same of kCount words, without a loop.
+template <uint32_t kCount>
+__attribute__((always_inline)) inline uint32_t upper_bound(const Word<uintptr_t>* words, uintptr_t key) {
+  if constexpr (kCount == 1) return words[0].get() <= key ? 1 : 0;
+  if constexpr (kCount > 1) {
+    constexpr uint32_t kHalf = kCount / 2;
+    const uint32_t first = words[kHalf - 1].get() <= key ? kHalf : 0;
+    return first + upper_bound<kCount - kHalf>(words + first, key);
+  }
+}
+
+// Returns how many of a node's bases are <= base; by vma_node/N4 only used ones are. An inner node's first base counts
+// as one of these.
+inline uint32_t bases_up_to(const Leaf* leaf, uintptr_t base) { return upper_bound<Leaf::kSlots>(leaf->base, base); }
+inline uint32_t bases_up_to(const Inner* inner, uintptr_t base) {
+  return 1 + upper_bound<Inner::kSlots - 1>(inner->base + 1, base);
+}
+
 // The same for whole keys: searches by base, then steps back over the few equal bases by end.
 template <typename N>
-uint32_t upper_bound(const N* node, uint32_t first, uint32_t count, Key key) {
-  uint32_t slot = upper_bound(node->base, first, count, key.base);
-  while (slot > first && key < node->key(slot - 1)) --slot;
+uint32_t keys_up_to(const N* node, Key key) {
+  uint32_t slot = bases_up_to(node, key.base);
+  while (slot > (is_leaf(node) ? 0 : 1) && key < node->key(slot - 1)) --slot;
   return slot;
+}
+
+// Keeps vma_node/N4 for slots that have become unused.
+template <typename N>
+void mark_unused(N* node, uint32_t from, uint32_t to) {
+  for (uint32_t i = from; i < to; ++i) node->base[i].put(kUnused);
 }
 
 }  // namespace pinrail::vma

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // vma_pool.h - allocates cells for nodes before they are needed, so that an insert never allocates.
 //
-// Threads  The caller holds the index lock, except for make_slab(), which allocates, drop_slab(), reserve(),
-//          unreserve() and covers_reservations().
+// Threads  The caller holds the index lock, except for make_slab(), which allocates, drop_slab() and is_low().
 // Hook     All functions but make_slab(), drop_slab() and the destructor.
 //
-// vma_pool/P1  Once covers_reservations() has returned true, free cells >= reservations * kPerInsert. An insert takes
-//     its cells before it gives its reservation back.
+// vma_pool/P1  An insert begins only if there are free cells for the most that it may take. While cells are low, calls
+//     that miss bring more beforehand.
 // vma_pool/P2  Only the destructor gives cells back to the system (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
@@ -53,15 +52,9 @@ class NodePool {
     }
   }
 
-  // Any thread, with or without the lock. acq_rel: a thread that sees that a reservation was given back also sees the
-  // cells that its insert took.
-  void reserve() { reservations_.fetch_add(1, std::memory_order_acq_rel); }
-  void unreserve() { reservations_.fetch_sub(1, std::memory_order_acq_rel); }
-  // Returns whether there are cells for all reservations.
-  bool covers_reservations() const {
-    const size_t reservations = reservations_.load(std::memory_order_acquire);
-    return free_count_.load(std::memory_order_acquire) >= reservations * kPerInsert;
-  }
+  bool suffices() const { return free_count_.load(std::memory_order_relaxed) >= kPerInsert; }
+  // Without the lock, a hint: some inserts may be under way, of which few take a cell.
+  bool is_low() const { return free_count_.load(std::memory_order_relaxed) < 2 * kPerInsert; }
 
   // Takes a free cell, which exists by vma_pool/P1. Its version is odd: the caller fills the cell and calls
   // end_change().
@@ -72,6 +65,11 @@ class NodePool {
     node->begin_change();
     node->level.put(level);
     node->count.put(0);
+    if (level == 0) {
+      mark_unused(as_leaf(node), 0, Leaf::kSlots);
+    } else {
+      mark_unused(as_inner(node), 0, Inner::kSlots);
+    }
     return node;
   }
 
@@ -91,10 +89,10 @@ class NodePool {
   };
 
  private:
-  // The lock is held. release: pairs with the acquire load in covers_reservations().
+  // The lock is held. relaxed: is_low() is a hint.
   void add_to_free_count(int more) {
     free_count_.store(free_count_.load(std::memory_order_relaxed) + static_cast<size_t>(more),
-                      std::memory_order_release);
+                      std::memory_order_relaxed);
   }
 
   static constexpr size_t kSlabBytes = 32 * kNodeBytes;  // the first cell is the slab's header
@@ -102,7 +100,6 @@ class NodePool {
   Slab* slabs_ = nullptr;
   Node* free_ = nullptr;
   std::atomic<size_t> free_count_{0};
-  std::atomic<size_t> reservations_{0};
 };
 
 }  // namespace pinrail::vma

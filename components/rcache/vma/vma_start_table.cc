@@ -169,7 +169,6 @@ start_table::Entry* StartTable::find_free_entry(uint64_t hash) {
 // The registration was inserted into the index. It is left out if it is not eligible, is claimed or finds no room.
 void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
   if (room_ == 0 || !is_eligible(reg)) return;
-  ++eligible_;
   grow();
   const Entry* entry = is_takeable(reg) ? add(reg) : nullptr;
   if (entry != nullptr && thread != nullptr) start_table::note_entry(thread, entry, reg);
@@ -177,8 +176,6 @@ void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registrati
 
 // The registration was removed from the index.
 void StartTable::remove(const pinrail_registration_t* reg) {
-  if (room_ == 0 || !is_eligible(reg)) return;
-  --eligible_;
   // An entry that died claimed was already hidden by the evictor.
   constexpr uint64_t kEvicted = state::kDead | state::kEvictClaim;
   if ((state::load(reg) & kEvicted) != kEvicted) hide(reg);
@@ -218,7 +215,7 @@ void StartTable::erase(Entry* entry) {
 // and a table of 65,536 entries fits into a cache of 2 MB. A small table can afford more buckets.
 bool StartTable::is_crowded() const {
   constexpr size_t kSmall = 8192;
-  return table_.more < kSmall ? eligible_ > 2 * table_.more : 20 * eligible_ > 53 * table_.more;
+  return table_.more < kSmall ? entries_ >= 2 * table_.more : 20 * entries_ >= 53 * table_.more;
 }
 
 // Adds an eighth of the buckets, 64 at a time. So it has grown long before it is crowded again, and readers, which are

@@ -93,7 +93,6 @@ class StartTable {
   const uint64_t* epoch_;
   size_t room_ = 0;              // buckets that have memory
   size_t old_buckets_left_ = 0;  // while the table grows: buckets from this one on have been moved
-  size_t eligible_ = 0;          // registrations in the index that are eligible for the table
   size_t entries_ = 0;           // entries in the table
   Bucket only_bucket_ = {};      // the only bucket if no address space could be reserved
 };

@@ -7,13 +7,13 @@
 namespace pinrail::vma {
 namespace {
 
-void copy_slot(Leaf* to, uint32_t i, const Leaf* from, uint32_t j) {
+__attribute__((always_inline)) inline void copy_slot(Leaf* to, uint32_t i, const Leaf* from, uint32_t j) {
   to->base[i].put(from->base[j].get());
   to->end[i].put(from->end[j].get());
   to->reg[i].put(from->reg[j].get());
 }
 
-void copy_slot(Inner* to, uint32_t i, const Inner* from, uint32_t j) {
+__attribute__((always_inline)) inline void copy_slot(Inner* to, uint32_t i, const Inner* from, uint32_t j) {
   to->base[i].put(from->base[j].get());
   to->end[i].put(from->end[j].get());
   to->reach[i].put(from->reach[j].get());
@@ -33,6 +33,7 @@ template <typename N>
 void close_gap(N* node, uint32_t slot) {
   const uint32_t count = node->count.get();
   for (uint32_t i = slot; i + 1 < count; ++i) copy_slot(node, i, node, i + 1);
+  mark_unused(node, count - 1, count);
   node->count.put(count - 1);
 }
 
@@ -43,6 +44,7 @@ void move_slots(N* other, N* node, uint32_t from) {
   uint32_t into = other->count.get();
   for (uint32_t i = from; i < count; ++i) copy_slot(other, into++, node, i);
   other->count.put(into);
+  mark_unused(node, from, count);
   node->count.put(from);
 }
 
@@ -79,10 +81,17 @@ void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
   inner->child[slot].put(child);
 }
 
+template <typename N>
+bool has_unused_bases(const N* node, uint32_t slots) {
+  return std::all_of(node->base + node->count.get(), node->base + slots,
+                     [](const Word<uintptr_t>& base) { return base.get() == kUnused; });
+}
+
 // Returns the first slot of a leaf whose key is not smaller.
 uint32_t lower_bound(const Leaf* leaf, Key key) {
-  const uint32_t slot = upper_bound(leaf, 0, leaf->count.get(), key);
-  return slot > 0 && leaf->key(slot - 1) == key ? slot - 1 : slot;
+  uint32_t slot = bases_up_to(leaf, key.base);
+  while (slot > 0 && leaf->base[slot - 1].get() == key.base && leaf->end[slot - 1].get() >= key.end) --slot;
+  return slot;
 }
 
 }  // namespace
@@ -102,7 +111,7 @@ void Tree::descend_below(Node* node, unsigned level, Key key, Path* path) {
   for (; level > 0; --level) {
     const Inner* inner = as_inner(node);
     path->node[level] = node;
-    path->slot[level] = upper_bound(inner, 1, inner->count.get(), key) - 1;
+    path->slot[level] = keys_up_to(inner, key) - 1;
     node = inner->child[path->slot[level]].get();
   }
   path->node[0] = node;
@@ -241,9 +250,13 @@ bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) con
   } else if (const Leaf* left = path.neighbour(-1)) {
     if (!is_free_of(*left, left->count.get() - 1)) return false;
   }
-  if (slot < leaf.count.get()) return leaf.end[slot].get() > span.end;
+  // The slot behind it is contained in it, or begins at the same base and contains it.
+  const auto is_free_behind = [&](const Leaf& right, uint32_t first) {
+    return right.end[first].get() > span.end && right.base[first].get() != span.base;
+  };
+  if (slot < leaf.count.get()) return is_free_behind(leaf, slot);
   const Leaf* right = path.neighbour(1);
-  return right == nullptr || right->end[0].get() > span.end;
+  return right == nullptr || is_free_behind(*right, 0);
 }
 
 // Returns where the span is to be inserted; absent: the path of an earlier find of this span, or NULL.
@@ -265,26 +278,27 @@ Tree::Place Tree::find_place(const Span& span, const pinrail_absent_t* absent) c
 }
 
 // Inserts the registration at a place that find_place() returned. False if the place is taken.
-bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place place) {
+bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
   const Span span = span_of(reg);
-  if (place.taken) return false;
+  if (place->taken) return false;
+  Path& path = place->path;
   if (empty()) {
     Node* leaf = pool.take(0);
     leaf->end_change();
     root_.put(leaf);
-    place.path = descend(key_of(span));
+    path = descend(key_of(span));
   }
-  Path& path = place.path;
   if (path.node[0]->count.get() == Leaf::kSlots) {
     split(pool, &path, 0, key_of(span));
-    place.slot = lower_bound(as_leaf(path.node[0]), key_of(span));
+    place->slot = lower_bound(as_leaf(path.node[0]), key_of(span));
   }
   Leaf* leaf = as_leaf(path.node[0]);
+  const uint32_t slot = place->slot;
   leaf->begin_change();
-  open_gap(leaf, place.slot);
-  leaf->base[place.slot].put(span.base);
-  leaf->end[place.slot].put(span.end);
-  leaf->reg[place.slot].put(reg);
+  open_gap(leaf, slot);
+  leaf->base[slot].put(span.base);
+  leaf->end[slot].put(span.end);
+  leaf->reg[slot].put(reg);
   leaf->end_change();
   raise_reach(path, span.end);
   if (is_exempt(reg)) exempt_.put(exempt_.get() + 1);
@@ -380,9 +394,10 @@ const char* Tree::check_node(const Node* node, const Key* low, const Key* high) 
         return "a slot is outside its separators";
       if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";
     }
-    return nullptr;
+    return has_unused_bases(leaf, Leaf::kSlots) ? nullptr : "an unused slot of a leaf has a base";
   }
   const Inner* inner = as_inner(node);
+  if (!has_unused_bases(inner, Inner::kSlots)) return "an unused slot of an inner node has a base";
   for (uint32_t i = 0; i < count; ++i) {
     const Key from = inner->key(i);
     const Key to = i + 1 < count ? inner->key(i + 1) : Key{};

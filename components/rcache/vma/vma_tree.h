@@ -58,7 +58,7 @@ class Tree {
   Place find_place(const Span& span, const pinrail_absent_t* absent = nullptr) const;
 
   // False if the place is taken.
-  bool insert(NodePool& pool, pinrail_registration_t* reg, Place place);
+  bool insert(NodePool& pool, pinrail_registration_t* reg, Place* place);
   // False if the registration is not in the tree.
   bool remove(NodePool& pool, pinrail_registration_t* reg);
 
@@ -196,6 +196,7 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
       move_slot(leaf, kept++, i);
     }
   }
+  mark_unused(leaf, kept, count);
   leaf->count.put(kept);
   leaf->end_change();
   lower_reach(path, end);
@@ -207,19 +208,18 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
 // before the span shows that all slots to its left do so too.
 template <typename Unchanged>
 SearchResult Tree::search_overlap_below(const Node* node, const Span& span, bool rising, Unchanged& unchanged) {
-  const uint32_t count = node->count.get();
   const bool at_leaf = is_leaf(node);
   if (!unchanged()) return SearchResult::disturbed;
   if (at_leaf) {
     const Leaf* leaf = as_leaf(node);
-    for (uint32_t i = upper_bound(leaf->base, 0, count, span.end - 1); i > 0; --i) {
+    for (uint32_t i = bases_up_to(leaf, span.end - 1); i > 0; --i) {
       if (leaf->end[i - 1].get() > span.base) return SearchResult::found;
       if (rising) break;
     }
     return SearchResult::absent;
   }
   const Inner* inner = as_inner(node);
-  for (uint32_t i = upper_bound(inner->base, 1, count, span.end - 1); i > 0; --i) {
+  for (uint32_t i = bases_up_to(inner, span.end - 1); i > 0; --i) {
     if (inner->reach[i - 1].get() <= span.base) {
       if (rising) break;
       continue;

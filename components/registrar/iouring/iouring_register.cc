@@ -38,7 +38,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   auto* registrar = static_cast<Registrar*>(context);
   Status status = check_request(registrar->limits, *request);
   if (!status.ok()) return status.code();
-  if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
   uint32_t key = 0;
   status = take_slot(registrar, &key);
   if (!status.ok()) return status.code();

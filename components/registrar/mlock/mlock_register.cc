@@ -96,7 +96,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   auto* registrar = static_cast<Registrar*>(context);
   const Status status = check_request(registrar->limits, *request);
   if (!status.ok()) return status.code();
-  if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
   return lock_and_count(registrar->component, Span::of(request->addr, request->length)).code();
 }
 

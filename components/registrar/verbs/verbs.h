@@ -10,6 +10,8 @@
 // verbs/V2  A lent protection domain and its context are used, never closed.
 // verbs/V3  A registration has the rights and traits that were requested. Rights that the device needs in addition are
 //     known to the device only.
+// verbs/V4  Memory is registered on demand only after a trial in which the device moved bytes rightly through such a
+//     registration, at this port's path MTU, and after the memory was mapped anew.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 #define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 
@@ -18,19 +20,31 @@
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "components/registrar/verbs/verbs_library.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::verbs {
+
+// The parameter odp: which registrations on demand the device shall make.
+enum class Odp : uint8_t { off, one_by_one, implicit, automatic };
 
 struct Settings {
   const char* device;  // "": the first device with an active port
   uint8_t port;
   int gid_index;  // -1: RoCE v2 over IPv4, if the port has such a GID
+  Odp odp;
+  bool odp_page_aligned;  // programs transfer on-demand memory from the start of pages only
 };
 
 // The data that a registration carries for this registrar.
 struct Tail {
   ibv_mr* region;
+  uint64_t iova;  // the address by which the device addresses the start of the range
 };
+
+// The address by which the device addresses this byte of the registration.
+inline uint64_t device_address(const pinrail_registration_t& reg, size_t offset) {
+  return static_cast<const Tail*>(registrar_tail(&reg))->iova + offset;
+}
 
 // A reliable queue pair that is connected to itself, and 1 MiB through which bytes are copied. The first transfer makes
 // it.
@@ -51,6 +65,7 @@ struct Registrar {
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
   bool lent = false;
+  bool aligned_only = false;  // on-demand memory is right only from the start of pages
 
   Mutex transfer{LockRank::registrar};  // held for a whole transfer, so that transfers run one at a time
   Loopback loopback GUARDED_BY(transfer);
@@ -69,13 +84,41 @@ void close_device(Registrar* registrar);
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 
+// verbs_odp.cc: tries the device with on-demand memory and sets on_demand of the table. NOT_SUPPORTED, and reported:
+// the parameter odp demands what the device lacks or does wrong.
+Status choose_odp(Registrar* registrar);
+pinrail_status_t advise(void* context, const pinrail_registration_t* reg, size_t offset, size_t length,
+                        pinrail_advice_t advice);
+
 // verbs_loopback.cc: the queue pair. open_loopback_locked() makes it unless it exists.
 Status open_loopback_locked(Registrar* registrar) REQUIRES(registrar->transfer);
 void close_loopback_locked(Registrar* registrar) REQUIRES(registrar->transfer);
 
+// The result of an operation: an errno, or the status of its completion; both 0 on success.
+struct Outcome {
+  int error;
+  ibv_wc_status completion;
+  bool ok() const { return error == 0 && completion == IBV_WC_SUCCESS; }
+};
+
+// One RDMA READ or WRITE between local memory and memory that this port addresses as a peer's.
+struct Operation {
+  ibv_wr_opcode opcode;
+  const void* local;
+  uint32_t lkey;
+  uint64_t remote;
+  uint32_t rkey;
+  size_t length;
+};
+
+// verbs_transfer.cc: runs it on an open loopback, and waits for at most 10 s. After a failure the loopback must be
+// closed.
+Outcome operate_locked(Registrar* registrar, const Operation& operation) REQUIRES(registrar->transfer);
+
 // verbs_transfer.cc: move bytes through the device. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the
-// right.
+// right, or is on demand and the device is right from the start of pages only.
 constexpr size_t kBounceBytes = size_t{1} << 20;
+constexpr size_t kOnDemandBytes = size_t{64} << 10;  // of one operation on on-demand memory
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length);
 pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,

@@ -31,6 +31,12 @@ const char kHelp[] =
 #include "components/registrar/verbs/verbs_help.txt"
     ;
 
+constexpr pinrail_enum_value_t kOdpValues[] = {{static_cast<int64_t>(Odp::off), "off"},
+                                               {static_cast<int64_t>(Odp::one_by_one), "explicit"},
+                                               {static_cast<int64_t>(Odp::implicit), "implicit"},
+                                               {static_cast<int64_t>(Odp::automatic), "auto"},
+                                               {0, nullptr}};
+
 constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "device", "",
      "Name of the RDMA device, as ibv_devices lists it. Empty: the first one whose port is active. Not looked at when "
@@ -41,7 +47,16 @@ constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "gid_index", "-1",
      "GID that the loopback of device_read and device_write uses on Ethernet. -1: the first one of RoCE v2 over IPv4, "
      "else 0.",
-     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 6, nullptr, -1, 255, nullptr}};
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_READONLY, 6, nullptr, -1, 255, nullptr},
+    {sizeof(pinrail_param_t), "odp", "off",
+     "Registration on demand, for the pool odp and requests with the trait: the device faults pages in, nothing is "
+     "pinned. The device is tried with data first. off: none. explicit: a range at a time. implicit: all memory at "
+     "once, too. With these two a device that fails the trial is an error. auto: the best that passes, else none.",
+     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 4, kOdpValues, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "odp_page_aligned", "no",
+     "Programs transfer on-demand memory only from addresses that are multiples of the page size. Then a device is "
+     "accepted that is right there, and wrong elsewhere (soft-RoCE with a path MTU of 4096).",
+     PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr}};
 
 struct Component {
   const pinrail_host_t* host;
@@ -69,12 +84,15 @@ bool any_device() {
 }
 
 Status read_settings(const pinrail_host_t* host, Settings* settings_out) {
-  pinrail_param_value_t device{}, port{}, gid_index{};
+  pinrail_param_value_t device{}, port{}, gid_index{}, odp{}, odp_page_aligned{};
   Status status = host->param(host, "device", &device);
   if (status.ok()) status = host->param(host, "port", &port);
   if (status.ok()) status = host->param(host, "gid_index", &gid_index);
+  if (status.ok()) status = host->param(host, "odp", &odp);
+  if (status.ok()) status = host->param(host, "odp_page_aligned", &odp_page_aligned);
   if (!status.ok()) return status;
-  *settings_out = {device.s, static_cast<uint8_t>(port.u), static_cast<int>(gid_index.i)};
+  *settings_out = {device.s, static_cast<uint8_t>(port.u), static_cast<int>(gid_index.i), static_cast<Odp>(odp.i),
+                   odp_page_aligned.i != 0};
   return success();
 }
 
@@ -92,6 +110,7 @@ void fill_table(Registrar* registrar, size_t max_length) {
   table.deregister_mem = deregister_mem;
   table.device_read = device_read;
   table.device_write = device_write;
+  table.advise = advise;
 }
 
 pinrail_status_t create(void* context, void* native, pinrail_registrar_t* registrar_out) {
@@ -109,6 +128,11 @@ pinrail_status_t create(void* context, void* native, pinrail_registrar_t* regist
   status = open_device(registrar.get(), static_cast<ibv_pd*>(native), &max_length);
   if (!status.ok()) return status.code();
   fill_table(registrar.get(), max_length);
+  status = choose_odp(registrar.get());
+  if (!status.ok()) {
+    close_device(registrar.get());
+    return status.code();
+  }
   *registrar_out = registrar.release()->limits;
   return PINRAIL_SUCCESS;
 }

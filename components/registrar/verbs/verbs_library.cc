@@ -37,6 +37,7 @@ Status Library::open(const char** why_out) {
   load(handle, "ibv_reg_mr_iova2", &reg_mr_iova2);
   load(handle, "ibv_reg_dmabuf_mr", &reg_dmabuf_mr);
   load(handle, "_ibv_query_gid_ex", &query_gid_ex);
+  load(handle, "ibv_cmd_advise_mr", &cmd_advise_mr);
   if (all) return success();
   *why_out = "libibverbs.so.1 lacks a function that is needed";
   close();

@@ -44,6 +44,9 @@ struct Library {
   decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
   ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) = nullptr;
   decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
+  // What the library offers to its drivers: the system call itself, for drivers that lack the operation.
+  int (*cmd_advise_mr)(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* pieces,
+                       uint32_t count) = nullptr;
   void* handle = nullptr;
 
   // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader.

@@ -18,17 +18,21 @@ int access_of(uint32_t rights, uint32_t traits) {
   if ((rights & PINRAIL_ACCESS_REMOTE_WRITE) != 0) access |= IBV_ACCESS_REMOTE_WRITE;
   if ((rights & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0) access |= IBV_ACCESS_REMOTE_ATOMIC;
   if ((traits & PINRAIL_TRAIT_RELAXED_ORDERING) != 0) access |= IBV_ACCESS_RELAXED_ORDERING;
+  if ((traits & PINRAIL_TRAIT_ON_DEMAND) != 0) access |= IBV_ACCESS_ON_DEMAND;
   return access;
 }
 
-// The region gets the addresses that the range has in this process.
+// The address by which the device addresses the region.
+uint64_t iova_of(const pinrail_register_request_t& request) {
+  return request.iova != 0 ? request.iova : reinterpret_cast<uintptr_t>(request.addr);
+}
+
 ibv_mr* register_dmabuf(const Registrar& registrar, const pinrail_register_request_t& request) {
   if (registrar.library.reg_dmabuf_mr == nullptr) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  const auto iova = reinterpret_cast<uintptr_t>(request.addr);
-  return registrar.library.reg_dmabuf_mr(registrar.pd, request.fd_offset, request.length, iova, request.fd,
+  return registrar.library.reg_dmabuf_mr(registrar.pd, request.fd_offset, request.length, iova_of(request), request.fd,
                                          access_of(request.rights, request.traits));
 }
 
@@ -37,12 +41,20 @@ ibv_mr* register_region(const Registrar& registrar, const pinrail_register_reque
   if (request.kind == PINRAIL_KIND_DMABUF) return register_dmabuf(registrar, request);
   const int access = access_of(request.rights, request.traits);
   const bool hints = (access & IBV_ACCESS_OPTIONAL_RANGE) != 0;
-  if (hints && registrar.library.reg_mr_iova2 != nullptr) {
-    const auto iova = reinterpret_cast<uintptr_t>(request.addr);
-    return registrar.library.reg_mr_iova2(registrar.pd, request.addr, request.length, iova,
+  if (((hints && !is_for_all_memory(registrar.limits, request)) || has_own_iova(request)) &&
+      registrar.library.reg_mr_iova2 != nullptr) {
+    return registrar.library.reg_mr_iova2(registrar.pd, request.addr, request.length, iova_of(request),
                                           static_cast<unsigned>(access));
   }
-  return registrar.library.reg_mr(registrar.pd, request.addr, request.length, access & ~IBV_ACCESS_OPTIONAL_RANGE);
+  if (has_own_iova(request)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  const int needed = access & ~IBV_ACCESS_OPTIONAL_RANGE;
+  if (is_for_all_memory(registrar.limits, request)) {
+    return registrar.library.reg_mr(registrar.pd, nullptr, SIZE_MAX, needed);
+  }
+  return registrar.library.reg_mr(registrar.pd, request.addr, request.length, needed);
 }
 
 // Translates an errno of the library; prints a message for an unexpected one.
@@ -60,7 +72,7 @@ Status status_of(const Registrar& registrar, size_t bytes, int error) {
   }
 }
 
-ibv_mr*& region_of(pinrail_registration_t* reg) { return static_cast<Tail*>(registrar_tail(reg))->region; }
+Tail& tail_of(pinrail_registration_t* reg) { return *static_cast<Tail*>(registrar_tail(reg)); }
 
 }  // namespace
 
@@ -68,11 +80,14 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   auto* registrar = static_cast<Registrar*>(context);
   const Status status = check_request(registrar->limits, *request);
   if (!status.ok()) return status.code();
-  if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  const bool on_demand = (request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0;
+  if (on_demand && (registrar->limits.on_demand == PINRAIL_ON_DEMAND_NONE || request->kind != PINRAIL_KIND_HOST)) {
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
   errno = 0;
   ibv_mr* region = register_region(*registrar, *request);
   if (region == nullptr) return status_of(*registrar, request->length, errno).code();
-  region_of(reg) = region;
+  tail_of(reg) = {region, iova_of(*request)};
   reg->lkey = region->lkey;
   reg->rkey = region->rkey;
   return PINRAIL_SUCCESS;
@@ -81,9 +96,9 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
 // The reason does not matter: the device holds pages, not addresses.
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t) {
   auto* registrar = static_cast<Registrar*>(context);
-  const int error = registrar->library.dereg_mr(region_of(reg));
+  const int error = registrar->library.dereg_mr(tail_of(reg).region);
   if (error == 0) {
-    region_of(reg) = nullptr;
+    tail_of(reg).region = nullptr;
     return PINRAIL_SUCCESS;
   }
   report(*registrar, "deregister failed", reg->length, error);

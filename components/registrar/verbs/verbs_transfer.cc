@@ -18,26 +18,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::seconds(10);
 
-// The result of an operation: an errno, or the status of its completion; both 0 on success.
-struct Outcome {
-  int error;
-  ibv_wc_status completion;
-  bool ok() const { return error == 0 && completion == IBV_WC_SUCCESS; }
-};
-
-int post(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey, size_t length) {
+int post(Loopback* loopback, const Operation& operation) {
   ibv_sge piece{};
-  piece.addr = reinterpret_cast<uintptr_t>(loopback->bounce);
-  piece.length = static_cast<uint32_t>(length);
-  piece.lkey = loopback->mr->lkey;
+  piece.addr = reinterpret_cast<uintptr_t>(operation.local);
+  piece.length = static_cast<uint32_t>(operation.length);
+  piece.lkey = operation.lkey;
   ibv_send_wr request{};
   request.wr_id = ++loopback->operations;
   request.sg_list = &piece;
   request.num_sge = 1;
-  request.opcode = opcode;
+  request.opcode = operation.opcode;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.rdma.remote_addr = remote;
-  request.wr.rdma.rkey = rkey;
+  request.wr.rdma.remote_addr = operation.remote;
+  request.wr.rdma.rkey = operation.rkey;
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(loopback->qp, &request, &bad);
 }
@@ -53,11 +46,6 @@ Outcome wait(Loopback* loopback) {
     if (count == 0 && Clock::now() > give_up) return {ETIMEDOUT, IBV_WC_SUCCESS};
     if (count == 0) sched_yield();
   }
-}
-
-Outcome operate(Loopback* loopback, ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey, size_t length) {
-  const int error = post(loopback, opcode, remote, rkey, length);
-  return error != 0 ? Outcome{error, IBV_WC_SUCCESS} : wait(loopback);
 }
 
 Status report_failure_locked(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIRES(registrar->transfer) {
@@ -80,25 +68,46 @@ struct Transfer {
   const char* from;
 };
 
-Outcome move(Loopback* loopback, const Transfer& transfer, size_t offset, size_t done, size_t step) {
-  if (transfer.from != nullptr) std::memcpy(loopback->bounce, transfer.from + done, step);
-  const uint64_t remote = reinterpret_cast<uintptr_t>(transfer.reg->base) + offset + done;
-  const Outcome outcome = operate(loopback, transfer.opcode, remote, transfer.reg->rkey, step);
-  if (outcome.ok() && transfer.into != nullptr) std::memcpy(transfer.into + done, loopback->bounce, step);
+Outcome move_locked(Registrar* registrar, const Transfer& transfer, size_t offset, size_t done, size_t step)
+    REQUIRES(registrar->transfer) {
+  if (transfer.from != nullptr) std::memcpy(registrar->loopback.bounce, transfer.from + done, step);
+  const uint64_t remote = device_address(*transfer.reg, offset + done);
+  const Outcome outcome = operate_locked(registrar, {transfer.opcode, registrar->loopback.bounce,
+                                                     registrar->loopback.mr->lkey, remote, transfer.reg->rkey, step});
+  if (outcome.ok() && transfer.into != nullptr) std::memcpy(transfer.into + done, registrar->loopback.bounce, step);
   return outcome;
+}
+
+// Soft-RoCE refuses an access now and then while the kernel takes pages of on-demand memory away: tries once more.
+Outcome move_on_demand_locked(Registrar* registrar, const Transfer& transfer, size_t offset, size_t done, size_t step)
+    REQUIRES(registrar->transfer) {
+  const Outcome outcome = move_locked(registrar, transfer, offset, done, step);
+  if (outcome.completion != IBV_WC_REM_ACCESS_ERR) return outcome;
+  close_loopback_locked(registrar);
+  return open_loopback_locked(registrar).ok() ? move_locked(registrar, transfer, offset, done, step) : outcome;
+}
+
+bool is_on_demand(const pinrail_registration_t& reg) { return (reg.traits & PINRAIL_TRAIT_ON_DEMAND) != 0; }
+
+bool is_refused(const Registrar& registrar, const Transfer& transfer, size_t offset) {
+  if ((transfer.reg->rights & transfer.right) == 0) return true;
+  const uintptr_t start = reinterpret_cast<uintptr_t>(transfer.reg->base) + offset;
+  return registrar.aligned_only && is_on_demand(*transfer.reg) && start % registrar.limits.granularity != 0;
 }
 
 // Takes the transfer lock. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the right. ERROR: the
 // transfer failed.
 Status run(Registrar* registrar, const Transfer& transfer, size_t offset, size_t length) {
   if (!within(*transfer.reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
-  if ((transfer.reg->rights & transfer.right) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (is_refused(*registrar, transfer, offset)) return PINRAIL_ERR_NOT_SUPPORTED;
+  const bool on_demand = is_on_demand(*transfer.reg);
   Guard guard(registrar->transfer);
   const Status status = open_loopback_locked(registrar);
   if (!status.ok()) return status;
   for (size_t done = 0; done < length;) {
-    const size_t step = std::min(length - done, kBounceBytes);
-    const Outcome outcome = move(&registrar->loopback, transfer, offset, done, step);
+    const size_t step = std::min(length - done, on_demand ? kOnDemandBytes : kBounceBytes);
+    const Outcome outcome = on_demand ? move_on_demand_locked(registrar, transfer, offset, done, step)
+                                      : move_locked(registrar, transfer, offset, done, step);
     if (!outcome.ok()) return report_failure_locked(registrar, length, outcome);
     done += step;
   }
@@ -106,6 +115,11 @@ Status run(Registrar* registrar, const Transfer& transfer, size_t offset, size_t
 }
 
 }  // namespace
+
+Outcome operate_locked(Registrar* registrar, const Operation& operation) {
+  const int error = post(&registrar->loopback, operation);
+  return error != 0 ? Outcome{error, IBV_WC_SUCCESS} : wait(&registrar->loopback);
+}
 
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # here and build are the caller's
+# shellcheck disable=SC2154,SC2034 # here and build are the caller's, who reads others
 # jobs.sh - runs MPI programs with Pinrail's grdma and with Open MPI's own, and reads their statistics. Sourced.
 
 job_seconds=1800 # the programs themselves end if they hang (test/openmpi/common.h); this is for mpirun
@@ -8,7 +8,16 @@ own=() # options without which a job by Open MPI's own grdma would lack somethin
 # There are more ranks than processors, and other programs use these too: a rank that is bound to one would wait for that
 # one. In many containers the tests are run by root.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-common=(--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
+common=(--bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1 --mca rcache_grdma_print_stats 1)
+mpi_major=$(ompi_info --version 2>/dev/null | sed -n 's/^Open MPI v\([0-9]*\).*/\1/p')
+component=mca_rcache_grdma.so
+shared_memory=vader
+if ((${mpi_major:-0} >= 5)); then
+  component=mca_rcache_pinrail.so shared_memory=sm
+  common+=(--map-by ":OVERSUBSCRIBE")
+else
+  common+=(--oversubscribe)
+fi
 
 # prepare BUILD: programs and the options that select ours; without an MPI all is skipped.
 prepare() {
@@ -18,10 +27,10 @@ prepare() {
   for tool in mpirun ompi_info fi_info; do
     command -v "$tool" >/dev/null || { echo "skipped openmpi: $tool is not installed (Debian: openmpi-bin, libfabric-bin)" && exit 77; }
   done
-  if [[ ! -e $build/contrib/openmpi/.libs/mca_rcache_grdma.so ]]; then
+  if [[ ! -e $build/contrib/openmpi/.libs/$component ]]; then
     echo "skipped openmpi: $build has no component for Open MPI (its headers, or the build, are missing)" && exit 77
   fi
-  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars,evict,forked} >"$work/make.log" 2>&1 || {
+  make -s -C "$build" test/openmpi/{rma,two_sided,remap,threads,windows,many,pvars,evict,forked,alloc_mem} >"$work/make.log" 2>&1 || {
     tail -n 20 "$work/make.log"
     echo "failed openmpi: its programs could not be built" && exit 1
   }

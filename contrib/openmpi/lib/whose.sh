@@ -78,9 +78,12 @@ own_folder() { ompi_info --path pkglibdir --parsable | sed -n 's/^path:pkglibdir
 
 whose() {
   local libs=$build/contrib/openmpi/.libs
-  whose_missing "$libs"
-  whose_behind "$libs"
+  if ((mpi_major < 5)); then
+    whose_missing "$libs"
+    whose_behind "$libs"
+  fi
   whose_other_version
+  whose_unused
   whose_args
 }
 
@@ -109,7 +112,19 @@ whose_other_version() {
   echo 'const char opal_version_string[] = "9.8.7";' >"$work/other.c"
   "${CC:-cc}" -shared -fPIC -o "$work/other.so" "$work/other.c" || { skip whose_other_version "no C compiler" && return; }
   job "$work/other" 2 "${ours[@]}" "${one_sided[@]}" -x "LD_PRELOAD=$work/other.so" -- rma 1 || true
-  expect whose_other_version "$work/other" "this is Open MPI 9.8.7" "no grdma serves this process"
+  local follows="no grdma serves this process"
+  ((mpi_major < 5)) || follows="everything works; Pinrail caches nothing"
+  expect whose_other_version "$work/other" "this is Open MPI 9.8.7" "$follows"
+}
+
+# No transport of the job asks for grdma: one line for the node.
+whose_unused() {
+  wanted whose_unused || return 0
+  job "$work/unused" 2 "${ours[@]}" --mca btl "self,$shared_memory" -- two_sided 1
+  ran whose_unused $? "$work/unused" || return 0
+  (($(lines "$work/unused" "Pinrail's grdma served nothing") == 1)) ||
+    { fail_case whose_unused "not said once for the node" "$work/unused" && return; }
+  expect whose_unused "$work/unused" "no transport that asks for it"
 }
 
 whose_args() {
@@ -118,8 +133,8 @@ whose_args() {
   "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>"$work/args" &&
     { fail_case mpirun_args "it succeeds without a component" "$work/args" && return; }
   [[ ! -s $work/args.out ]] || { fail_case mpirun_args "it printed options" "$work/args.out" && return; }
-  cp "$build/contrib/openmpi/.libs/mca_rcache_grdma.so" "$work/empty" && truncate -s 2000 "$work/empty/mca_rcache_grdma.so"
+  cp "$build/contrib/openmpi/.libs/$component" "$work/empty" && truncate -s 2000 "$work/empty/$component"
   "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>>"$work/args" &&
     { fail_case mpirun_args "it succeeds with half a component" "$work/args" && return; }
-  expect mpirun_args "$work/args" "there is no mca_rcache_grdma.so" "does not take" "Open MPI's own grdma"
+  expect mpirun_args "$work/args" "there is no $component" "does not take" "Open MPI's own grdma"
 }

@@ -17,7 +17,11 @@ class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* /*app*/) const override { return ""; }  // make_usage() prints it
   std::string make_usage(const CLI::App* app, std::string name) const override {
-    return "Usage: " + name + " [OPTION]...\n\n" + wrapped(app->get_description(), "");
+    std::string usage = "Usage: " + name + " [OPTION]...";
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_positional()) usage += " " + option->get_name(true, false);
+    }
+    return usage + "\n\n" + wrapped(app->get_description(), "");
   }
   std::string make_footer(const CLI::App* app) const override { return wrapped(app->get_footer(), ""); }
   std::string make_option(const CLI::Option* option, bool /*is_positional*/) const override {
@@ -75,6 +79,11 @@ void CommandLine::value(const char* names, const char* what, const char* help, T
     if (!why.empty()) throw CLI::ValidationError(names, why);
   };
   parser_->app.add_option_function<std::string>(names, check, help)->type_name(what);
+}
+
+void CommandLine::argument(const char* name, const char* help, Take take) {
+  value(name, "", help, std::move(take));
+  parser_->app.get_option(name)->required();
 }
 
 void CommandLine::text(const char* names, const char* what, const char* help, std::string* out) {

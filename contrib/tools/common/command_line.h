@@ -46,6 +46,7 @@ class CommandLine {
 
   void flag(const char* names, const char* help, bool* out);
   void value(const char* names, const char* what, const char* help, Take take);
+  void argument(const char* name, const char* help, Take take);  // without dashes; required; in the order of calls
   void text(const char* names, const char* what, const char* help, std::string* out);  // not empty
   void pairs(const char* names, const char* what, const char* help, Pairs* out);       // may be repeated
   void exclude(const char* name, const char* other);

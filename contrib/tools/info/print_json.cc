@@ -13,7 +13,9 @@ Json machine_of(const Snapshot& snapshot) {
           {"memory", machine.memory},
           {"page_size", machine.page_size},
           {"hugepage_sizes", hugepage_sizes(machine)},
-          {"numa_nodes", machine.numa_nodes}};
+          {"numa_nodes", machine.numa_nodes},
+          {"default_limit", machine.default_limit},
+          {"default_limit_from", machine.default_limit_from}};
 }
 
 Json choice_json(const Choice& choice) {

@@ -69,6 +69,8 @@ void print_general(const Snapshot& snapshot, std::ostream& out) {
   machine.put("page_size", std::to_string(snapshot.machine.page_size));
   for (const uint64_t bytes : hugepage_sizes(snapshot.machine)) machine.put("hugepage_size", std::to_string(bytes));
   machine.put("numa_nodes", std::to_string(snapshot.machine.numa_nodes));
+  machine.put("default_limit", std::to_string(snapshot.machine.default_limit));
+  machine.put("default_limit_from", snapshot.machine.default_limit_from);
   Lines monitors(out, "monitors");
   monitors.put("at_work", snapshot.monitors);
   for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {

@@ -45,6 +45,9 @@ void put_machine(const Snapshot& snapshot, std::ostream& out) {
   put_pair(out, "memory", std::to_string(machine.memory / kMebi) + " MiB");
   put_pair(out, "pages", pages);
   put_pair(out, "NUMA nodes", std::to_string(machine.numa_nodes));
+  const bool is_bounded = machine.default_limit != UINT64_MAX;
+  put_pair(out, "default limit",
+           (is_bounded ? bytes_text(machine.default_limit) : "none") + ": " + machine.default_limit_from);
 }
 
 void put_choice(const Choice& choice, std::ostream& out) {

@@ -89,10 +89,11 @@ Refusal explain_refusal(const Session& session, pinrail_status_t status, size_t 
     return {false,
             text("%s was refused (%s) although %s of idle registrations could be evicted", size_text(bytes).c_str(),
                  pinrail_status_name(status), size_text(stats.registered_bytes - held).c_str())};
-  if (stats.size_limit < held + bytes)
-    return {true, text("%s is %s: less than %s", session.parameter("size_limit").c_str(),
-                       session.describe("size_limit").c_str(), held == 0 ? "one buffer" : "what is in use at once")};
   const std::string locked = memlock_limit() == UINT64_MAX ? "" : "; ulimit -l is " + size_text(memlock_limit());
+  if (stats.size_limit < held + bytes)
+    return {true, text("%s is %s: less than %s%s", session.parameter("size_limit").c_str(),
+                       session.describe("size_limit").c_str(), held == 0 ? "one buffer" : "what is in use at once",
+                       locked.c_str())};
   return {true, text("%s was refused with %s in use (%s%s)", size_text(bytes).c_str(), size_text(held).c_str(),
                      pinrail_status_name(status), locked.c_str())};
 }

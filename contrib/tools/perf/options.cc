@@ -2,6 +2,7 @@
 // options.cc - the command line of pinrail_perf.
 #include "contrib/tools/perf/options.h"
 
+#include "contrib/tools/perf/scenario.h"
 #include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
@@ -37,7 +38,14 @@ Exit status: 0 all is well; 1 an error was counted, what was asked for could not
 
 std::string take_sizes(const std::string& typed, Options* options) {
   const Result parsed = parse_size_list(typed, &options->sizes);
+  options->sizes_given = parsed.ok();
   return parsed.ok() ? "" : parsed.why();
+}
+
+std::string take_scenario(const std::string& typed, Options* options) {
+  if (!is_scenario(typed)) return typed + " is no scenario: there are " + scenario_names();
+  options->scenario = typed;
+  return "";
 }
 
 }  // namespace
@@ -64,6 +72,11 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
       1, kMaxIterations, &o->iterations);
   line.text("--trace", "FILE", "Replay a recorded trace, plain or .xz: it says what is done.", &o->trace);
   for (const char* const table : {"--size", "--regions", "--threads", "--iterations"}) line.exclude("--trace", table);
+  line.value("--scenario", "NAME",
+             "Run one way to use a pool, print its figures, and fail if one is not reached: prepin, terabyte, "
+             "chunks, alloc, mrall or odp.",
+             [o](const std::string& typed) { return take_scenario(typed, o); });
+  for (const char* const other : {"--trace", "--regions", "--threads"}) line.exclude("--scenario", other);
   line.flag("--json", "Print JSON.", &o->json);
   return line.read(argc, argv, out, err);
 }

@@ -17,6 +17,8 @@ struct Options {
   unsigned threads = 1;
   uint64_t iterations = 0;  // pairs of one thread; 0: as many as the time limit of a row allows
   std::string trace;        // empty: measure the table
+  std::string scenario;     // empty: none
+  bool sizes_given = false;
   bool json = false;
 };
 

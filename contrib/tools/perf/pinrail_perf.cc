@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "contrib/tools/perf/report.h"
+#include "contrib/tools/perf/scenario.h"
 
 namespace pinrail::perf {
 
@@ -57,9 +58,26 @@ int replay(const Options& options) {
   return finish(&session, &errors);
 }
 
+int scenario(const Options& given) {
+  Options options = given;
+  if (options.pool.empty()) options.pool = pool_of_scenario(options.scenario);
+  Session session;
+  const Result opened = session.open(options);
+  if (!opened.ok()) return complain(opened.why());
+  if (!Session::why_not_kept().empty()) return complain("nothing is kept registered here: " + Session::why_not_kept());
+  Figures figures;
+  const Result ran = run_scenario(options, session, &figures);
+  if (!ran.ok()) return complain("scenario " + options.scenario + ": " + ran.why());
+  print_scenario(options, session, figures);
+  Errors errors;
+  const int status = finish(&session, &errors);
+  return figures.are_reached() ? status : kBad;
+}
+
 int run(int argc, char** argv) {
   Options options;
   if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
+  if (!options.scenario.empty()) return scenario(options);
   return options.trace.empty() ? table(options) : replay(options);
 }
 

@@ -4,6 +4,9 @@
 
 #include <pinrail/listing.h>
 
+#include <iterator>
+
+#include "contrib/tools/perf/scenario.h"
 #include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
@@ -39,6 +42,12 @@ Result Session::open(const Options& options) {
   init.settings = settings.data();
   init.setting_count = settings.size();
   init.settings_from = "the command line";
+  // The scenario transfers whole pages.
+  const pinrail_setting_t paging[] = {{"registrar_verbs_odp", "auto"}, {"registrar_verbs_odp_page_aligned", "yes"}};
+  if (options.scenario == "odp") {
+    init.defaults = paging;
+    init.default_count = std::size(paging);
+  }
   const pinrail_status_t status = pinrail_init(&init);
   if (status != PINRAIL_SUCCESS) return Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
   initialised_ = true;
@@ -51,7 +60,8 @@ Result Session::open_pools(const Options& options) {
                                        nullptr};
   pinrail_status_t status = pinrail_mpool_create(mpool, &choice, nullptr, nullptr, &cached_);
   if (status != PINRAIL_SUCCESS) return refused(mpool, choice.name, status);
-  if (!options.trace.empty()) return Result::good();
+  if (!options.trace.empty() || !pool_of_scenario(options.scenario).empty())
+    return Result::good();  // these always keep
   choice.name = registrar_name();
   const pinrail_mpool_options_t nothing = keep_nothing();
   status = pinrail_mpool_create(pool_name(), &choice, "pinrail_perf_uncached", &nothing, &uncached_);

@@ -12,9 +12,10 @@ namespace {
 constexpr uint64_t kMaxLimitedSteps = 2000;
 constexpr size_t kRemapped = 4;
 
-uint64_t steps_of(const Options& options, const Session& session, uint64_t buffers) {
+// More steps where a limit keeps some of the buffers out.
+uint64_t steps_of(const Options& options, const Session& session, uint64_t buffers, size_t size) {
   const pinrail_mpool_stats_t stats = session.stats();
-  if (stats.size_limit == UINT64_MAX && stats.count_limit == UINT64_MAX) return 2 * buffers;
+  if (stats.size_limit / size >= buffers && stats.count_limit >= buffers) return 2 * buffers;
   const uint64_t asked = options.iterations == 0 ? kMaxLimitedSteps : options.iterations;
   return std::max(2 * buffers, std::min(asked, kMaxLimitedSteps));
 }
@@ -23,7 +24,7 @@ uint64_t steps_of(const Options& options, const Session& session, uint64_t buffe
 
 void Table::verify(Buffers* buffers, Budget* budget) {
   const std::vector<uint32_t> order = shuffled_order(buffers->count());
-  const uint64_t steps = steps_of(options_, session_, buffers->count());
+  const uint64_t steps = steps_of(options_, session_, buffers->count(), buffers->size());
   for (uint64_t i = 0; i < steps; i++) {
     const Depth depth = i < 2 * buffers->count() ? Depth::bytes_too : Depth::coverage_only;
     if (!verify_step(*buffers, order[i % order.size()], depth, budget)) return;

@@ -27,36 +27,42 @@ extern "C" {
 enum {
   PINRAIL_HOST_ABI = 2,
   PINRAIL_MPOOL_ABI = 2,
-  PINRAIL_RCACHE_ABI = 2,
+  PINRAIL_RCACHE_ABI = 3,
   PINRAIL_REGISTRAR_ABI = 2,
   PINRAIL_MONITOR_ABI = 2
 };
 
+/** The services of the library; open() receives them. */
 typedef struct pinrail_host pinrail_host_t;
 
 /** The descriptor. Its first four fields never move: a loader of another version compares them. */
 typedef struct pinrail_component {
-  size_t size;        /**< sizeof(pinrail_component_t) */
-  uint32_t abi;       /**< PINRAIL_<FRAMEWORK>_ABI */
-  int32_t priority;   /**< highest wins; below 0: only when named in the framework's selection list */
-  char framework[16]; /**< "mpool", "rcache", "registrar", "monitor" */
-  char name[32];
-  const char *version;
-  const char *help; /**< one line: when to choose it */
-  /** The texts that host->help() shows, or NULL: each begins with a line "[topic]", and {name} stands for an argument. */
+  size_t size;         /**< sizeof(pinrail_component_t) */
+  uint32_t abi;        /**< PINRAIL_<FRAMEWORK>_ABI */
+  int32_t priority;    /**< highest wins; below 0: only when named in the framework's selection list */
+  char framework[16];  /**< "mpool", "rcache", "registrar", "monitor" */
+  char name[32];       /**< for example "verbs" */
+  const char *version; /**< of the component, for listings */
+  const char *help;    /**< one line: when to choose it */
+  /**
+   * The texts that host->help() shows, or NULL. A text begins with a line "[topic]" and ends before the next such line
+   * or at the end of the string; empty lines at its ends are left out. In it, {name} stands for the argument of that
+   * name; other text is shown as it is. The form of Pinrail's own texts: three lines that begin with "What happened",
+   * "What follows" and "What to do".
+   */
   const char *help_catalogue;
-  const pinrail_param_t *params; /**< or NULL */
-  size_t param_count;
+  const pinrail_param_t *params;       /**< or NULL */
+  size_t param_count;                  /**< entries of params */
   const char *const *synonym_prefixes; /**< old families of parameter names, {"rcache_grdma_", NULL}; or NULL */
 
   /** Runs at start-up; parameters can be read. NOT_AVAILABLE: this machine lacks the device or driver. */
   pinrail_status_t (*open)(const pinrail_host_t *host, void **context_out);
-  void (*close)(void *context);
+  void (*close)(void *context); /**< ends what open() made; nothing of the component is called afterwards */
 
   const void *ops; /**< the framework's table; it starts with its size */
 } pinrail_component_t;
 
-/* Exported by a shared object; a static build renames it, so that many components fit into one library. */
+/** Exported by a shared object; a static build renames it, so that many components fit into one library. */
 #ifndef PINRAIL_COMPONENT_SYMBOL
 #define PINRAIL_COMPONENT_SYMBOL pinrail_component
 #endif
@@ -69,14 +75,15 @@ typedef struct pinrail_thread pinrail_thread_t;
 
 /* ---- registrar ------------------------------------------------------------------------------------------------- */
 
+/** The table of a component of the framework registrar. */
 typedef struct pinrail_registrar_ops {
-  size_t size;
+  size_t size; /**< sizeof(pinrail_registrar_ops_t) */
   /**
    * Makes one registrar for one pool. native is the embedder's (struct ibv_pd * for verbs) or NULL.
    * NOT_AVAILABLE: this machine or this user cannot have it; selection goes on with the next one.
    */
   pinrail_status_t (*create)(void *component, void *native, pinrail_registrar_t *registrar_out);
-  void (*destroy)(void *component, pinrail_registrar_t *registrar);
+  void (*destroy)(void *component, pinrail_registrar_t *registrar); /**< ends what create() made */
 } pinrail_registrar_ops_t;
 
 /* ---- monitor --------------------------------------------------------------------------------------------------- */
@@ -115,17 +122,21 @@ typedef enum pinrail_mapping_kind {
 
 /** One line of /proc/self/maps. */
 typedef struct pinrail_mapping {
-  size_t size;
-  uintptr_t base, end;
-  uint64_t offset, device, inode; /**< of the file, if there is one; device as in stat */
-  pinrail_mapping_kind_t kind;
+  size_t size;                 /**< sizeof(pinrail_mapping_t) */
+  uintptr_t base;              /**< first byte */
+  uintptr_t end;               /**< one past the last byte */
+  uint64_t offset;             /**< of base in the file, in bytes; 0 if there is no file */
+  uint64_t device;             /**< of the file, as in stat; 0 if there is none */
+  uint64_t inode;              /**< of the file; 0 if there is none */
+  pinrail_mapping_kind_t kind; /**< which events can happen to it */
 } pinrail_mapping_t;
 
 /** It sees events of system calls that code makes without the C library, too, as allocators of sanitizers do. */
 enum { PINRAIL_MONITOR_ANY_CALLER = 0x1u };
 
+/** The table of a component of the framework monitor. */
 typedef struct pinrail_monitor_ops {
-  size_t size;
+  size_t size; /**< sizeof(pinrail_monitor_ops_t) */
   /** Begins to report, through host->monitor_report_hook, and makes sure with real events that it works. */
   pinrail_status_t (*start)(void *component);
   /** Nothing is un-patched: afterwards its events just go nowhere. */
@@ -155,6 +166,7 @@ typedef struct pinrail_monitor_ops {
 
 /* ---- host ------------------------------------------------------------------------------------------------------ */
 
+/** How urgent a line of a log is. */
 typedef enum pinrail_log_level {
   PINRAIL_LOG_ERROR = 0, /**< always shown */
   PINRAIL_LOG_WARN = 1,  /**< always shown */
@@ -164,30 +176,27 @@ typedef enum pinrail_log_level {
 
 /** Fills a {name} of a help text. */
 typedef struct pinrail_help_arg {
-  const char *name;
-  const char *value;
+  const char *name;  /**< without braces */
+  const char *value; /**< takes its place */
 } pinrail_help_arg_t;
 
-/**
- * The locks of one thread that hooks may take. depth: how many of them the thread holds or waits for. waiting: how many
- * memory events were postponed because of that. while_waiting_hook: not NULL in a thread for which the holder of such a
- * lock may wait (a monitor sets it); that thread does not sleep for a lock. gates: how often the thread stops register
- * and find at present (monitor_hold_hook, or an event that was postponed); while it is not 0, a hook must not sleep.
- */
+/** The locks of one thread that hooks may take. */
 typedef struct pinrail_hook_depth {
-  uint32_t depth;
-  uint32_t waiting;
-  void (*while_waiting_hook)(void *arg);
-  void *waiting_arg;
-  uint32_t gates;
+  uint32_t depth;                        /**< how many of them the thread holds or waits for */
+  uint32_t waiting;                      /**< how many memory events were postponed because of that */
+  void (*while_waiting_hook)(void *arg); /**< not NULL in a thread for which the holder of such a lock may wait (a
+                                              monitor sets it); that thread does not sleep for a lock */
+  void *waiting_arg;                     /**< argument of while_waiting_hook */
+  uint32_t gates; /**< how often the thread stops register and find at present (monitor_hold_hook, or an event that was
+                       postponed); while it is not 0, a hook must not sleep */
 } pinrail_hook_depth_t;
 
 /** Services. Each component has a copy of its own from open() to close(); it passes that as the first argument. */
 struct pinrail_host {
-  size_t size;  /**< sizeof(pinrail_host_t) of the library */
-  uint32_t abi; /**< PINRAIL_HOST_ABI */
-  uint32_t reserved;
-  const void *self; /**< the library's own */
+  size_t size;       /**< sizeof(pinrail_host_t) of the library */
+  uint32_t abi;      /**< PINRAIL_HOST_ABI */
+  uint32_t reserved; /**< 0 */
+  const void *self;  /**< the library's own */
 
   /** Reads the component's own parameter by its short name. NOT_FOUND: it declares none of that name. */
   pinrail_status_t (*param)(const pinrail_host_t *host, const char *name, pinrail_param_value_t *value_out);
@@ -208,6 +217,7 @@ struct pinrail_host {
   pinrail_status_t (*monitor_subscribe)(const pinrail_host_t *host, uint32_t kinds,
                                         void (*hook)(void *arg, uintptr_t base, size_t length), void *arg,
                                         void **subscription_out);
+  /** Ends a subscription, and waits for its calls in flight. */
   void (*monitor_unsubscribe)(const pinrail_host_t *host, void *subscription);
   /**
    * Returns 1 if a monitor works, so that host memory of some usual kind may be cached. why_out: the reason why nothing,
@@ -234,7 +244,7 @@ struct pinrail_host {
    * the kernel, release after it was reported. Register and find calls wait meanwhile. Hook context.
    */
   void (*monitor_hold_hook)(const pinrail_host_t *host);
-  void (*monitor_release_hook)(const pinrail_host_t *host);
+  void (*monitor_release_hook)(const pinrail_host_t *host); /**< see monitor_hold_hook */
 
   /**
    * For locks that hooks take. A signal handler may unmap memory on a thread that holds such a lock, and the hook must
@@ -245,7 +255,7 @@ struct pinrail_host {
    * (atomic_signal_fence) keep that order. Any context.
    */
   pinrail_hook_depth_t *(*depth_hook)(void);
-  void (*deliver_deferred_hook)(void);
+  void (*deliver_deferred_hook)(void); /**< see depth_hook */
 
   /** For indexes and pools: references and states of registrations; component_rcache.h. */
   const struct pinrail_registration_services *registrations;

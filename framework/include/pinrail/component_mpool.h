@@ -8,6 +8,7 @@
 #define PINRAIL_COMPONENT_MPOOL_H
 
 #include <pinrail/component_rcache.h>
+#include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
 
 #ifdef __cplusplus
@@ -19,15 +20,18 @@ typedef struct pinrail_bound_registrar pinrail_bound_registrar_t;
 
 /** What a pool is made from. Valid during create(); registrar, limits and pool until destroy(). */
 typedef struct pinrail_mpool_config {
-  size_t size;           /**< sizeof(pinrail_mpool_config_t) of the library */
-  pinrail_mpool_t *pool; /**< the pool writes it into each registration */
-  const char *cache_name;
-  pinrail_bound_registrar_t *registrar;
-  const pinrail_registrar_t *limits; /**< the registrar's granularity, max_length, tail_size, kinds, thread_mode */
-  uint32_t flags;                    /**< PINRAIL_POOL_* */
-  int64_t leave_pinned, size_limit, count_limit; /**< PINRAIL_UNSET or explicit */
+  size_t size;                          /**< sizeof(pinrail_mpool_config_t) of the library */
+  pinrail_mpool_t *pool;                /**< the pool writes it into each registration */
+  const char *cache_name;               /**< of pinrail_mpool_create(), or "default" */
+  pinrail_bound_registrar_t *registrar; /**< the registrar that the pool calls */
+  const pinrail_registrar_t *limits;    /**< the registrar's granularity, max_length, tail_size, kinds, thread_mode */
+  uint32_t flags;                       /**< PINRAIL_POOL_* */
+  int64_t leave_pinned;                 /**< PINRAIL_UNSET or explicit */
+  int64_t size_limit;                   /**< PINRAIL_UNSET or explicit */
+  int64_t count_limit;                  /**< PINRAIL_UNSET or explicit */
 } pinrail_mpool_config_t;
 
+/** Where access_and_flags of the functions below has PINRAIL_FLAG_*. */
 enum { PINRAIL_ACCESS_FLAGS_SHIFT = 32 };
 
 /**
@@ -65,6 +69,7 @@ typedef struct pinrail_mpool_ops {
   pinrail_status_t (*evict)(void *module, pinrail_thread_t *thread);
   /** Optional: returns to the device what hooks made DEAD. NULL: there is never anything to do. */
   pinrail_status_t (*progress)(void *module, pinrail_thread_t *thread);
+  /** pinrail_mpool_read_stats(), see stats.h. */
   pinrail_status_t (*stats)(void *module, pinrail_mpool_stats_t *stats_out);
 
   /** In a forked child only this and counters() are called on a parent's module. Both take no lock and follow no list,
@@ -77,10 +82,11 @@ typedef struct pinrail_mpool_ops {
   /** PINRAIL_KIND_* bits: where the caller names no registrar, one that takes at least one of them. 0: any. */
   uint32_t kinds;
 
-  /** Optional: pinrail_mpool_export() and pinrail_mpool_register_remote(), see pinrail.h. The library has checked for
-   *  NULL and unknown bits, but not what the block says. */
+  /** Optional: pinrail_mpool_export(), see pinrail.h. */
   pinrail_status_t (*export_range)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
                                    pinrail_gpu_block_t *block_out, size_t *offset_out);
+  /** Optional: pinrail_mpool_register_remote(), see pinrail.h. The library has checked for NULL and unknown bits, but
+   *  not what the block says. */
   pinrail_status_t (*register_remote)(void *module, pinrail_thread_t *thread, const pinrail_gpu_block_t *block,
                                       size_t offset, size_t length, uint64_t access_and_flags,
                                       pinrail_handle_t *handle_out);
@@ -96,6 +102,16 @@ typedef struct pinrail_mpool_ops {
 
   /** Optional: a table that is not part of this interface, or NULL; see host->extension. */
   const void *(*extension)(const char *name, uint32_t version);
+
+  /** Optional: pinrail_mpool_left_out(), see listing.h. Writes up to room entries. */
+  pinrail_status_t (*left_out)(void *module, pinrail_left_out_t *entries_out, size_t room, size_t *count_out);
+
+  /** Optional: pinrail_mpool_register_with(), see pinrail.h. The library has checked the options and set
+   *  CACHE_BYPASS unless the flags have PERSISTENT. The registration's details lie behind the registrar's tail, rounded
+   *  up to 8 bytes, and 8 bytes of the pool's own; only such pools may have details. */
+  pinrail_status_t (*register_with)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
+                                    uint64_t access_and_flags, const pinrail_register_options_t *options,
+                                    pinrail_handle_t *handle_out);
 } pinrail_mpool_ops_t;
 
 /** How soon the gc thread shall drain. */
@@ -106,11 +122,12 @@ typedef enum pinrail_gc_when {
 
 /** Services for pools. No lock may be held in any of them but gc_wake_hook. */
 typedef struct pinrail_pool_services {
-  size_t size;
+  size_t size; /**< sizeof(pinrail_pool_services_t) of the library */
 
-  /** Calls the registrar. deregister: whatever it returns, the registration is forgotten. */
+  /** Calls the registrar. */
   pinrail_status_t (*registrar_register)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,
                                          const pinrail_register_request_t *request, pinrail_registration_t *reg);
+  /** Calls the registrar. Whatever it returns, the registration is forgotten. */
   pinrail_status_t (*registrar_deregister)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread,
                                            pinrail_registration_t *reg, pinrail_reason_t reason);
   /** As registrar_deregister, but without the device, which has lost what it knew: only what the library and tail_init()
@@ -126,6 +143,7 @@ typedef struct pinrail_pool_services {
    *  called directly. NOT_FOUND: there is no component of that name; other statuses are its own. */
   pinrail_status_t (*registrar_open)(const pinrail_host_t *host, const char *name,
                                      pinrail_bound_registrar_t **registrar_out, const pinrail_registrar_t **table_out);
+  /** Ends what registrar_open() made. */
   void (*registrar_close)(const pinrail_host_t *host, pinrail_bound_registrar_t *registrar);
 
   /** Makes an index of the component that is named, or of the best one if the name is NULL or empty. The pool ends it
@@ -140,7 +158,7 @@ typedef struct pinrail_pool_services {
    */
   pinrail_status_t (*gc_join)(const pinrail_host_t *host, int (*drain)(void *arg, pinrail_thread_t *thread), void *arg,
                               uint32_t every_ms, void **member_out);
-  void (*gc_leave)(const pinrail_host_t *host, void *member);
+  void (*gc_leave)(const pinrail_host_t *host, void *member); /**< see gc_join */
   /** Wakes the gc thread, if there is one. Hook context; makes a system call only if the thread sleeps, or must hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
 } pinrail_pool_services_t;

@@ -23,18 +23,24 @@ enum {
   PINRAIL_RCACHE_EXACT = 0x1u /**< a find returns only equal range and access, and no registration dominates another */
 };
 
+/** In waits_for: the request shall wait for no announcement. */
+#define PINRAIL_WAITS_FOR_NONE UINT64_MAX
+
 /**
- * One register call that will insert a registration. The pool fills in the first three fields; the record stays at its
- * address from find_or_announce() to publish() or withdraw(). Between these the index may keep what it likes in `own`
- * and may link the record into a list. The library does not initialise `own`.
+ * One register call that will insert a registration. The pool fills in base, length, access and flags and sets waits_for to 0;
+ * the record stays at its address until the announcement has ended. While it lasts the index may keep what it likes in
+ * `own` and may link the record into a list. The library does not initialise `own`.
  */
 typedef struct pinrail_announcement {
-  uintptr_t base;
-  size_t length;
+  uintptr_t base;       /**< first byte of the range that will be registered */
+  size_t length;        /**< bytes */
   uint32_t access;      /**< rights and traits that are asked for */
   uint32_t more_rights; /**< set by find_or_announce(): rights of all registrations with these traits that contain the
                              range, combined; 0 if there is none */
-  uint64_t own[8];
+  uint32_t flags;       /**< PINRAIL_FLAG_PERSISTENT: only registrations with that flag answer; other flags: 0 */
+  uint64_t waits_for;   /**< set by find_or_announce() if it returns WOULD_BLOCK: names another announcement.
+                             PINRAIL_WAITS_FOR_NONE: it shall not */
+  uint64_t own[6];      /**< the index's */
 } pinrail_announcement_t;
 
 /** Receives registrations that have left the index: one or more, a few dozen at most. Hook context. The index calls it
@@ -50,16 +56,19 @@ typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *const *r
  * least its rights and exactly its traits. A registration whose flags have PINRAIL_FLAG_PERSISTENT, and any
  * registration in an EXACT index, is dominated by its equal alone.
  *
+ * An announcement lasts from the find_or_announce() that made it until a publish() that returns SUCCESS, or withdraw().
+ * If invalidate_hook() is called meanwhile for a range that overlaps, the announcement is overtaken.
+ *
  * All functions but create and destroy may run on many threads at once. The pool may hold locks while it calls
- * find_or_announce, publish, withdraw and invalidate_hook, and hooks may wait for those; so these functions neither
- * allocate nor free, and the index allocates in prepare() without its lock.
+ * find_or_announce and invalidate_hook, and hooks may wait for those; so find_or_announce, publish, withdraw and
+ * invalidate_hook neither allocate nor free, and the index allocates in prepare() without its lock.
  */
 typedef struct pinrail_rcache_ops {
   size_t size; /**< sizeof(pinrail_rcache_ops_t) */
 
   /** flags: PINRAIL_RCACHE_*. An unknown flag: NOT_SUPPORTED. */
   pinrail_status_t (*create)(void *component, uint32_t flags, void **module_out);
-  void (*destroy)(void *module);
+  void (*destroy)(void *module); /**< ends what create() made */
 
   /**
    * Optional: a quick find, without a lock if possible. Returns a registration that answers the request, with a
@@ -73,29 +82,32 @@ typedef struct pinrail_rcache_ops {
                                       uint32_t access, pinrail_registration_t **reg_out);
 
   /**
-   * A miss: finds as find_under_lock() does, or announces one publish() of the announcement's range, in one step. SUCCESS:
-   * found, with a reference, nothing was announced. NOT_FOUND: announced, and the index has the memory for it.
-   * TEMP_OUT_OF_RESOURCE: announced, but prepare() must get the memory before publish(). Other statuses are errors:
-   * nothing was announced. Does not allocate.
+   * A miss: finds as find_under_lock() does, or announces that the range is being registered, in one step. Does not
+   * allocate. SUCCESS: found, with a reference; nothing was announced. NOT_FOUND: announced, and there is memory for it.
+   * TEMP_OUT_OF_RESOURCE: announced, but prepare() should get memory before publish(). WOULD_BLOCK: nothing was
+   * announced, because what another announcement will publish answers this request, too; waits_for names that one. The
+   * pool calls again with the same record when an announcement has ended, and then waits for none but that one. Other
+   * statuses are errors: nothing was announced.
    */
   pinrail_status_t (*find_or_announce)(void *module, pinrail_thread_t *thread, pinrail_announcement_t *announcement,
                                        pinrail_registration_t **reg_out);
 
   /**
-   * Optional, NULL if find_or_announce() never returns TEMP_OUT_OF_RESOURCE: gets the memory for an announcement; with
-   * announced = 0 it announces first, without a find (the pool tries again after an event). May allocate; no lock is
-   * held. An error withdraws the announcement.
+   * Optional, NULL if find_or_announce() never returns TEMP_OUT_OF_RESOURCE: gets the memory for an announcement. May
+   * allocate; no lock is held. An error leaves the announcement.
    */
-  pinrail_status_t (*prepare)(void *module, pinrail_announcement_t *announcement, int announced);
+  pinrail_status_t (*prepare)(void *module, pinrail_announcement_t *announcement);
 
-  /** Ends an announcement without a registration. */
-  void (*withdraw)(void *module, pinrail_announcement_t *announcement);
+  /** Ends an announcement without a registration. TEMP_OUT_OF_RESOURCE: it was overtaken, and publish() has not said
+   *  so. */
+  pinrail_status_t (*withdraw)(void *module, pinrail_announcement_t *announcement);
 
   /**
-   * Ends an announcement, inserts its registration, and removes and visits all that it dominates. The state of reg is
-   * INDEXED already. Neither allocates nor frees. BUSY: one that is in dominates reg; nothing was inserted or removed.
-   * TEMP_OUT_OF_RESOURCE: the index keeps announcements, and an event overtook this one; as BUSY, and the pool discards
-   * reg. An index that does not look for that leaves it to its pool. thread: the thread of the register call.
+   * Inserts the registration of an announcement, ends the announcement, and removes and visits all that it dominates.
+   * The state of reg is INDEXED already. Neither allocates nor frees. thread: the thread of the register call. After any
+   * other status nothing was inserted or removed, and the announcement lasts. TEMP_OUT_OF_RESOURCE: the announcement was
+   * overtaken; it counts as not overtaken from now on, and the pool discards reg. BUSY: one that is in dominates reg.
+   * OUT_OF_RESOURCE: there is no memory for it.
    */
   pinrail_status_t (*publish)(void *module, pinrail_thread_t *thread, pinrail_announcement_t *announcement,
                               pinrail_registration_t *reg, pinrail_visit_hook_t displaced_hook, void *arg);
@@ -103,7 +115,8 @@ typedef struct pinrail_rcache_ops {
   /** Takes one registration out; NOT_FOUND if it is not in. When this has returned, the index does not read it. */
   pinrail_status_t (*remove)(void *module, pinrail_registration_t *reg);
 
-  /** Takes out and visits all that overlaps the range. Hook context. */
+  /** The memory of the range goes away: takes out and visits all that overlaps it, and overtakes announcements. Hook
+   *  context. The caller has passed a full barrier. */
   void (*invalidate_hook)(void *module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void *arg);
 
   /** Returns how many registrations are in. */
@@ -115,7 +128,7 @@ typedef struct pinrail_rcache_ops {
    * the claim (take() does) counts as unhide(). Ignored for what is not in.
    */
   void (*hide)(void *module, pinrail_registration_t *const *regs, size_t count);
-  void (*unhide)(void *module, pinrail_registration_t *reg);
+  void (*unhide)(void *module, pinrail_registration_t *reg); /**< see hide */
 
   /** Optional: takes a reference to each registration that overlaps the range, writes up to room of them, and returns how
    *  many overlap. NULL: pools answer no query (pin.h). */
@@ -132,8 +145,8 @@ typedef struct pinrail_rcache_ops {
 /** An index as its pool holds it. The library has filled in what is optional, so each function but find_all can be
  *  called without a look for NULL. */
 typedef struct pinrail_rcache {
-  void *module;
-  pinrail_rcache_ops_t ops;
+  void *module;             /**< what create() made: the first argument of the functions */
+  pinrail_rcache_ops_t ops; /**< the functions */
 } pinrail_rcache_t;
 
 /* ---- registrations --------------------------------------------------------------------------------------------- */
@@ -180,7 +193,7 @@ typedef enum pinrail_dead {
 
 /** Services for registrations, of indexes and pools. */
 typedef struct pinrail_registration_services {
-  size_t size;
+  size_t size; /**< sizeof(pinrail_registration_services_t) of the library */
 
   /**
    * Makes a registration with a tail of so many bytes. It is zeroed, has a new generation, is counted as asked, and has

@@ -22,9 +22,9 @@ typedef struct pinrail_gpu_range {
   uint64_t buffer_id; /**< unique among all allocations of one process */
 } pinrail_gpu_range_t;
 
-#define PINRAIL_GPU_BLOCK_MAGIC 0x47505250u /* "PRPG" in memory */
-#define PINRAIL_GPU_BLOCK_VERSION 1
-#define PINRAIL_GPU_BLOCK_BYTES 256
+#define PINRAIL_GPU_BLOCK_MAGIC 0x47505250u /**< "PRPG" in memory */
+#define PINRAIL_GPU_BLOCK_VERSION 1         /**< of the block's form; other versions are refused (VERSION) */
+#define PINRAIL_GPU_BLOCK_BYTES 256         /**< bytes of a block */
 
 /** How the memory is opened; determines the meaning of `driver` below. */
 typedef enum pinrail_gpu_kind {

@@ -13,14 +13,14 @@ extern "C" {
 
 /** A component that was found, usable or not. Strings live until pinrail_finalize(). */
 typedef struct pinrail_component_info {
-  size_t size; /**< in: sizeof(pinrail_component_info_t) */
-  const char *framework;
-  const char *name;
-  const char *version; /**< "" if it was not loaded */
-  const char *help;    /**< one line; "" if it was not loaded */
-  const char *path;    /**< its file, or "built in" */
-  const char *reason;  /**< why it is not open, or why an open monitor is not at work; "" otherwise */
-  int32_t priority;
+  size_t size;             /**< in: sizeof(pinrail_component_info_t) */
+  const char *framework;   /**< "mpool", "rcache", "registrar", "monitor" */
+  const char *name;        /**< for example "grdma" */
+  const char *version;     /**< "" if it was not loaded */
+  const char *help;        /**< one line; "" if it was not loaded */
+  const char *path;        /**< its file, or "built in" */
+  const char *reason;      /**< why it is not open, or why an open monitor is not at work; "" otherwise */
+  int32_t priority;        /**< highest wins; below 0: only when named */
   int32_t selected;        /**< 1 if the framework's selection list allows it */
   pinrail_status_t status; /**< result of the loader's checks and of the component's open() */
 } pinrail_component_info_t;
@@ -56,8 +56,8 @@ PINRAIL_API const char *pinrail_monitors_at_work(void);
 
 /** One property of the library's build. */
 typedef struct pinrail_build_fact {
-  const char *name; /**< "sysconfdir" */
-  const char *value;
+  const char *name;  /**< "sysconfdir" */
+  const char *value; /**< "/etc" */
 } pinrail_build_fact_t;
 
 /** Returns the index-th property of the build, from 0; NULL past the end. May be called before init. */
@@ -71,6 +71,9 @@ typedef struct pinrail_machine {
   uint64_t memory;            /**< bytes */
   uint64_t hugepage_sizes[8]; /**< huge page sizes of the kernel in bytes, ascending; 0 after the last */
   uint32_t numa_nodes;        /**< at least 1; always 1 if source is "system" */
+  uint64_t default_limit;     /**< bytes that pools of host memory may register where nothing sets a limit; UINT64_MAX:
+                                   nothing bounds it. See the parameter mpool_default_limits */
+  char default_limit_from[128]; /**< how it was derived, in words */
 } pinrail_machine_t;
 
 /**
@@ -78,6 +81,35 @@ typedef struct pinrail_machine {
  * is NULL or its size is not set.
  */
 PINRAIL_API pinrail_status_t pinrail_machine_read(pinrail_machine_t *machine_out);
+
+/** Why mapped memory is not registered in a pool of the mpool "mrall". */
+typedef enum pinrail_left_out_reason {
+  PINRAIL_LEFT_OUT_NONE = 0,
+  PINRAIL_LEFT_OUT_PROTECTED = 1, /**< the process itself may not read it */
+  PINRAIL_LEFT_OUT_DEVICE = 2,    /**< of a device, or the kernel's own (vdso, vvar) */
+  PINRAIL_LEFT_OUT_UNSEEN = 3,    /**< no monitor sees all that can happen to it */
+  PINRAIL_LEFT_OUT_REFUSED = 4,   /**< the registrar refused it; status is its answer */
+  PINRAIL_LEFT_OUT_LIMIT = 5      /**< mpool_mrall_size_limit or count_limit is reached */
+} pinrail_left_out_reason_t;
+
+/** Mapped memory that is not registered in a pool of the mpool "mrall". */
+typedef struct pinrail_left_out {
+  void *addr;                       /**< its start */
+  size_t length;                    /**< bytes */
+  pinrail_left_out_reason_t reason; /**< why */
+  pinrail_status_t status;          /**< what a register call for it returns, as far as it is known */
+} pinrail_left_out_t;
+
+/**
+ * Lists the mapped memory that a pool of the mpool "mrall" left out, ascending and disjoint. The list is as old as the
+ * pool's last look at the mappings; pinrail_mpool_progress() brings it up to date.
+ * @param entries_out  may be NULL if room is 0
+ * @param room         number of entries of entries_out
+ * @param count_out    receives the number of entries, which may exceed room
+ * BAD_PARAM: a pointer is NULL. NOT_SUPPORTED: another mpool. NOT_AVAILABLE: in a forked child, for a pool of the parent.
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_left_out(pinrail_mpool_t *pool, pinrail_left_out_t *entries_out, size_t room,
+                                                    size_t *count_out);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,7 @@
 extern "C" {
 #endif
 
+/** How a value is written, and which field of pinrail_param_value_t has it. */
 typedef enum pinrail_param_type {
   PINRAIL_TYPE_BOOL = 0,     /**< 0 1 no yes false true off on */
   PINRAIL_TYPE_INT = 1,      /**< decimal or 0x..., with sign */
@@ -23,12 +24,14 @@ typedef enum pinrail_param_type {
   PINRAIL_TYPE_ENUM = 5 /**< one of the values, by name or by number */
 } pinrail_param_type_t;
 
+/** When a parameter may be set. */
 typedef enum pinrail_param_scope {
   PINRAIL_SCOPE_CONSTANT = 0, /**< shown, never set */
   PINRAIL_SCOPE_READONLY = 1, /**< may be set until pinrail_init() returns */
   PINRAIL_SCOPE_SETTABLE = 2  /**< may be set at any time */
 } pinrail_param_scope_t;
 
+/** Where a value came from, in rising precedence. */
 typedef enum pinrail_param_source {
   PINRAIL_SOURCE_DEFAULT = 0,
   PINRAIL_SOURCE_FILE = 1, /**< source_file and source_line say where */
@@ -38,44 +41,46 @@ typedef enum pinrail_param_source {
   PINRAIL_SOURCE_OVERRIDE = 5 /**< the site's override file */
 } pinrail_param_source_t;
 
+/** One value that a parameter of type ENUM may have. */
 typedef struct pinrail_enum_value {
-  int64_t value;
+  int64_t value;    /**< as pinrail_param_value_t has it in i */
   const char *name; /**< NULL ends a list */
 } pinrail_enum_value_t;
 
 /** The declaration of one parameter, as data: the program, the listing tool and the tests read the same table. */
 typedef struct pinrail_param {
-  size_t size;          /**< sizeof(pinrail_param_t) */
-  const char *name;     /**< without framework and component */
-  const char *fallback; /**< the default, as a user would type it */
-  const char *help;     /**< one or two sentences: effect, unit, meaning of 0, cost */
-  pinrail_param_type_t type;
-  pinrail_param_scope_t scope;
+  size_t size;                        /**< sizeof(pinrail_param_t) */
+  const char *name;                   /**< without framework and component */
+  const char *fallback;               /**< the default, as a user would type it */
+  const char *help;                   /**< one or two sentences: effect, unit, meaning of 0, cost */
+  pinrail_param_type_t type;          /**< how the value is written */
+  pinrail_param_scope_t scope;        /**< when it may be set */
   int level;                          /**< 1 (end user) to 9 (developer), as Open MPI's */
   const pinrail_enum_value_t *values; /**< ENUM: the allowed values */
-  int64_t minimum, maximum;           /**< INT, UNSIGNED, SIZE: inclusive; both 0: no bound but the type's */
-  const char *const *synonyms;        /**< former full names, ended by NULL; or NULL */
+  int64_t minimum;             /**< INT, UNSIGNED, SIZE: inclusive; this and maximum 0: no bound but the type's */
+  int64_t maximum;             /**< inclusive */
+  const char *const *synonyms; /**< former full names, ended by NULL; or NULL */
 } pinrail_param_t;
 
-/** A value: i for BOOL, INT and ENUM, u for UNSIGNED and SIZE, s for STRING (never NULL). */
+/** A value. The parameter's type says which field has it. */
 typedef union pinrail_param_value {
-  int64_t i;
-  uint64_t u;
-  const char *s;
+  int64_t i;     /**< BOOL (0 or 1), INT, ENUM */
+  uint64_t u;    /**< UNSIGNED, SIZE */
+  const char *s; /**< STRING, never NULL */
 } pinrail_param_value_t;
 
 /** The present state of one parameter. Strings live until pinrail_finalize(), or until the parameter is set. */
 typedef struct pinrail_param_info {
-  size_t size;           /**< in: sizeof(pinrail_param_info_t) */
-  const char *name;      /**< full name */
-  const char *framework; /**< "" for the base */
-  const char *component; /**< "" or "base" for a parameter of a whole framework */
-  const char *value;     /**< as text */
-  pinrail_param_value_t typed;
-  pinrail_param_source_t source;
-  const char *source_file; /**< "" if the value is not from a file */
-  int source_line;
-  const pinrail_param_t *declaration;
+  size_t size;                        /**< in: sizeof(pinrail_param_info_t) */
+  const char *name;                   /**< full name */
+  const char *framework;              /**< "" for the base */
+  const char *component;              /**< "" or "base" for a parameter of a whole framework */
+  const char *value;                  /**< as text */
+  pinrail_param_value_t typed;        /**< the value; declaration->type says which field */
+  pinrail_param_source_t source;      /**< the source that decided */
+  const char *source_file;            /**< "" if the value is not from a file */
+  int source_line;                    /**< the line in source_file, from 1; 0 without a file */
+  const pinrail_param_t *declaration; /**< the component's or the library's */
 } pinrail_param_info_t;
 
 /** Returns the number of declared parameters; 0 before init and after finalize. */

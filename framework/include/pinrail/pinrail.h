@@ -41,20 +41,22 @@ extern "C" {
 
 /** The full name of one parameter and its value, as a user would type them. */
 typedef struct pinrail_setting {
-  const char *name;
-  const char *value;
+  const char *name;  /**< full name, for example "mpool_grdma_size_limit" */
+  const char *value; /**< for example "8G" */
 } pinrail_setting_t;
 
+/** Options of pinrail_init(). */
 typedef struct pinrail_init_options {
   size_t size;                       /**< sizeof(pinrail_init_options_t) */
   const pinrail_setting_t *defaults; /**< replace built-in defaults; every other source overrides them */
-  size_t default_count;
+  size_t default_count;              /**< entries of defaults */
   const pinrail_setting_t *settings; /**< have the precedence of a command line */
-  size_t setting_count;
+  size_t setting_count;              /**< entries of settings */
   const char *settings_from; /**< the name of the settings' source in messages, for example "the command line"; NULL:
                                   "the program" */
 } pinrail_init_options_t;
 
+/** Initialises the struct above with its defaults. */
 #define PINRAIL_INIT_OPTIONS_INIT \
   { sizeof(pinrail_init_options_t), NULL, 0, NULL, 0, NULL }
 
@@ -109,8 +111,9 @@ enum {
   PINRAIL_POOL_EXACT = 0x1u /**< a request hits only a registration of equal range and access */
 };
 
-/** Options of a pool that override parameters. PINRAIL_UNSET keeps the parameter's value. */
+/** In an option: keeps the parameter's value. */
 #define PINRAIL_UNSET INT64_MIN
+/** Options of a pool that override parameters. */
 typedef struct pinrail_mpool_options {
   size_t size;          /**< sizeof(pinrail_mpool_options_t) */
   uint32_t flags;       /**< PINRAIL_POOL_* */
@@ -119,12 +122,13 @@ typedef struct pinrail_mpool_options {
   int64_t count_limit;  /**< registrations; 0: no limit */
 } pinrail_mpool_options_t;
 
+/** Initialises the struct above with its defaults. */
 #define PINRAIL_MPOOL_OPTIONS_INIT \
   { sizeof(pinrail_mpool_options_t), 0, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_UNSET }
 
 /**
- * Creates a pool. Pools of one mpool component and one cache_name share their budget and their LRU order, but no
- * registrations.
+ * Creates a pool. Pools of one mpool component and one cache_name share their budget and their order of eviction,
+ * but no registrations.
  * @param mpool       the component's name, or NULL for the one of highest priority that accepts the registrar
  * @param registrar   or NULL for the usable one of highest priority
  * @param cache_name  or NULL for "default"
@@ -144,8 +148,9 @@ enum {
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);
 
-/** The names of the pool's components: "grdma", "verbs". The strings live as long as the pool. */
+/** The name of the pool's component, for example "grdma". The string lives as long as the pool. */
 PINRAIL_API const char *pinrail_mpool_name(const pinrail_mpool_t *pool);
+/** The name of the pool's registrar, for example "verbs". The string lives as long as the pool. */
 PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool);
 
 /**
@@ -156,6 +161,36 @@ PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_register(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
                                                     uint32_t flags, pinrail_handle_t *handle_out);
+
+/** What a request may tell beside its range. dmabuf_fd is -1 and the rest 0 if there is nothing to tell. */
+typedef struct pinrail_register_options {
+  size_t size;            /**< sizeof(pinrail_register_options_t) */
+  int32_t dmabuf_fd;      /**< the range is memory of this dmabuf (PINRAIL_KIND_DMABUF); -1: host memory. The caller
+                               may close it after the call */
+  uint32_t reserved;      /**< 0 */
+  uint64_t dmabuf_offset; /**< offset of addr in the dmabuf */
+  uint64_t iova;          /**< the address by which the device shall address addr; 0: addr itself */
+  const void *argument;   /**< passed to the registrar: pinrail_register_request_t.argument */
+  uint64_t user_value;    /**< kept in the registration: pinrail_registration_read_details() */
+} pinrail_register_options_t;
+
+/** Initialises the struct above with its defaults. */
+#define PINRAIL_REGISTER_OPTIONS_INIT \
+  { sizeof(pinrail_register_options_t), -1, 0, 0, 0, NULL, 0 }
+
+/**
+ * As pinrail_mpool_register(), with options. What is cached was registered without them, so the registration is the
+ * caller's own, as with PINRAIL_FLAG_CACHE_BYPASS, and ends with its last deregister. With PINRAIL_FLAG_PERSISTENT
+ * later requests inside the range hit it, if monitors cover its memory (for memory of a GPU: monitor "external"); and
+ * it may itself be a hit on an equal one.
+ * BAD_PARAM: an option is wrong, or the range, rounded out to the registrar's granularity, begins before the dmabuf or
+ * before address 0 of the device. NOT_SUPPORTED: the mpool takes no options, or the registrar no dmabuf or no iova. All
+ * other errors as pinrail_mpool_register().
+ */
+PINRAIL_API pinrail_status_t pinrail_mpool_register_with(pinrail_mpool_t *pool, void *addr, size_t length,
+                                                         uint32_t access, uint32_t flags,
+                                                         const pinrail_register_options_t *options,
+                                                         pinrail_handle_t *handle_out);
 
 /**
  * As pinrail_mpool_register(), but from the cache only. Takes a reference. NOT_FOUND if no cached registration
@@ -178,7 +213,7 @@ PINRAIL_API pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle);
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t *pool, void *addr, size_t length);
 
-/** Deregisters the least recently used idle registration of the pool's cache. NOT_FOUND if none is idle. */
+/** Deregisters the idle registration of the pool's cache that is the next to be evicted. NOT_FOUND if none is idle. */
 PINRAIL_API pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t *pool);
 
 /**
@@ -241,11 +276,12 @@ PINRAIL_API pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t *pool
                                                            uint32_t flags, pinrail_handle_t *handle_out);
 
 /**
- * Read and write the registration's bytes as the device sees them; see device_read and device_write of
- * pinrail_registrar_t. NOT_SUPPORTED if the registrar has no such function.
+ * Reads the registration's bytes as the device sees them; see device_read of pinrail_registrar_t. NOT_SUPPORTED if the
+ * registrar has no such function.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void *into,
                                                        size_t length);
+/** Writes them; see device_write of pinrail_registrar_t. NOT_SUPPORTED if the registrar has no such function. */
 PINRAIL_API pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void *from,
                                                         size_t length);
 
@@ -276,10 +312,14 @@ PINRAIL_API pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void 
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void *stream);
 
-/** Divides a large range into pieces of at most mpool_<name>_max_reg_size bytes, cut at multiples of that size. */
+/**
+ * Divides a large range into pieces of at most mpool_<name>_max_reg_size bytes, or the device's own maximum if that is
+ * less, cut at multiples of that size.
+ */
 typedef struct pinrail_chunks {
-  uintptr_t next, end; /**< private */
-  size_t step;
+  uintptr_t next; /**< private */
+  uintptr_t end;  /**< private */
+  size_t step;    /**< private */
 } pinrail_chunks_t;
 /**
  * Prepares an iteration over [addr, addr + length); registers nothing. BAD_PARAM: a pointer is NULL, or the range is
@@ -289,6 +329,54 @@ PINRAIL_API pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t *pool, void *a
                                                   pinrail_chunks_t *chunks_out);
 /** Returns the next piece; NOT_FOUND after the last one. */
 PINRAIL_API pinrail_status_t pinrail_chunks_next(pinrail_chunks_t *chunks, void **addr_out, size_t *length_out);
+
+/** How a stream registers a large range. Zeros are the defaults. */
+typedef struct pinrail_chunk_options {
+  size_t size;       /**< sizeof(pinrail_chunk_options_t) */
+  size_t chunk_size; /**< bytes, the longest piece, rounded down to the device's granularity; 0:
+                          mpool_<name>_max_reg_size. A device's own maximum holds in any case */
+  uint32_t ahead;    /**< pieces that a helper thread registers ahead of the caller; 0: none, and no thread. Ignored
+                          for a registrar of thread mode CALLER */
+  uint32_t flags;    /**< PINRAIL_FLAG_*, for each registration */
+} pinrail_chunk_options_t;
+
+/** Initialises the struct above with its defaults. */
+#define PINRAIL_CHUNK_OPTIONS_INIT \
+  { sizeof(pinrail_chunk_options_t), 0, 0, 0 }
+
+/** A large range that is registered piece by piece. */
+typedef struct pinrail_chunk_stream pinrail_chunk_stream_t;
+
+/**
+ * Begins to register [addr, addr + length) in pieces, cut at multiples of the chunk size as by pinrail_chunks_begin().
+ * Transfers of the first pieces can so overlap registrations of later ones, and no more than `ahead` pieces and those
+ * that the caller holds are referenced at a time.
+ * @param access   PINRAIL_ACCESS_* | PINRAIL_TRAIT_*
+ * @param options  or NULL for PINRAIL_CHUNK_OPTIONS_INIT
+ * The pool cannot be destroyed without PINRAIL_DESTROY_FORCE (BUSY) until pinrail_chunk_stream_close().
+ * BAD_PARAM: an argument is wrong. NOT_AVAILABLE: in a forked child. OUT_OF_RESOURCE: no memory.
+ */
+PINRAIL_API pinrail_status_t pinrail_chunk_stream_open(pinrail_mpool_t *pool, void *addr, size_t length,
+                                                       uint32_t access, const pinrail_chunk_options_t *options,
+                                                       pinrail_chunk_stream_t **stream_out);
+
+/**
+ * Returns the next piece with a reference, which the caller drops by pinrail_mpool_deregister(), in any order and at
+ * any time. One thread at a time. A piece that was registered ahead, and whose memory an event has touched since, is
+ * registered anew.
+ * @param addr_out, length_out  receive the piece; each may be NULL
+ * NOT_FOUND: after the last piece, and after the pool was destroyed by force. The errors of pinrail_mpool_register():
+ * the piece was not registered, and the call may be repeated, for example after TEMP_OUT_OF_RESOURCE when earlier
+ * pieces were deregistered. BUSY: inside a registrar's function. NOT_AVAILABLE: in a forked child.
+ */
+PINRAIL_API pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t *stream, pinrail_handle_t *handle_out,
+                                                       void **addr_out, size_t *length_out);
+
+/**
+ * Ends the stream after any piece: waits for the helper thread and releases what was registered ahead. Pieces that were
+ * handed out stay the caller's. May be called after the pool was destroyed.
+ */
+PINRAIL_API pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t *stream);
 
 /**
  * Reports to monitor "external" that the memory of a range is about to be unmapped or freed. (NULL, SIZE_MAX) means
@@ -311,6 +399,7 @@ PINRAIL_API int pinrail_monitor_works(void);
  * have been missed, the whole address space is reported.
  */
 typedef void (*pinrail_monitor_event_t)(void *arg, void *addr, size_t length);
+/** A subscriber, from pinrail_monitor_subscribe() to pinrail_monitor_unsubscribe(). */
 typedef struct pinrail_subscription pinrail_subscription_t;
 
 /**

@@ -38,6 +38,25 @@ typedef enum pinrail_reason {
   PINRAIL_REASON_FINALIZED = 3 /**< the pool is being destroyed */
 } pinrail_reason_t;
 
+/**
+ * How a registrar serves requests with PINRAIL_TRAIT_ON_DEMAND. Such a registration pins nothing: the device has pages
+ * faulted in when it needs them, so the registration follows the mappings of its range, also after munmap and mmap.
+ */
+enum {
+  PINRAIL_ON_DEMAND_NONE = 0,     /**< not at all: NOT_SUPPORTED */
+  PINRAIL_ON_DEMAND_EXPLICIT = 1, /**< a range at a time, which need not be mapped when it is registered */
+  PINRAIL_ON_DEMAND_IMPLICIT = 2  /**< besides, all memory at once: a request that begins at the registrar's
+                                       granularity and ends at the last multiple of it */
+};
+
+/** A hint on registrations that page on demand; see pinrail_mpool_advise(). */
+typedef enum pinrail_advice {
+  PINRAIL_ADVICE_PREFETCH = 0,        /**< fault pages in for reading by the device */
+  PINRAIL_ADVICE_PREFETCH_WRITE = 1,  /**< fault pages in for writing by the device */
+  PINRAIL_ADVICE_PREFETCH_PRESENT = 2 /**< let the device know pages that are present; fault none in */
+} pinrail_advice_t;
+
+/** What register_mem shall register. */
 typedef struct pinrail_register_request {
   size_t size;          /**< sizeof(pinrail_register_request_t) */
   uint32_t kind;        /**< one PINRAIL_KIND_* bit; NOT_SUPPORTED if the table's kinds lack it */
@@ -49,6 +68,11 @@ typedef struct pinrail_register_request {
   uint64_t fd_offset;   /**< DMABUF: offset of addr in the dmabuf */
   const void *handle;   /**< REMOTE: the exporter's handle */
   size_t handle_length; /**< bytes */
+  const void *argument; /**< from pinrail_register_options_t; NULL otherwise */
+  uint64_t iova;        /**< the address by which the device shall address addr; 0: addr itself. NOT_SUPPORTED if the
+                             device cannot */
+  pinrail_registration_details_t *details; /**< receives keys of 64 bits; NULL if the registration has no room for
+                             them, see wants_details of the table. If both stay 0, the 32-bit keys are copied */
 } pinrail_register_request_t;
 
 /**
@@ -56,14 +80,14 @@ typedef struct pinrail_register_request {
  * never in a hook, and with none of the pool's locks held.
  */
 typedef struct pinrail_registrar {
-  size_t size;      /**< sizeof(pinrail_registrar_t) as the author compiled it */
-  const char *name; /**< for messages */
-  void *context;    /**< first argument of every function below */
-  pinrail_thread_mode_t thread_mode;
-  uint32_t kinds;     /**< PINRAIL_KIND_* bits that register_mem takes */
+  size_t size;                       /**< sizeof(pinrail_registrar_t) as the author compiled it */
+  const char *name;                  /**< for messages */
+  void *context;                     /**< first argument of every function below */
+  pinrail_thread_mode_t thread_mode; /**< on which threads the functions below may be called */
+  uint32_t kinds;                    /**< PINRAIL_KIND_* bits that register_mem takes */
   size_t granularity; /**< bytes, a power of two; requests are extended to its multiples; 1: byte-exact ranges */
   size_t max_length;  /**< largest range of one registration in bytes; 0: no maximum */
-  size_t tail_size;   /**< bytes of private memory for each registration, zeroed, aligned to 64 */
+  size_t tail_size;   /**< bytes of private memory for each registration: at reg + 1, zeroed, aligned to 64 */
 
   /**
    * Registers the range with the device and sets reg->lkey and reg->rkey if the device has keys. base, length, rights
@@ -83,16 +107,16 @@ typedef struct pinrail_registrar {
    * not access the device.
    */
   pinrail_status_t (*tail_init)(void *context, void *tail);
-  void (*tail_fini)(void *context, void *tail);
+  void (*tail_fini)(void *context, void *tail); /**< see tail_init */
 
   /**
    * Optional: copies bytes between the range as *the device* sees it and ordinary memory, for checks and examples.
-   * offset is in bytes from reg->base. Slow (one round trip); safe on any thread.
+   * offset is in bytes from reg->base. Slow (one round trip).
    */
   pinrail_status_t (*device_read)(void *context, const pinrail_registration_t *reg, size_t offset, void *into,
                                   size_t length);
   pinrail_status_t (*device_write)(void *context, const pinrail_registration_t *reg, size_t offset, const void *from,
-                                   size_t length);
+                                   size_t length); /**< see device_read */
 
   /**
    * For registrars of the kind GPU: finds the allocation of GPU memory that holds the address, and its present id.
@@ -128,7 +152,20 @@ typedef struct pinrail_registrar {
    * thread, several at a time.
    */
   pinrail_status_t (*record)(void *context, pinrail_registration_t *reg, void *stream);
-  pinrail_status_t (*wait)(void *context, pinrail_registration_t *reg, void *stream);
+  pinrail_status_t (*wait)(void *context, pinrail_registration_t *reg, void *stream); /**< see record */
+
+  /**
+   * Nonzero: keys have 64 bits, so each registration has room for details. Otherwise only those have that are
+   * registered with pinrail_register_options_t.
+   */
+  uint32_t wants_details;
+
+  uint64_t on_demand;          /**< PINRAIL_ON_DEMAND_* */
+  size_t on_demand_max_length; /**< largest range of one registration on demand in bytes, instead of max_length; not
+                                    for all memory at once; 0: no maximum */
+  /** Optional: gives the device a hint on a registration on demand. The range lies within it. */
+  pinrail_status_t (*advise)(void *context, const pinrail_registration_t *reg, size_t offset, size_t length,
+                             pinrail_advice_t advice);
 } pinrail_registrar_t;
 
 /** Returns the registrar's tail of a registration; NULL if reg is NULL or the registrar declared no tail. */
@@ -136,6 +173,13 @@ PINRAIL_API void *pinrail_registration_tail(const pinrail_registration_t *reg);
 
 /** Returns the registration that a tail belongs to; NULL if tail is NULL. */
 PINRAIL_API pinrail_registration_t *pinrail_registration_of_tail(const void *tail);
+
+/**
+ * Reads the 64-bit keys, the device's address and the user's value. The caller must hold a reference. A registration
+ * without details has its 32-bit keys, its base and 0. BAD_PARAM: a pointer is NULL.
+ */
+PINRAIL_API pinrail_status_t pinrail_registration_read_details(const pinrail_registration_t *reg,
+                                                               pinrail_registration_details_t *details_out);
 
 /** Returns a handle of a registration. The caller must hold a reference; the call takes none. */
 PINRAIL_API pinrail_handle_t pinrail_registration_handle(pinrail_registration_t *reg);

@@ -15,8 +15,8 @@ extern "C" {
  * share.
  */
 typedef struct pinrail_mpool_stats {
-  size_t size; /**< in: sizeof(pinrail_mpool_stats_t) */
-  uint64_t hits;
+  size_t size;               /**< in: sizeof(pinrail_mpool_stats_t) */
+  uint64_t hits;             /**< register and find calls that an indexed registration answered */
   uint64_t misses;           /**< register calls that no indexed registration matched */
   uint64_t evictions;        /**< idle registrations deregistered to make room */
   uint64_t invalidations;    /**< registrations that a memory event invalidated */
@@ -32,14 +32,15 @@ typedef struct pinrail_mpool_stats {
   uint64_t size_limit;            /**< * bytes; UINT64_MAX: no limit */
   uint64_t count_limit;           /**< * registrations; UINT64_MAX: no limit */
   uint32_t leave_pinned;          /**< 1 if idle registrations are kept */
-  uint32_t reserved;
+  uint32_t reserved;              /**< 0 */
 } pinrail_mpool_stats_t;
 
+/** One statistic, for programs that list them. */
 typedef struct pinrail_stat_info {
   const char *name; /**< the field's name above */
   const char *unit; /**< "calls", "registrations", "bytes" */
-  const char *help;
-  size_t offset; /**< of a uint64_t field in pinrail_mpool_stats_t */
+  const char *help; /**< one sentence */
+  size_t offset;    /**< of a uint64_t field in pinrail_mpool_stats_t */
 } pinrail_stat_info_t;
 
 /** Describes the index-th 64-bit statistic, from 0; NULL past the end. The result lives until the process ends. */

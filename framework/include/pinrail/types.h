@@ -13,8 +13,10 @@
 extern "C" {
 #endif
 
+/** Marks a public function. */
 #if defined(__GNUC__)
 #define PINRAIL_API __attribute__((visibility("default")))
+/** Marks a function whose result must be looked at. */
 #define PINRAIL_MUST_CHECK __attribute__((warn_unused_result))
 #else
 #define PINRAIL_API
@@ -48,7 +50,7 @@ enum {
   PINRAIL_ACCESS_REMOTE_ATOMIC = 0x8u,
   PINRAIL_RIGHTS_MASK = 0xfu,
   PINRAIL_TRAIT_RELAXED_ORDERING = 0x10000u,
-  PINRAIL_TRAIT_ON_DEMAND = 0x20000u,
+  PINRAIL_TRAIT_ON_DEMAND = 0x20000u, /**< not pinned: the device has pages faulted in; see registrar.h */
   PINRAIL_TRAITS_MASK = 0x30000u
 };
 
@@ -69,6 +71,7 @@ typedef enum pinrail_ft_state {
   PINRAIL_FT_TERM = 3        /**< the image was taken, and the process ends */
 } pinrail_ft_state_t;
 
+/** A pool; see pinrail_mpool_create() in pinrail.h. */
 typedef struct pinrail_mpool pinrail_mpool_t;
 
 /**
@@ -76,12 +79,12 @@ typedef struct pinrail_mpool pinrail_mpool_t;
  * ends. A caller that holds a reference may read the first six fields; a registrar writes lkey and rkey.
  */
 typedef struct pinrail_registration {
-  void *base;      /**< start of the registered range, rounded to the registrar's granularity */
-  size_t length;   /**< bytes */
-  uint32_t rights; /**< PINRAIL_ACCESS_*: the rights granted, at least those requested */
-  uint32_t traits; /**< PINRAIL_TRAIT_*: exactly those requested */
-  uint32_t lkey;
-  uint32_t rkey;
+  void *base;            /**< start of the registered range, rounded to the registrar's granularity */
+  size_t length;         /**< bytes */
+  uint32_t rights;       /**< PINRAIL_ACCESS_*: the rights granted, at least those requested */
+  uint32_t traits;       /**< PINRAIL_TRAIT_*: exactly those requested */
+  uint32_t lkey;         /**< the device's key for the process's own requests; 0 if the device has no keys */
+  uint32_t rkey;         /**< the device's key for peers; 0 if the device has no keys */
   pinrail_mpool_t *pool; /**< the pool of the registration; set before the registrar is called */
   uint64_t state;        /**< private: references, phase and generation in one word */
   uint64_t last_use;     /**< private: epoch of the last hit or release */
@@ -89,13 +92,21 @@ typedef struct pinrail_registration {
   uint32_t tail_size;    /**< bytes of the registrar's tail */
 } pinrail_registration_t;
 
+/** What does not fit into pinrail_registration_t; see pinrail_registration_read_details(). */
+typedef struct pinrail_registration_details {
+  uint64_t lkey;       /**< of 64 bits, as libfabric's; the 32-bit key if the registrar has no other */
+  uint64_t rkey;       /**< the same for peers */
+  uint64_t iova;       /**< the address by which the device addresses the start of the registered range */
+  uint64_t user_value; /**< from pinrail_register_options_t */
+} pinrail_registration_details_t;
+
 /**
  * A reference to a registration. It is a value: it may be copied and passed to another thread, and is deregistered
  * once.
  */
 typedef struct pinrail_handle {
-  pinrail_registration_t *reg;
-  uint64_t generation;
+  pinrail_registration_t *reg; /**< may be read while the reference is held */
+  uint64_t generation;         /**< tells this registration from others that use the same memory before or after it */
 } pinrail_handle_t;
 
 #ifdef __cplusplus

@@ -16,10 +16,12 @@
  *   pools       the attributes tell a range around the allocation, cuMemGetAddressRange the allocation. One that
  *               refused a handle of a type that it was not made with aborts when it is destroyed, as CUDA 13.0 crashes
  *   managed     is a GPU's by the attributes, has no handle, and aborts the process that asks for its dmabuf
- *   streams     any value names one; whatever is put on it is done at once, unless a script says that it works. Copies
- *               wait in the caller until the stream is done and what it waits for is
+ *   streams     any value names one, also one that cuStreamCreate did not make; whatever is put on it is done at
+ *               once, unless a script says that it works. Copies wait in the caller until the stream is done and what
+ *               it waits for is
  *   events      shared memory; one's own handle: INVALID_CONTEXT. One whose owner destroyed it: ILLEGAL_ADDRESS, where
  *               the driver leaves undefined what happens
+ *   host        cuMemHostRegister notes the range, and pins nothing; pointers to it are unknown all the same
  *   dmabuf      a memfd, of ranges that begin where the allocation or mapping begins
  *   cuMemGetInfo  memory of cuMemAlloc and of pools: in use until it is freed and no process that was forked from the
  *               one that loaded this has it open by cuIpcOpenMemHandle
@@ -31,7 +33,8 @@
  *
  * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:
  * IPC calls say NOT_SUPPORTED), CUDA_DOUBLE_GRANULARITY (bytes, 2 MiB), CUDA_DOUBLE_FABRIC (set: there are fabric
- * handles), CUDA_DOUBLE_NO_DMABUF (set: there are none), CUDA_DOUBLE_FAIL ("function:n:error", the n-th call fails so).
+ * handles), CUDA_DOUBLE_NO_DMABUF (set: there are none), CUDA_DOUBLE_FAIL ("function:n:error", the n-th call fails so;
+ * with ":every" behind it each later one, too).
  *
  * Threads  all functions may run together. A forked child starts anew by cuInit(), as the driver wants it.
  */
@@ -50,7 +53,9 @@ extern "C" {
  *  With every != 0 each later call fails, too. */
 void cuda_double_fail(const char* function, uint64_t nth, CUresult error, int every);
 uint64_t cuda_double_calls(const char* function); /**< so far; "*": of all functions that can fail */
-void cuda_double_forget(void);                    /**< counts and orders */
+/** For cuda_double_calls(): how often another mapping at its exporter's address stood in the way of an open. */
+#define CUDA_DOUBLE_ALREADY_MAPPED "cuIpcOpenMemHandle: ALREADY_MAPPED"
+void cuda_double_forget(void); /**< counts and orders */
 
 /** The next call of that function waits inside, while others go on, until the gate is opened; for a minute at most. */
 void cuda_double_gate(const char* function);

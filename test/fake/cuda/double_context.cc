@@ -18,7 +18,7 @@ size_t number_of(const char* variable, size_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
 }
 
-// "function:n:error"
+// "function:n:error" or "function:n:error:every"
 void read_order(State* in) {
   const char* text = std::getenv("CUDA_DOUBLE_FAIL");  // NOLINT(concurrency-mt-unsafe): at start-up
   if (text == nullptr) return;
@@ -26,7 +26,8 @@ void read_order(State* in) {
   const size_t first = order.find(':'), second = order.find(':', first + 1);
   if (first == std::string::npos || second == std::string::npos) return;
   in->orders[order.substr(0, first)] = {std::strtoull(order.c_str() + first + 1, nullptr, 10),
-                                        static_cast<CUresult>(std::atoi(order.c_str() + second + 1)), false};
+                                        static_cast<CUresult>(std::atoi(order.c_str() + second + 1)),
+                                        order.find(":every", second) != std::string::npos};
 }
 
 constexpr int kVersion = 13000;  // 13.0

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "test/fake/cuda/double_state.h"
+#include "test/fake/cuda/double_transport.h"
 
 using namespace pinrail::cuda_double;
 using Lock = std::lock_guard<std::mutex>;
@@ -155,6 +156,28 @@ CUresult cuStreamSynchronize(CUstream stream) {
   return call("cuStreamSynchronize", [&](State& in) {
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
     await(&in, stream);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamCreate(CUstream* stream, unsigned flags) {
+  return call("cuStreamCreate", [&](State& in) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+    *stream = new CUstream_st{contexts().back()->device};
+    in.made_streams.insert(*stream);
+    return CUDA_SUCCESS;
+  });
+}
+
+// The driver returns at once and lets the work end; here the caller waits for it.
+CUresult cuStreamDestroy(CUstream stream) {
+  return call("cuStreamDestroy", [&](State& in) {
+    if (in.made_streams.count(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
+    await(&in, stream);
+    in.streams.erase(stream);
+    in.made_streams.erase(stream);
+    delete stream;
     return CUDA_SUCCESS;
   });
 }

@@ -37,7 +37,10 @@ CUresult open_handle(State* in, const Wire& wire, CUdeviceptr* address_out) {
   if (wire.owner == static_cast<uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
   for (auto& [at, import] : in->imports) {
     if (import.owner != wire.owner || import.base != wire.base) continue;
-    if (import.id != wire.id) return CUDA_ERROR_ALREADY_MAPPED;
+    if (import.id != wire.id) {
+      ++in->calls[CUDA_DOUBLE_ALREADY_MAPPED];
+      return CUDA_ERROR_ALREADY_MAPPED;
+    }
     ++import.references;
     *address_out = at;
     return CUDA_SUCCESS;

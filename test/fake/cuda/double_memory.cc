@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
+#include "test/fake/cuda/double_transport.h"
 #include "test/fake/cuda/patchable.h"
 
 using namespace pinrail::cuda_double;
@@ -82,6 +83,11 @@ CUresult copy(const char* function, CUstream stream, CUdeviceptr device, size_t 
   std::memcpy(into, from, bytes);
   return CUDA_SUCCESS;
 }
+
+bool is_in_arena(CUdeviceptr address) { return address >= kArena && address - kArena < kArenaBytes; }
+
+// Whether a copy may use it: anything outside of the arena is the caller's host memory.
+bool may_copy(CUdeviceptr address, size_t bytes) { return !is_in_arena(address) || reaches(address, bytes); }
 
 // Of cuMemAlloc's, of a pool, or of what was imported from one.
 CUresult free_memory(const char* function, CUdeviceptr address) {
@@ -197,6 +203,16 @@ CUresult cuMemcpyHtoD(CUdeviceptr into, const void* from, size_t bytes) {
   return copy("cuMemcpyHtoD", nullptr, into, bytes, bytes_at(into), from);
 }
 
+CUresult cuMemcpyAsync(CUdeviceptr into, CUdeviceptr from, size_t bytes, CUstream stream) {
+  return call("cuMemcpyAsync", [&](State& in) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    await(&in, stream);
+    if (!may_copy(into, bytes) || !may_copy(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    std::memmove(bytes_at(into), bytes_at(from), bytes);
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
   Lock lock(state().mutex);
   if (!reaches(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
@@ -236,5 +252,6 @@ CUresult cuCtxSynchronize(void) {
 }  // extern "C"
 
 PATCHABLE("cuMemFree_v2", "cuda_double_mem_free");
+PATCHABLE("cuMemFree", "cuda_double_mem_free");
 PATCHABLE("cuda_double_free_by_table", "cuda_double_mem_free");
 PATCHABLE("cuMemFreeAsync", "cuda_double_mem_free_async");

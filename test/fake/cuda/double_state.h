@@ -26,6 +26,10 @@ struct CUctx_st {
   bool is_active = false;  // from a retain to a reset, or to the last release
 };
 
+struct CUstream_st {
+  int device = 0;
+};
+
 struct CUmemPoolHandle_st {
   CUmemPoolProps properties{};
   uint64_t id = 0;
@@ -181,6 +185,8 @@ struct State {
   CUmemoryPool default_pools[kMaxDevices] = {};
   std::set<CUevent> events;               // created or opened
   std::map<const void*, Stream> streams;  // by stream_name()
+  std::set<CUstream> made_streams;        // by cuStreamCreate()
+  std::map<uintptr_t, size_t> host;       // registered memory of the process
   size_t granularity = kGranularity;
   bool has_fabric = false;
   bool has_dmabuf = true;

@@ -28,7 +28,7 @@ struct Region {
   bool live;
 };
 
-std::atomic<uint64_t> made{0}, live{0}, fail_from{0};
+std::atomic<uint64_t> made{0}, live{0}, fail_from{0}, last_iova{0};
 std::atomic<uint32_t> next_key{1};
 
 Domain* domain_of(ibv_pd* pd) { return reinterpret_cast<Domain*>(pd); }
@@ -39,7 +39,7 @@ ibv_mr* fail(int error) {
 }
 
 // The memory of a region is kept, so that a second deregistration is seen.
-ibv_mr* make(ibv_pd* pd, void* addr, size_t length, unsigned access) {
+ibv_mr* make(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
   constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   if (length == 0) return fail(EINVAL);
   if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EINVAL);
@@ -55,6 +55,7 @@ ibv_mr* make(ibv_pd* pd, void* addr, size_t length, unsigned access) {
   region->live = true;
   domain_of(pd)->regions.fetch_add(1);
   live.fetch_add(1);
+  last_iova.store(iova);
   return &region->mr;
 }
 
@@ -64,6 +65,7 @@ extern "C" {
 
 EXPORTED uint64_t verbs_double_registered() { return made.load(); }
 EXPORTED uint64_t verbs_double_live() { return live.load(); }
+EXPORTED uint64_t verbs_double_iova() { return last_iova.load(); }
 EXPORTED void verbs_double_fail_from(uint64_t n) { fail_from.store(n == 0 ? 0 : made.load() + n); }
 
 EXPORTED ibv_pd* ibv_alloc_pd(ibv_context* context) {
@@ -82,8 +84,8 @@ EXPORTED int ibv_dealloc_pd(ibv_pd* pd) {
 
 EXPORTED int ibv_close_device(ibv_context*) { return 0; }
 
-EXPORTED ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t, unsigned access) {
-  return make(pd, addr, length, access);
+EXPORTED ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
+  return make(pd, addr, length, iova, access);
 }
 
 EXPORTED ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
@@ -95,7 +97,7 @@ EXPORTED ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
 }
 
 EXPORTED ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t, size_t length, uint64_t iova, int, int access) {
-  return make(pd, reinterpret_cast<void*>(iova), length, static_cast<unsigned>(access));
+  return make(pd, reinterpret_cast<void*>(iova), length, iova, static_cast<unsigned>(access));
 }
 
 EXPORTED int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) { return IBV_REREG_MR_ERR_INPUT; }

@@ -169,7 +169,7 @@ TEST_F(Descriptors, an_exporter_that_is_dead_or_whose_pid_is_anothers_by_now_is_
   }
 }
 
-TEST_F(Descriptors, an_exporter_whose_pid_is_nobodys_is_not_found) {
+TEST_F(Descriptors, an_exporter_whose_pid_is_unused_is_not_found) {
   const Ticket ticket = put(1);
   slots::Process gone = process_;
   const pid_t child = fork();
@@ -207,7 +207,7 @@ TEST_F(Descriptors, of_another_users_nothing_is_asked) {
   EXPECT_TRUE(fetch(other, ticket, Way::any, kLongMs, &number).is(PINRAIL_ERR_PERM));
 }
 
-TEST_F(Descriptors, another_user_who_asks_is_refused) {
+TEST_F(Descriptors, another_user_is_refused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const Ticket ticket = put(1);
   ChildAnswer answer{};
@@ -235,7 +235,7 @@ TEST_F(Descriptors, another_user_who_asks_is_refused) {
   expect_content(ticket, 1);
 }
 
-TEST_F(Descriptors, peers_that_say_nothing_hold_up_nobody) {
+TEST_F(Descriptors, silent_peers_delay_no_other_peer) {
   const Ticket ticket = put(7);
   std::vector<int> silent;
   for (int i = 0; i < 3 * descriptors::kMaxPeers; ++i) silent.push_back(connect_to(ticket));

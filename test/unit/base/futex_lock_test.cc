@@ -27,7 +27,7 @@ TEST(FutexLock, is_held_by_one_at_a_time) {
 }
 
 // Many more threads than processors, each inside for long enough that others come to sleep.
-TEST(FutexLock, nothing_of_what_it_guards_is_lost_and_nobody_sleeps_for_ever) {
+TEST(FutexLock, no_update_under_the_lock_is_lost_and_no_thread_sleeps_for_ever) {
   constexpr int kThreads = 8, kRounds = 20000;
   FutexLock lock;
   long plain = 0;
@@ -124,7 +124,7 @@ TEST(Condition, no_notification_is_lost) {
 }
 
 // One that asks is awake while the other one is on its way to sleep.
-TEST(Condition, a_notification_by_who_does_not_sleep_is_not_lost) {
+TEST(Condition, a_notification_before_the_sleep_is_not_lost) {
   constexpr int kRounds = 30000;
   FutexLock lock;
   Condition changed;
@@ -161,7 +161,7 @@ TEST(Condition, a_wait_for_a_time_sleeps) {
 }
 
 // A debug build would end at the second lock, whose rank is below that of the first.
-TEST(Mutex, one_that_was_tried_in_vain_is_not_held) {
+TEST(Mutex, a_failed_try_lock_does_not_hold_it) {
   Mutex held(LockRank::marks), lower(LockRank::gc);
   held.lock();
   std::thread([&] {

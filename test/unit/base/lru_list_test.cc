@@ -70,20 +70,6 @@ TEST_F(LruListTest, what_was_used_later_than_the_list_knew_goes_later) {
   EXPECT_EQ(list_.top().reg, &regs_[2]);
 }
 
-// Most of each block becomes gaps, until there is no room left but in the heap.
-TEST_F(LruListTest, gaps_cost_order_nothing) {
-  uint64_t epoch = 1;
-  for (size_t i = 0; i < kMost; ++i) insert(i, epoch++);
-  for (int round = 0; round < 20; ++round) {
-    for (size_t i = 0; i < kMost; ++i) {
-      if (i % 64 == 0) continue;
-      remove(i);
-      insert(i, epoch++);
-    }
-    expect_right();
-  }
-}
-
 TEST_F(LruListTest, at_any_time_the_top_is_the_oldest) {
   std::mt19937 random(1);
   uint64_t epoch = 1000;

@@ -95,7 +95,7 @@ TEST(PageCounts, an_empty_span_is_refused) {
   EXPECT_EQ(counts.nodes(), 0u);
 }
 
-TEST(PageCounts, removing_what_nobody_holds_changes_nothing) {
+TEST(PageCounts, removing_pages_without_a_count_changes_nothing) {
   PageCounts counts;
   const auto never = [](Span) { FAIL(); };
   EXPECT_TRUE(counts.remove(pages(1, 1), never).is(PINRAIL_ERR_BAD_PARAM));

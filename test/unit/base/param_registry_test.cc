@@ -233,7 +233,7 @@ class LeavePinned : public ParamRegistry {
   }
 };
 
-TEST_F(LeavePinned, a_components_own_default_stands_when_nobody_sets_the_global_one) {
+TEST_F(LeavePinned, a_components_own_default_stands_while_the_global_one_is_not_set) {
   EXPECT_EQ(declared("keep"), "keep");
 }
 
@@ -313,7 +313,7 @@ TEST_F(ParamRegistry, a_shipped_component_that_is_loaded_is_held_to_its_names) {
   EXPECT_TRUE(has(finish({"mpool_test"}), "mpool_test_wrong"));
 }
 
-TEST_F(ParamRegistry, a_component_that_nobody_ships_is_warned_of) {
+TEST_F(ParamRegistry, an_unknown_component_is_warned_of) {
   folder_.write("site.conf", "mpool_grmda_size_limit = 1G\n");
   start();
   EXPECT_TRUE(has(finish({"mpool_grdma"}), "mpool_grmda_size_limit"));

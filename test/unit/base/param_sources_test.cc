@@ -96,7 +96,7 @@ TEST_P(EachPairOfSources, the_weaker_one_alone_is_heard) {
 
 INSTANTIATE_TEST_SUITE_P(ParamSources, EachPairOfSources, testing::Range<size_t>(0, 8));
 
-TEST_F(ParamSources, a_default_holds_when_nobody_sets_anything) {
+TEST_F(ParamSources, a_default_holds_while_nothing_is_set) {
   start();
   EXPECT_EQ(value(), "default");
   EXPECT_EQ(info(kName).source, PINRAIL_SOURCE_DEFAULT);

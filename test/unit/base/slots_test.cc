@@ -99,7 +99,7 @@ TEST_F(Slots, importers_are_counted_also_when_they_leave_after_the_death) {
   EXPECT_EQ(exporter_.importers_hook(slot), 0u);
 }
 
-TEST_F(Slots, a_slot_that_a_crashed_importer_holds_is_used_last_and_its_leaving_harms_nobody) {
+TEST_F(Slots, a_slot_of_a_crashed_importer_is_used_last_and_its_end_harms_no_other) {
   uint32_t slot = 0, other = 0;
   uint64_t life = 0, other_life = 0;
   ASSERT_TRUE(exporter_.take(&slot, &life).ok());
@@ -416,7 +416,7 @@ TEST_F(Slots, an_importer_leaves_as_often_as_it_entered_and_enters_nothing_dead)
   EXPECT_EQ(exporter_.importers_hook(slot), 0u);
 }
 
-TEST_F(Slots, who_finds_no_seat_is_counted_and_seats_are_given_back) {
+TEST_F(Slots, an_importer_without_a_slot_is_counted_and_slots_are_given_back) {
   uint32_t slot = 0;
   uint64_t life = 0;
   ASSERT_TRUE(exporter_.take(&slot, &life).ok());
@@ -435,7 +435,7 @@ TEST_F(Slots, who_finds_no_seat_is_counted_and_seats_are_given_back) {
   }
 }
 
-TEST_F(Slots, a_seat_that_a_crash_left_is_free_again_once_it_was_cleared) {
+TEST_F(Slots, a_slot_that_a_crash_left_is_free_again_once_it_was_cleared) {
   uint32_t slot = 0;
   uint64_t life = 0;
   ASSERT_TRUE(exporter_.take(&slot, &life).ok());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uid_t kOther = 12345;
 
-TEST(Trust, root_oneself_and_the_owner_of_pinrail_may_change_a_file_and_nobody_else) {
+TEST(Trust, only_root_the_user_and_the_owner_of_pinrail_may_change_a_file) {
   const trust::Owners owners{1000, 2000};
   const auto why = [&](uid_t user, gid_t group, mode_t mode) {
     struct stat about {};

@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "test/fake/fake_registrar.h"
@@ -75,6 +80,40 @@ TEST(MonitorFace, a_stranger_is_called_after_the_pools_with_no_lock_held) {
   EXPECT_EQ(pinrail_mpool_destroy(heard.pool, 0), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
   std::free(heard.buffer);
+}
+
+// A subscriber whose call lasts until the test ends it.
+struct Slow {
+  std::atomic<bool> entered{false}, may_leave{false}, left{false};
+
+  static void hear(void* slow, void* /*addr*/, size_t /*length*/) {
+    auto* const self = static_cast<Slow*>(slow);
+    self->entered = true;
+    while (!self->may_leave.load()) sched_yield();
+    self->left = true;
+  }
+};
+
+TEST(MonitorFace, unsubscribe_returns_after_the_calls_that_are_under_way) {
+  ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
+  Slow slow;
+  pinrail_subscription_t* subscription = nullptr;
+  ASSERT_EQ(pinrail_monitor_subscribe(Slow::hear, &slow, &subscription), PINRAIL_SUCCESS);
+  char memory[64];
+  std::thread event([&] { pinrail_monitor_report(memory, sizeof(memory)); });
+  while (!slow.entered.load()) sched_yield();
+  std::atomic<bool> returned{false};
+  std::thread leaver([&] {
+    pinrail_monitor_unsubscribe(subscription);
+    EXPECT_TRUE(slow.left.load());
+    returned = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(returned.load());
+  slow.may_leave = true;
+  event.join();
+  leaver.join();
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
 
 TEST(MonitorFace, refuses_what_would_never_be_called) {

@@ -3,8 +3,11 @@
 // wants to hear it.
 #include <gtest/gtest.h>
 #include <pinrail/listing.h>
+#include <pinrail/pin.h>
 #include <pinrail/pinrail.h>
+#include <sys/mman.h>
 
+#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -180,6 +183,29 @@ TEST_F(Refusal, what_is_an_answer_is_not_said) {
   EXPECT_EQ(all(), "");
 }
 
+// A signal handler may have interrupted a call that holds a lock; a message function stands for one.
+TEST_F(Refusal, calls_on_gpu_memory_inside_another_call_are_busy) {
+  make_pool();
+  struct Inner {
+    pinrail_mpool_t* pool;
+    pinrail_status_t exported, registered;
+  } inner = {pool_, PINRAIL_SUCCESS, PINRAIL_SUCCESS};
+  const auto call = [](void* arg, int, const char*, const char*) {
+    auto* const self = static_cast<Inner*>(arg);
+    char byte;
+    size_t offset;
+    pinrail_gpu_block_t block{};
+    pinrail_handle_t handle;
+    self->exported = pinrail_mpool_export(self->pool, &byte, 1, &block, &offset);
+    self->registered = pinrail_mpool_register_remote(self->pool, &block, 0, 1, 0, 0, &handle);
+  };
+  pinrail_set_message_function(call, &inner);
+  EXPECT_EQ(pinrail_mpool_destroy(nullptr, 0), PINRAIL_ERR_BAD_PARAM);
+  pinrail_set_message_function(nullptr, nullptr);  // `inner` ends before the pool does
+  EXPECT_EQ(inner.exported, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(inner.registered, PINRAIL_ERR_BUSY);
+}
+
 TEST_F(Refusal, before_init_it_is_said_that_init_is_missing) {
   ASSERT_EQ(start({}), PINRAIL_SUCCESS);  // forgets what was said before
   ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
@@ -197,15 +223,88 @@ TEST_F(Refusal, options_of_init_are_those_of_an_older_header_or_wrong) {
   options.size = offsetof(pinrail_init_options_t, settings_from);
   EXPECT_EQ(pinrail_init(&options), PINRAIL_SUCCESS) << all();
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
-  for (const size_t size : {size_t{0}, options.size - 1, sizeof(options) + 1}) {
+  const size_t inside_a_field = offsetof(pinrail_init_options_t, settings_from) + 4;
+  for (const size_t size : {size_t{0}, options.size - 1, inside_a_field, sizeof(options) - 1, sizeof(options) + 1}) {
     options.size = size;
-    EXPECT_EQ(pinrail_init(&options), PINRAIL_ERR_BAD_PARAM);
+    EXPECT_EQ(pinrail_init(&options), PINRAIL_ERR_BAD_PARAM) << size;
   }
   EXPECT_EQ(count("options->size is not"), 1U) << all();
   options = PINRAIL_INIT_OPTIONS_INIT;
   options.setting_count = 1;
   EXPECT_EQ(pinrail_init(&options), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(count("no name or no value"), 1U) << all();
+}
+
+// What lies behind options of another size is not the caller's to give: here it is not even mapped.
+TEST_F(Refusal, options_of_another_size_are_not_read_beyond_it) {
+  make_pool();
+  const size_t page = 4096;
+  auto* const memory =
+      static_cast<char*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(memory, MAP_FAILED);
+  ASSERT_EQ(mprotect(memory + page, page, PROT_NONE), 0);
+  char* const last_word = memory + page - sizeof(size_t);
+  const size_t size = sizeof(size_t);
+  std::memcpy(last_word, &size, sizeof(size));
+  pinrail_mpool_t* pool = nullptr;
+  pinrail_handle_t handle{};
+  pinrail_chunk_stream_t* stream = nullptr;
+  pinrail_prepin_t* prepin = nullptr;
+  const pinrail_range_t range = {memory, page};
+  const auto* const init = reinterpret_cast<pinrail_init_options_t*>(last_word);
+  EXPECT_EQ(pinrail_init(init), PINRAIL_ERR_BAD_PARAM);
+  const auto* const create = reinterpret_cast<pinrail_mpool_options_t*>(last_word);
+  EXPECT_EQ(pinrail_mpool_create("grdma", nullptr, nullptr, create, &pool), PINRAIL_ERR_BAD_PARAM);
+  const auto* const options = reinterpret_cast<pinrail_register_options_t*>(last_word);
+  EXPECT_EQ(pinrail_mpool_register_with(pool_, memory, page, 0, 0, options, &handle), PINRAIL_ERR_BAD_PARAM);
+  const auto* const chunks = reinterpret_cast<pinrail_chunk_options_t*>(last_word);
+  EXPECT_EQ(pinrail_chunk_stream_open(pool_, memory, page, 0, chunks, &stream), PINRAIL_ERR_BAD_PARAM);
+  const auto* const pins = reinterpret_cast<pinrail_prepin_options_t*>(last_word);
+  EXPECT_EQ(pinrail_mpool_prepin(pool_, &range, 1, 0, pins, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_, &range, 1, 0, pins, &prepin), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(count("options->size is not sizeof("), 6U) << all();
+  munmap(memory, 2 * page);
+}
+
+TEST_F(Refusal, a_lent_table_that_ends_inside_a_field_is_refused) {
+  make_pool();
+  pinrail_registrar_t table = *fake_.table();
+  const pinrail_registrar_choice_t lent = {nullptr, &table, nullptr};
+  pinrail_mpool_t* pool = nullptr;
+  for (const size_t field : {offsetof(pinrail_registrar_t, tail_init), offsetof(pinrail_registrar_t, advise)}) {
+    table.size = field;
+    EXPECT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool), PINRAIL_SUCCESS) << "an older header's";
+    EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+    for (const size_t more : {size_t{1}, size_t{4}}) {
+      table.size = field + more;
+      EXPECT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM) << table.size;
+    }
+  }
+  EXPECT_EQ(count("its size is impossible"), 1U) << all();
+}
+
+TEST_F(Refusal, what_is_filled_in_is_filled_in_by_whole_fields) {
+  make_pool();
+  pinrail_component_info_t component{};
+  component.size = offsetof(pinrail_component_info_t, name) + 4;
+  EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_ERR_BAD_PARAM);
+  component.size = offsetof(pinrail_component_info_t, name);
+  EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_SUCCESS);
+  EXPECT_EQ(component.name, nullptr);
+  pinrail_memory_kind_t kind{};
+  kind.size = offsetof(pinrail_memory_kind_t, name) + 4;
+  EXPECT_EQ(pinrail_memory_kind_at(0, &kind), PINRAIL_ERR_BAD_PARAM);
+  pinrail_param_info_t parameter{};
+  parameter.size = offsetof(pinrail_param_info_t, name) + 4;
+  EXPECT_EQ(pinrail_param_at(0, &parameter), PINRAIL_ERR_BAD_PARAM);
+  pinrail_machine_t machine{};
+  machine.size = offsetof(pinrail_machine_t, source) + 4;
+  EXPECT_EQ(pinrail_machine_read(&machine), PINRAIL_ERR_BAD_PARAM);
+  machine.size = offsetof(pinrail_machine_t, default_limit_from) + 8;  // a text without its end
+  EXPECT_EQ(pinrail_machine_read(&machine), PINRAIL_ERR_BAD_PARAM);
+  machine.size = offsetof(pinrail_machine_t, default_limit_from);
+  EXPECT_EQ(pinrail_machine_read(&machine), PINRAIL_SUCCESS);
+  EXPECT_EQ(count("called pinrail_machine_read, and"), 1U) << all();
 }
 
 TEST_F(Refusal, a_setting_is_called_what_its_giver_calls_it) {
@@ -232,6 +331,15 @@ TEST_F(Refusal, a_name_that_is_left_out_must_exist) {
   messages_.clear();
   EXPECT_EQ(start({{"registrar", "^verbs,mlock"}}), PINRAIL_SUCCESS) << "also where verbs was not built";
   EXPECT_EQ(count("leaves registrar"), 0U) << all();
+}
+
+TEST_F(Refusal, a_registrar_that_cannot_be_used_is_named_with_the_reason) {
+  ASSERT_EQ(start({{"monitor", "external"}, {"registrar_cuda_ipc_library", "no_such_driver.so"}}), PINRAIL_SUCCESS);
+  messages_.clear();
+  const pinrail_registrar_choice_t named = {"cuda_ipc", nullptr, nullptr};
+  EXPECT_EQ(pinrail_mpool_create("grdma", &named, nullptr, nullptr, &pool_), PINRAIL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(count("the registrar \"cuda_ipc\" cannot be used here: "), 1U) << all();
+  EXPECT_GE(count("no_such_driver.so"), 1U) << all();
 }
 
 TEST_F(Refusal, without_a_function_messages_go_to_stderr_again) {

@@ -103,7 +103,7 @@ TEST_F(CoverageTest, memory_of_a_process_alone_cannot_be_cut_and_a_file_can) {
   EXPECT_NE(events_of(PINRAIL_MAPPING_SYSV) & PINRAIL_EVENT_SHMDT, 0u);
 }
 
-TEST_F(CoverageTest, what_the_kernel_lacks_or_nobody_does_need_not_be_seen) {
+TEST_F(CoverageTest, events_that_the_kernel_lacks_or_that_cannot_happen_need_not_be_seen) {
   world.seen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
   EXPECT_FALSE(covers(12));
   EXPECT_NE(world.said.find("guard_install"), std::string::npos) << world.said;
@@ -118,7 +118,7 @@ TEST_F(CoverageTest, all_mappings_of_a_range_must_be_covered) {
   EXPECT_FALSE(covers(19, 30)) << "a hole lies in it too";
 }
 
-TEST_F(CoverageTest, a_hole_is_covered_only_by_who_sees_everything_and_is_never_known) {
+TEST_F(CoverageTest, a_hole_is_covered_only_by_a_monitor_of_all_events_and_is_never_known) {
   EXPECT_TRUE(covers(32) && covers(100));
   world.seen = events_of(PINRAIL_MAPPING_ANONYMOUS);
   EXPECT_FALSE(covers(32) || covers(100));

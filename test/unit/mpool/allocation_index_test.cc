@@ -179,7 +179,7 @@ TEST_F(ExactAllocations, without_slots_ids_tell_them_apart) {
 }
 
 // What is another owner's from now on was his whose number it has before.
-TEST_F(ExactAllocations, an_owner_who_becomes_another_is_asked_for_by_his_new_name) {
+TEST_F(ExactAllocations, an_owner_that_changes_is_found_by_its_new_key) {
   remove(asked_, reg_);
   table_.set_owner({asked_.pid + 1, asked_.start.value, asked_.segment, words_}, &number_);
   AllocationKey next = asked_;

@@ -43,10 +43,18 @@ struct Left {
   }
 };
 
+pinrail_announcement_t announcing(uintptr_t base, size_t length, uint32_t access) {
+  pinrail_announcement_t announcement{};
+  announcement.base = base;
+  announcement.length = length;
+  announcement.access = access;
+  return announcement;
+}
+
 class IndexTest : public ::testing::Test {
  protected:
   Status put(Index& index, pinrail_registration_t* reg) {
-    EXPECT_TRUE(index.prepare(false).ok());
+    EXPECT_TRUE(index.prepare().ok());
     return index.insert(nullptr, reg, Left::visit, &left_);
   }
   // The found registration, its reference dropped again; NULL if none.
@@ -117,6 +125,14 @@ TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
     EXPECT_EQ(index.check(), nullptr);
   }
   EXPECT_EQ(left_.regs.size(), 2 * kMany);
+}
+
+// Two calls may register a range and a longer one with the same base at once: the shorter one is published last.
+TEST_F(IndexTest, what_is_contained_in_one_with_the_same_base_is_refused) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  EXPECT_TRUE(put(index, make(0x10000, 0x8000, 1)).ok());
+  EXPECT_TRUE(put(index, make(0x10000, 0x7000, 1)).is(PINRAIL_ERR_BUSY));
+  EXPECT_EQ(index.count(), 1u);
 }
 
 TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
@@ -200,36 +216,148 @@ TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) 
   ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
   ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
   ASSERT_TRUE(put(index, make(0x14000, 0x3000, 4)).ok());
-  // Nothing has the right 8; begin() says which rights those have that would contain the range.
+  // Nothing has the right 8; the index says which rights those have that would contain the range.
   const auto rights_of = [&](uintptr_t base, size_t length, uint32_t traits) {
     pinrail_registration_t* reg = nullptr;
-    uint32_t rights = UINT32_MAX;
-    EXPECT_FALSE(
-        index.find_or_announce(&thread_without_slots, {Span::of(base, length), 8, traits}, &reg, &rights).ok());
-    index.withdraw();
-    return rights;
+    pinrail_announcement_t announcement = announcing(base, length, 8 | traits);
+    EXPECT_FALSE(index.find_or_announce(&thread_without_slots, &announcement, &reg).ok());
+    EXPECT_TRUE(index.withdraw(&announcement).ok());
+    return announcement.more_rights;
   };
   EXPECT_EQ(rights_of(0x11000, 0x2000, 0), 3u);
   EXPECT_EQ(rights_of(0x11000, 0x2001, 0), 2u);
   EXPECT_EQ(rights_of(0x11000, 1, PINRAIL_TRAIT_ON_DEMAND), 0u);
 }
 
-TEST_F(IndexTest, begin_finds_what_is_there_and_says_whether_memory_is_needed) {
+TEST_F(IndexTest, an_announcement_finds_what_is_there_and_says_whether_memory_is_needed) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
   pinrail_registration_t* found = nullptr;
-  uint32_t rights = 0;
-  const Query query{Span::of(0x11000, 0x1000), 1, 0};
-  EXPECT_TRUE(
-      index.find_or_announce(&thread_without_slots, query, &found, &rights).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE))
-      << "no objects yet";
-  EXPECT_TRUE(index.prepare(true).ok());
-  EXPECT_TRUE(index.insert(nullptr, reg, Left::visit, &left_).ok());
-  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, query, &found, &rights).ok());
+  pinrail_announcement_t first = announcing(0x10000, 0x3000, 1), inner = announcing(0x11000, 0x1000, 1);
+  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, &first, &found).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE))
+      << "no nodes yet";
+  EXPECT_TRUE(index.publish(nullptr, &first, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE));
+  EXPECT_TRUE(index.prepare().ok());
+  EXPECT_TRUE(index.publish(nullptr, &first, reg, Left::visit, &left_).ok());
+  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, &inner, &found).ok());
   EXPECT_EQ(found, reg);
-  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, {Span::of(0x20000, 1), 1, 0}, &found, &rights)
-                  .is(PINRAIL_ERR_NOT_FOUND));
-  index.withdraw();
+  pinrail_announcement_t other = announcing(0x20000, 1, 1);
+  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, &other, &found).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(index.withdraw(&other).ok());
+}
+
+// R5: beside another call, a thread whose own find found nothing searches again only if something was inserted since.
+TEST_F(IndexTest, an_announcement_beside_another_finds_what_was_inserted_since_the_threads_own_find) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  ASSERT_TRUE(index.prepare().ok());
+  ASSERT_TRUE(put(index, make(0x90000, 0x1000, 1)).ok());
+  pinrail_registration_t* found = nullptr;
+  pinrail_announcement_t other = announcing(0x10000, 0x1000, 1), own = announcing(0x20000, 0x1000, 1);
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &other, &found).is(PINRAIL_ERR_NOT_FOUND));
+  const auto announce_after_find = [&](pinrail_registration_t* inserted_between) {
+    EXPECT_EQ(index.find_without_start_table(thread::current(), 0x20000, 0x1000, 1), nullptr);
+    EXPECT_TRUE(inserted_between == nullptr || put(index, inserted_between).ok());
+    return index.find_or_announce(thread::current(), &own, &found).code();
+  };
+  EXPECT_EQ(announce_after_find(make(0x80000, 0x1000, 1)), PINRAIL_ERR_NOT_FOUND) << "another range";
+  EXPECT_TRUE(index.withdraw(&own).ok());
+  EXPECT_EQ(announce_after_find(nullptr), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_TRUE(index.withdraw(&own).ok());
+  pinrail_registration_t* reg = make(0x20000, 0x1000, 3);
+  EXPECT_EQ(announce_after_find(reg), PINRAIL_SUCCESS);
+  EXPECT_EQ(found, reg);
+  EXPECT_TRUE(index.withdraw(&other).ok());
+}
+
+// R5: it is waited for once, by its name.
+TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_for_no_other) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  ASSERT_TRUE(index.prepare().ok());
+  pinrail_registration_t* found = nullptr;
+  const auto announce = [&](pinrail_announcement_t* announcement) {
+    return index.find_or_announce(&thread_without_slots, announcement, &found).code();
+  };
+  pinrail_announcement_t outer = announcing(0x10000, 0x3000, 3), equal = announcing(0x10000, 0x3000, 1),
+                         wider = announcing(0x10000, 0x3000, 4), beyond = announcing(0x11000, 0x3000, 1);
+  ASSERT_EQ(announce(&outer), PINRAIL_ERR_NOT_FOUND);
+  ASSERT_EQ(announce(&wider), PINRAIL_ERR_NOT_FOUND) << "other rights";
+  ASSERT_EQ(announce(&beyond), PINRAIL_ERR_NOT_FOUND) << "another range";
+  ASSERT_EQ(announce(&equal), PINRAIL_ERR_WOULD_BLOCK);
+  ASSERT_EQ(announce(&equal), PINRAIL_ERR_WOULD_BLOCK) << "as long as it lasts";
+  ASSERT_TRUE(index.withdraw(&outer).ok());
+  pinrail_announcement_t again = announcing(0x10000, 0x3000, 3);
+  ASSERT_EQ(announce(&again), PINRAIL_ERR_NOT_FOUND);
+  ASSERT_EQ(announce(&equal), PINRAIL_ERR_NOT_FOUND) << "another one, at that";
+  for (pinrail_announcement_t* each : {&again, &wider, &equal, &beyond}) ASSERT_TRUE(index.withdraw(each).ok());
+}
+
+TEST_F(IndexTest, an_exact_index_waits_for_equal_requests_alone) {
+  Index index(true, arena::chunks(), thread::epoch_word());
+  ASSERT_TRUE(index.prepare().ok());
+  pinrail_registration_t* found = nullptr;
+  pinrail_announcement_t outer = announcing(0x10000, 0x3000, 3), inner = announcing(0x10000, 0x1000, 3),
+                         equal = announcing(0x10000, 0x3000, 3);
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &outer, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &inner, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &equal, &found).is(PINRAIL_ERR_WOULD_BLOCK));
+  ASSERT_TRUE(index.withdraw(&outer).ok());
+  ASSERT_TRUE(index.withdraw(&inner).ok());
+}
+
+// R13
+TEST_F(IndexTest, an_event_overtakes_the_announcements_that_it_overlaps_once) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  ASSERT_TRUE(index.prepare().ok());
+  pinrail_registration_t* found = nullptr;
+  pinrail_announcement_t hit = announcing(0x10000, 0x2000, 1), missed = announcing(0x20000, 0x2000, 1);
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &hit, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &missed, &found).is(PINRAIL_ERR_NOT_FOUND));
+  index.invalidate_hook(Span::of(0x11000, 0x1000), Left::visit, &left_);
+  pinrail_registration_t* reg = make(0x10000, 0x2000, 1);
+  EXPECT_TRUE(index.publish(nullptr, &hit, reg, Left::visit, &left_).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+  EXPECT_EQ(index.count(), 0u);
+  EXPECT_TRUE(index.publish(nullptr, &hit, reg, Left::visit, &left_).ok()) << "it was said";
+  EXPECT_TRUE(index.publish(nullptr, &missed, make(0x20000, 0x2000, 1), Left::visit, &left_).ok());
+  index.invalidate_hook(Span::of(0x10000, 0x20000), Left::visit, &left_);
+  EXPECT_EQ(left_.regs.size(), 2u);
+}
+
+TEST_F(IndexTest, a_dead_registration_leaves_with_the_publish_of_another_one_whether_that_is_inserted_or_not) {
+  for (const bool is_overtaken : {false, true}) {
+    Index index(false, arena::chunks(), thread::epoch_word());
+    pinrail_registration_t* const leaving = make(0x10000, 0x1000, 1);
+    ASSERT_TRUE(put(index, leaving).ok());
+    pinrail_registration_t* found = nullptr;
+    pinrail_announcement_t announcement = announcing(0x20000, 0x1000, 1);
+    ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
+    uint64_t before;
+    ASSERT_TRUE(kill(leaving, &before));
+    if (is_overtaken) index.invalidate_hook(Span::of(0x20000, 0x1000), Left::visit, &left_);
+    const Status published =
+        index.publish(nullptr, &announcement, make(0x20000, 0x1000, 1), Left::visit, &left_, leaving);
+    EXPECT_EQ(published.ok(), !is_overtaken);
+    EXPECT_EQ(index.count(), is_overtaken ? 0u : 1u);
+    EXPECT_TRUE(index.remove(leaving).is(PINRAIL_ERR_NOT_FOUND));
+    EXPECT_EQ(index.check(), nullptr);
+  }
+}
+
+// R3, R4: its pool removes it soon, and it answers nothing.
+TEST_F(IndexTest, a_dead_registration_is_no_reason_to_refuse_what_it_contains_and_adds_no_rights) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_registration_t* const strong = make(0x10000, 0x4000, 2);
+  pinrail_registration_t* const dead = make(0x20000, 0x4000, 1);
+  for (pinrail_registration_t* reg : {strong, dead}) {
+    ASSERT_TRUE(put(index, reg).ok());
+    uint64_t before;
+    ASSERT_TRUE(kill(reg, &before));
+  }
+  pinrail_registration_t* found = nullptr;
+  pinrail_announcement_t announcement = announcing(0x11000, 0x1000, 1);
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_EQ(announcement.more_rights, 0u);
+  EXPECT_TRUE(put(index, make(0x21000, 0x1000, 1)).ok());
+  EXPECT_EQ(index.count(), 1u);
 }
 
 // What is counted per thread is found by its start, whatever its size, and by any address in it.
@@ -369,7 +497,7 @@ TEST_F(IndexTest, what_died_claimed_leaves_no_start_and_what_died_otherwise_neit
 }
 
 // C4: also of what it made itself.
-TEST_F(IndexTest, who_inserts_notes_the_start_for_the_release) {
+TEST_F(IndexTest, an_insert_notes_the_start_for_the_release) {
   Index index(false, arena::chunks(), thread::epoch_word());
   pinrail_thread_t* thread = thread::current();
   pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
@@ -377,7 +505,7 @@ TEST_F(IndexTest, who_inserts_notes_the_start_for_the_release) {
   reg->pool = reinterpret_cast<pinrail_mpool_t*>(const_cast<char*>(&pool));
   ASSERT_TRUE(references::count(thread, reg, 1));
   state::set(reg, state::kPerThread | state::kIndexed);
-  ASSERT_TRUE(index.prepare(false).ok());
+  ASSERT_TRUE(index.prepare().ok());
   ASSERT_TRUE(index.insert(thread, reg, Left::visit, &left_).ok());
   const pinrail_handle_t handle{reg, generation_of(reg)};
   const void* noted_pool = nullptr;
@@ -397,7 +525,7 @@ TEST_F(IndexTest, an_insert_goes_no_way_that_has_changed_since_its_find) {
   const auto find = [&](uintptr_t slot) { return look(index, base_of(slot), kPage, 1); };
   const auto insert = [&](uintptr_t slot) {
     at[slot] = make(base_of(slot), kPage, 1);
-    ASSERT_TRUE(index.prepare(false).ok());
+    ASSERT_TRUE(index.prepare().ok());
     ASSERT_TRUE(index.insert(thread::current(), at[slot], Left::visit, &left_).ok());
   };
   const auto change = [&](uintptr_t slot) {

@@ -46,7 +46,7 @@ TEST(PerfMemory, more_buffers_than_there_is_memory_are_refused) {
   EXPECT_FALSE(buffers.map(1 << 20, size_t{1} << 40, Pages::small).ok());
 }
 
-TEST(PerfMemory, a_trace_lies_where_it_lay_if_nobody_is_there) {
+TEST(PerfMemory, a_trace_keeps_its_addresses_where_they_are_free) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "AddressSanitizer keeps freed addresses to itself";
 #endif

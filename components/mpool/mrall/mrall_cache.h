@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mrall_cache.h - what the pools of one cache name have registered together, and their budget (R8, R11).
+//
+// Owns     numbers, and the list of all registrations that the device knows or is about to know.
+// Threads  all functions may run together. API context.
+#ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_CACHE_H
+#define PINRAIL_COMPONENTS_MPOOL_MRALL_CACHE_H
+
+#include <vector>
+
+#include "components/common/cache_list/cache_list.h"
+
+namespace pinrail::mrall {
+
+using cache_list::area_of;
+
+class Cache : public cache_list::CacheList {
+ public:
+  using CacheList::CacheList;
+
+  // Bytes that at least one registration covers. May throw bad_alloc.
+  uint64_t covered_bytes() const EXCLUDES(mutex_) {
+    std::vector<Span> spans;
+    spans.reserve(usage().count + 64);
+    {
+      Guard guard(mutex_);
+      for_each_locked([&](const pinrail_registration_t* reg) { spans.push_back(span_of(reg)); });
+    }
+    return union_length(&spans);
+  }
+};
+
+}  // namespace pinrail::mrall
+
+#endif

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The maker: makes the index equal to what is mapped. It runs on the process's gc thread, one round after another; API
+// context, no lock is held across a call of the registrar or an allocation.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
+#include "base/sync/assert_held.h"
+#include "components/mpool/mrall/mrall.h"
+#include "framework/mpool/device_request.h"
+
+namespace pinrail::mrall {
+namespace {
+
+int64_t now_ms() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+// The status of a range that is not registrable.
+pinrail_status_t status_of(pinrail_left_out_reason_t reason) {
+  if (reason == PINRAIL_LEFT_OUT_NONE) return PINRAIL_ERR_NOT_FOUND;
+  return reason == PINRAIL_LEFT_OUT_PROTECTED ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+bool is_lack(Status status) {
+  return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+}
+
+}  // namespace
+
+int Pool::work_entry(void* pool, pinrail_thread_t* thread) {
+  auto* const self = static_cast<Pool*>(pool);
+  self->work(thread);
+  return self->work_.is_behind() ? 1 : 0;  // what is dead and held is given back by its last drop
+}
+
+// Whether the mappings are read anew, although nothing says that they have changed: for what no monitor reports.
+bool Pool::is_rescan_due() {
+  if (settings_.rescan_ms == 0 || now_ms() < next_rescan_ms_) return false;
+  next_rescan_ms_ = now_ms() + settings_.rescan_ms;
+  return true;
+}
+
+// Works until nothing is left to do, or something fails: then the thread comes again. Events that the work itself
+// causes, because it allocates, are part of it.
+void Pool::work(pinrail_thread_t* thread) {
+  give_back_dead(thread);
+  Ranges touched;
+  Demand* demands = nullptr;
+  Status status = success();
+  for (bool is_due = is_rescan_due(); status.ok() && work_.begin_round(is_due, &touched, &demands); is_due = false) {
+    status = work_once(thread, is_due, &touched, demands);
+    give_back_dead(thread);
+  }
+}
+
+// What a round that fails was to look at is queued again.
+Status Pool::work_once(pinrail_thread_t* thread, bool is_due, Ranges* touched, Demand* demands) {
+  const OnUnwind at_the_end([&] { work_.end_round(demands, *touched); });
+  const Status status = guarded([&] { return make_round(thread, *touched, demands, is_due); });
+  for (Demand* at = demands; !status.ok() && at != nullptr; at = at->next) at->status = status;
+  if (status.ok()) touched->count = 0;
+  return status;
+}
+
+// One round: the mappings are read once, after its work was taken (mrall_work/W1).
+Status Pool::make_round(pinrail_thread_t* thread, const Ranges& touched, Demand* demands, bool is_rescan) {
+  is_rescan_ = false;
+  const Status read = maps_.read();
+  if (!read.ok()) return read;
+  for (size_t i = 0; i < touched.count; ++i) update(thread, touched.spans[i]);
+  for (Demand* at = demands; at != nullptr; at = at->next) at->status = answer(thread, *at);
+  is_rescan_ = is_rescan;
+  if (is_rescan) update(thread, kEverything);
+  return success();
+}
+
+// Registers what is mapped in the span and not registered, and ends what is registered and not mapped so.
+void Pool::update(pinrail_thread_t* thread, const Span& span) {
+  if (!is_rescan_) left_out_.erase(span);
+  judge_held(thread, span);
+  const std::vector<Line>& lines = maps_.lines();
+  uintptr_t end_of_last = span.base;
+  for (size_t i = maps_.first_above(span.base); i < lines.size() && lines[i].span.base < span.end; ++i) {
+    const Line& line = lines[i];
+    if (is_rescan_ && line.span.base > end_of_last) left_out_.erase({end_of_last, line.span.base});
+    end_of_last = line.span.end;
+    const Span part{std::max(line.span.base, span.base), std::min(line.span.end, span.end)};
+    if (line.is_registrable && line.span.length() > memory_bytes_) {
+      left_out_.set(part, {PINRAIL_LEFT_OUT_LIMIT, PINRAIL_ERR_OUT_OF_RESOURCE});
+    } else if (line.is_registrable) {
+      register_line(thread, part, line.rights & most_rights_);
+    } else {
+      left_out_.set(part, {line.reason, status_of(line.reason)});
+    }
+  }
+}
+
+// Kills what is registered in the span and not mapped, or with more rights than its mapping has. No event may have said
+// so: mprotect is none. What remains of it is registered in a round of its own.
+void Pool::judge_held(pinrail_thread_t* thread, const Span& span) {
+  find_all(thread, span, &held_);
+  for (pinrail_registration_t* reg : held_) {
+    uint32_t rights = 0;
+    pinrail_left_out_reason_t reason;
+    const bool is_right = maps_.is_registrable(span_of(reg), &rights, &reason) && (reg->rights & ~rights) == 0;
+    if (!is_right) kill_one(reg);
+  }
+  drop_all(thread, &held_);
+}
+
+// The maker holds it. Its range is queued, as after an event.
+void Pool::kill_one(pinrail_registration_t* reg) {
+  Guard guard(work_.mutex);
+  if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) return;
+  kill_hook(reg);
+  work_.touch_locked_hook(span_of(reg));
+}
+
+// Registers what no registration with these rights covers yet.
+void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights) {
+  find_all(thread, span, &held_);
+  OnUnwind unwound([&] { drop_all(thread, &held_); });  // there may be no memory
+  covered_.clear();
+  covered_.reserve(held_.size());
+  for (const pinrail_registration_t* reg : held_) {
+    if ((rights & ~reg->rights) == 0) covered_.push_back(span_of(reg));
+  }
+  unwound.disarm();
+  drop_all(thread, &held_);
+  std::sort(covered_.begin(), covered_.end(), [](const Span& a, const Span& b) { return a.base < b.base; });
+  uintptr_t at = span.base;
+  for (const Span& each : covered_) {
+    if (each.base > at) register_gap(thread, {at, std::min(each.base, span.end)}, rights);
+    at = std::max(at, each.end);
+  }
+  if (at < span.end) register_gap(thread, {at, span.end}, rights);
+}
+
+// Registers the gap in pieces that end at multiples of the largest piece's size. What was refused before is left alone
+// until an event or a demand touches it.
+void Pool::register_gap(pinrail_thread_t* thread, const Span& gap, uint32_t rights) {
+  const size_t step = settings_.largest_piece;
+  for (uintptr_t at = gap.base; at < gap.end;) {
+    const uintptr_t next_multiple = at > UINTPTR_MAX - step ? gap.end : at - at % step + step;
+    const Span piece{at, std::min(gap.end, next_multiple)};
+    at = piece.end;
+    LeftOut::Why why{};
+    const bool was_tried = left_out_.find(piece, &why) && why.reason >= PINRAIL_LEFT_OUT_UNSEEN;
+    if (is_rescan_ && was_tried) continue;
+    if (make(thread, piece, rights, &why).ok()) {
+      left_out_.erase(piece);
+    } else if (why.reason != PINRAIL_LEFT_OUT_NONE) {
+      left_out_.set(piece, why);
+    }
+  }
+}
+
+// Sees to it that one registration covers the demand. The pieces that exist stay, if the new one does not contain them.
+Status Pool::answer(pinrail_thread_t* thread, const Demand& demand) {
+  if (demand.span.length() == 0) return success();
+  if (demand.span.end == UINTPTR_MAX) {
+    update(thread, demand.span);
+    return success();
+  }
+  judge_held(thread, demand.span);
+  uint32_t rights = 0;
+  pinrail_left_out_reason_t reason;
+  if (!maps_.is_registrable(demand.span, &rights, &reason)) return status_of(reason);
+  rights &= most_rights_;
+  if ((demand.rights & ~rights) != 0) return PINRAIL_ERR_PERM;
+  find_all(thread, demand.span, &held_);
+  const bool is_covered = std::any_of(held_.begin(), held_.end(), [&](const pinrail_registration_t* reg) {
+    return span_of(reg).contains(demand.span) && (demand.rights & ~reg->rights) == 0;
+  });
+  drop_all(thread, &held_);
+  if (is_covered) return success();
+  Span wanted = demand.is_exact ? demand.span : maps_.extend(demand.span, rights, settings_.max_reg_size);
+  const size_t most = limits_of_registrar_.max_length;
+  if (most != 0 && wanted.length() > most) wanted = demand.span;
+  LeftOut::Why why{};
+  Status status = make(thread, wanted, rights, &why);
+  if (!status.ok() && wanted.length() != demand.span.length()) status = make(thread, demand.span, rights, &why);
+  if (status.ok()) left_out_.erase(demand.span);
+  return status.ok() || why.reason != PINRAIL_LEFT_OUT_NONE ? status : success();  // an event was faster: ask again
+}
+
+// Makes one registration and puts it into the index. why_out: why not; the reason NONE means that an event was faster.
+Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out) {
+  pinrail_registration_t* reg;
+  *why_out = {PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_OUT_OF_RESOURCE};
+  const Status allocated =
+      host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  if (!allocated.ok()) return allocated;
+  reg->base = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): an address
+  reg->length = span.length();
+  reg->rights = rights;
+  reg->pool = config_.pool;
+  area_of(reg).owner = this;
+  area_of(reg).charge = reg->length;
+  const Status admitted = cache_->admit(reg);
+  if (!admitted.ok()) {
+    *why_out = {PINRAIL_LEFT_OUT_LIMIT, admitted.code()};
+    host_->registrations->free(host_, reg);
+    return admitted;
+  }
+  const Status status = make_admitted(thread, reg, why_out);
+  if (!status.ok()) {
+    cache_->dismiss(reg);
+    host_->registrations->free(host_, reg);
+  }
+  return status;
+}
+
+Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg, LeftOut::Why* why_out) {
+  const Span span = span_of(reg);
+  if (host_->monitor_covers(host_, span.base, span.length()) == 0) {
+    *why_out = {PINRAIL_LEFT_OUT_UNSEEN, PINRAIL_ERR_NOT_SUPPORTED};
+    uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
+  Status status = call_registrar(thread, reg);
+  if (!status.ok()) {
+    *why_out = {PINRAIL_LEFT_OUT_REFUSED, status.code()};
+    return status;
+  }
+  *why_out = {PINRAIL_LEFT_OUT_NONE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE};
+  status = publish(thread, reg);
+  if (status.ok()) return status;
+  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
+      .ignore();  // the framework has reported it
+  return status;
+}
+
+Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  give_back_dead(thread);
+  const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+  const bool has_atomics = (reg->rights & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0;
+  if (status.ok() || is_lack(status) || !has_atomics) return status;
+  return register_without_atomics(thread, reg) ? success() : status;
+}
+
+// The registrar refused the rights, or the memory was unmapped meanwhile. Whether it is the atomics that it refuses is
+// found out on a page of the pool's own; then it is not asked for them again.
+bool Pool::register_without_atomics(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (!has_asked_for_atomics_) {
+    if (!ask_on_own_page(thread, PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC}).ok()) return false;
+    const Status with_atomics = ask_on_own_page(thread, PINRAIL_RIGHTS_MASK);
+    if (is_lack(with_atomics)) return false;  // that says nothing of the rights
+    has_asked_for_atomics_ = true;
+    if (with_atomics.ok()) return false;
+    most_rights_ = PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC};
+  }
+  if ((most_rights_ & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0) return false;
+  reg->rights &= most_rights_;
+  const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  return host_->pools->registrar_register(config_.registrar, thread, &request, reg) == PINRAIL_SUCCESS;
+}
+
+// Registers memory that cannot go away with these rights. The registration ends at once.
+Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
+  pinrail_registration_t* reg;
+  const size_t page = page_mask_ + 1;
+  void* const memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Status status = host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  if (status.ok()) {
+    reg->base = memory;
+    reg->length = page;
+    reg->rights = rights;
+    reg->pool = config_.pool;
+    const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
+    status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+    if (status.ok()) {
+      Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
+    }
+    host_->registrations->free(host_, reg);
+  }
+  munmap(memory, page);
+  return status;
+}
+
+// Puts it into the index, unless an event has touched its range since the round began (mrall/A2).
+Status Pool::publish(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  pinrail_announcement_t announcement{};
+  announcement.base = span_of(reg).base;
+  announcement.length = reg->length;
+  announcement.access = reg->rights;
+  announcement.waits_for = PINRAIL_WAITS_FOR_NONE;
+  pinrail_registration_t* found = nullptr;
+  const Status begun = rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, &found);
+  if (begun.ok()) {
+    Status(drop(thread, {found, generation_of(found)})).ignore();
+    return PINRAIL_ERR_BUSY;  // it is registered already
+  }
+  Status status = begun.is(PINRAIL_ERR_NOT_FOUND) ? success() : begun;
+  if (begun.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &announcement);
+  if (status.ok()) status = publish_announced(thread, &announcement, reg);
+  const bool is_announced = begun.is(PINRAIL_ERR_NOT_FOUND) || begun.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  if (!status.ok() && is_announced) Status(rcache_.ops.withdraw(rcache_.module, &announcement)).ignore();
+  return status;
+}
+
+Status Pool::publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                               pinrail_registration_t* reg) {
+  Guard guard(work_.mutex);
+  if (work_.was_touched_locked(span_of(reg))) {
+    races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  }
+  state::set(reg, state::kIndexed, 0);
+  const Status status = rcache_.ops.publish(rcache_.module, thread, announcement, reg, displaced_hook, this);
+  if (!status.ok()) state::set(reg, state::kDead);
+  return status;
+}
+
+// All that is in the index and overlaps the span, each with a reference. May throw bad_alloc, without references.
+void Pool::find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) {
+  held_out->resize(std::max(held_out->capacity(), size_t{64}));
+  for (;;) {
+    const size_t count =
+        rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), held_out->data(), held_out->size());
+    const bool is_whole = count <= held_out->size();
+    if (is_whole) held_out->resize(count);
+    if (is_whole) return;
+    drop_all(thread, held_out);
+    held_out->resize(count + 64);
+  }
+}
+
+void Pool::drop_all(pinrail_thread_t* thread, Held* held) {
+  for (pinrail_registration_t* reg : *held) Status(drop(thread, {reg, generation_of(reg)})).ignore();
+  held->clear();
+}
+
+}  // namespace pinrail::mrall

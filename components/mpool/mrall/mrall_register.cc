@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Find, register and deregister: hits, and waiting for the maker. API context; the caller holds no lock, because it may
+// wait, and a drop may call the registrar. The calling thread may hold references.
+#include "base/core/guarded.h"
+#include "components/mpool/mrall/mrall.h"
+
+namespace pinrail::mrall {
+namespace {
+
+constexpr int kTries = 100;  // each fails only if an event touches the range between the maker's insert and the find
+
+}  // namespace
+
+bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
+  pinrail_registration_t* reg = rcache_.ops.find(rcache_.module, thread, span.base, span.length(), access);
+  if (reg == nullptr &&
+      rcache_.ops.find_under_lock(rcache_.module, thread, span.base, span.length(), access, &reg) != PINRAIL_SUCCESS) {
+    return false;
+  }
+  *handle_out = {reg, generation_of(reg)};
+  return true;
+}
+
+// Makes the demand and waits until a round has answered it.
+Status Pool::demand(Demand* demand) {
+  work_.ask(demand);
+  host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
+  work_.wait(*demand);
+  return demand->status;
+}
+
+// A hit, or what the maker registers meanwhile (mrall/A1).
+Status Pool::find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
+  if (hit(thread, span, access, handle_out)) {
+    hits_.add(thread);
+    return success();
+  }
+  // The maker may wait for the registrar's function that this thread is in.
+  if (host_->pools->in_registrar(thread) != 0) return PINRAIL_ERR_BUSY;
+  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  for (int tries = 0; tries < kTries; ++tries) {
+    Demand own;
+    own.span = span;
+    own.rights = access & PINRAIL_RIGHTS_MASK;
+    own.is_exact = tries != 0;
+    const Status status = demand(&own);
+    if (!status.ok()) return status;
+    if (hit(thread, span, access, handle_out)) return success();
+  }
+  return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
+Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                          pinrail_handle_t* handle_out) {
+  const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
+  const auto access = static_cast<uint32_t>(access_and_flags);
+  Span span = Span::of(addr, length);
+  if (!round_out(&span, page_mask_ + 1) || span.base == 0) return PINRAIL_ERR_BAD_PARAM;
+  if ((flags & PINRAIL_FLAG_CACHE_BYPASS) != 0 || (access & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  const size_t most = limits_of_registrar_.max_length;
+  if (most != 0 && span.length() > most) return PINRAIL_ERR_NOT_SUPPORTED;
+  return find_or_wait(thread, span, access, handle_out);
+}
+
+// Only memory that a register call would get is found, but what is not registered is NOT_FOUND.
+Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                  pinrail_handle_t* handle_out) {
+  const auto access = static_cast<uint32_t>(access_and_flags);
+  const Status status = register_mem(thread, addr, length, access, handle_out);
+  const bool is_refusal = !status.ok() && !status.is(PINRAIL_ERR_BAD_PARAM) && !status.is(PINRAIL_ERR_BUSY);
+  return is_refusal ? Status(PINRAIL_ERR_NOT_FOUND) : status;
+}
+
+// mrall/A3.
+Status Pool::drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  uint64_t after;
+  const Drop dropped = drop_shared(handle, &after);
+  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+  if (dropped == Drop::was_last && (after & state::kDead) != 0) give_back(thread, handle.reg);
+  return success();
+}
+
+pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
+  return guarded([&] { return static_cast<Pool*>(pool)->drop(thread, handle); });
+}
+
+// It is dead and has no reference.
+void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  // relaxed: a statistic
+  dead_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);
+  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
+      .ignore();  // the framework has reported it
+  cache_->dismiss(reg);
+  host_->registrations->free(host_, reg);
+}
+
+void Pool::give_back_dead(pinrail_thread_t* thread) {
+  dead_.drain([&](pinrail_registration_t* reg) { give_back(thread, reg); });
+}
+
+// Nothing is evicted: all that can be pinned is.
+Status Pool::evict(pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
+
+Status Pool::progress(pinrail_thread_t* thread) {
+  return host_->pools->in_registrar(thread) != 0 ? Status(PINRAIL_ERR_BUSY) : catch_up();
+}
+
+// Everything is looked at once, and then what events have touched meanwhile.
+Status Pool::catch_up() {
+  Demand everything;
+  everything.span = kEverything;
+  Status status = demand(&everything);
+  for (int i = 0; i < kTries && status.ok() && work_.is_behind(); ++i) {
+    Demand nothing;
+    status = demand(&nothing);
+  }
+  return status;
+}
+
+Status Pool::ft_event(pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_SUPPORTED; }
+
+}  // namespace pinrail::mrall

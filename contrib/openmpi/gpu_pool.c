@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/openmpi/gpu_pool.h"
+
+#include <stdlib.h>
+
+pthread_mutex_t side_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+gpu_registration_t* new_registration(mca_rcache_base_module_t* rcache, uint64_t base, uint64_t length) {
+  gpu_registration_t* const made = calloc(1, sizeof(*made));
+  if (made == NULL) return NULL;
+  OBJ_CONSTRUCT(&made->super.base, mca_rcache_base_registration_t);
+  made->super.base.rcache = rcache;
+  made->super.base.base = (unsigned char*)(uintptr_t)base;
+  made->super.base.bound = made->super.base.base + length - 1;
+  made->super.base.ref_count = 1;
+  made->super.data.memh_seg_addr.pval = made->super.base.base;
+  made->super.data.memh_seg_len = length;
+  return made;
+}
+
+void free_registration(gpu_registration_t* registration) {
+  OBJ_DESTRUCT(&registration->super.base);
+  free(registration);
+}
+
+static pinrail_status_t start_pinrail_locked(void) {
+  if (side.started) return PINRAIL_SUCCESS;
+  settings_t settings = {.count = 0};
+  pinrail_status_t status = add_gpu_settings(&settings);
+  if (status == PINRAIL_SUCCESS) status = start_with(&settings, "external");
+  drop_settings(&settings);
+  side.started = status == PINRAIL_SUCCESS;
+  return status;
+}
+
+static pinrail_status_t make_pool_locked(void) {
+  const pinrail_registrar_choice_t registrar = {.name = "cuda_ipc"};
+  const pinrail_status_t status = start_pinrail_locked();
+  if (status != PINRAIL_SUCCESS) return status;
+  return pinrail_mpool_create(side.mpool, &registrar, "openmpi", NULL, &side.pool);
+}
+
+// By each process: others may have pools.
+static void print_failure(pinrail_status_t status) {
+  opal_output(0,
+              "What happened  Pinrail's rcache %s has no pool: %s.\n"
+              "What follows   this process copies GPU memory through host memory.\n"
+              "What to do     read what Pinrail said above; pinrail_info shows its parameters and their sources.",
+              side.mpool, pinrail_status_text(status));
+}
+
+pinrail_mpool_t* gpu_pool(void) {
+  pthread_mutex_lock(&side_mutex);
+  if (side.pool == NULL && !side.has_failed) {
+    const pinrail_status_t status = make_pool_locked();
+    side.has_failed = status != PINRAIL_SUCCESS;
+    if (side.has_failed) print_failure(status);
+  }
+  pinrail_mpool_t* const pool = side.pool;
+  pthread_mutex_unlock(&side_mutex);
+  return pool;
+}
+
+void add_module(mca_rcache_base_module_t* module) {
+  construct_module(module);
+  pthread_mutex_lock(&side_mutex);
+  ++side.modules;
+  pthread_mutex_unlock(&side_mutex);
+}
+
+// The line has the form of that of Open MPI's rgpusm, which scripts read. A stale one that was found is "invalid".
+static void print_stats(const pinrail_mpool_stats_t* stats) {
+  const unsigned long long hits = stats->hits, invalid = stats->invalidations;
+  opal_output(0, "%s %s: stats (hit/valid/invalid/miss/evicted): %llu/%llu/%llu/%llu/%llu",
+              OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), side.mpool, hits, hits, invalid, (unsigned long long)stats->misses,
+              (unsigned long long)stats->evictions);
+  opal_output(0, "%s %s: Pinrail %s: peak %llu bytes, %llu retries, leave_pinned %u",
+              OPAL_NAME_PRINT(OPAL_PROC_MY_NAME), side.mpool, pinrail_version(),
+              (unsigned long long)stats->peak_registered_bytes, (unsigned long long)stats->retries,
+              stats->leave_pinned);
+}
+
+// By force: requests that the program never completed hold registrations.
+static void close_pool_locked(void) {
+  pinrail_mpool_stats_t stats = {.size = sizeof(stats)};
+  if (side.pool == NULL) return;
+  (void)pinrail_mpool_read_stats(side.pool, &stats);
+  if (side.print_stats) print_stats(&stats);
+  keep_gpu_stats_locked(&stats);
+  (void)pinrail_mpool_destroy(side.pool, PINRAIL_DESTROY_FORCE);
+  side.pool = NULL;
+}
+
+void drop_module(mca_rcache_base_module_t* module) {
+  pthread_mutex_lock(&side_mutex);
+  if (--side.modules == 0) {
+    close_pool_locked();
+    if (side.started) (void)pinrail_finalize();
+    side.started = false;
+  }
+  pthread_mutex_unlock(&side_mutex);
+  destruct_module(module);
+}
+
+int opal_result(pinrail_status_t status) {
+  switch (status) {
+    case PINRAIL_SUCCESS: return OPAL_SUCCESS;
+    case PINRAIL_ERR_OUT_OF_RESOURCE: return OPAL_ERR_OUT_OF_RESOURCE;
+    case PINRAIL_ERR_TEMP_OUT_OF_RESOURCE: return OPAL_ERR_TEMP_OUT_OF_RESOURCE;
+    case PINRAIL_ERR_WOULD_BLOCK: return OPAL_ERR_WOULD_BLOCK;
+    case PINRAIL_ERR_NOT_FOUND: return OPAL_ERR_NOT_FOUND;
+    case PINRAIL_ERR_NOT_SUPPORTED: return OPAL_ERR_NOT_SUPPORTED;
+    default: return OPAL_ERROR;
+  }
+}

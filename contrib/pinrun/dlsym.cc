@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// dlsym.cc - dlsym() and dlvsym() of the program: libibverbs' functions are answered with those of interpose.cc.
+//
+// Programs that take libibverbs by dlopen() (NCCL) look its functions up in its own scope, where interpose.cc is not
+// found. What RTLD_NEXT and RTLD_DEFAULT mean depends on the caller, which the C library knows by its return address.
+// So the functions that the program calls are written in assembly: they jump to the C library's own with the arguments
+// and the return address unchanged, except if answer_dlsym() or answer_dlvsym() has an answer.
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <pthread.h>
+
+#include <cstring>
+
+#include "contrib/pinrun/real_verbs.h"
+
+#if defined __GLIBC__ && (defined __x86_64__ || defined __aarch64__)
+
+// Headers before those of libibverbs 34 lack it.
+extern "C" ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
+
+namespace pinrail::pinrun {
+extern "C" {
+void* pinrun_dlsym(void* handle, const char* name);
+void* pinrun_answer_dlsym(void* handle, const char* name);
+void* pinrun_answer_dlvsym(void* handle, const char* name, const char* version);
+}
+
+namespace {
+
+void* find_nothing(void*, const char*) { return nullptr; }
+void* find_no_version(void*, const char*, const char*) { return nullptr; }
+
+}  // namespace
+
+// Read by the assembly below. Set once, by find_real().
+extern "C" {
+decltype(&find_nothing) pinrun_real_dlsym __attribute__((visibility("hidden"))) = find_nothing;
+decltype(&find_no_version) pinrun_real_dlvsym __attribute__((visibility("hidden"))) = find_no_version;
+}
+
+namespace {
+
+pthread_once_t found = PTHREAD_ONCE_INIT;
+
+// The tables in which the dynamic linker finds an object's symbols.
+struct Tables {
+  const uint32_t* hash = nullptr;  // of DT_GNU_HASH
+  const ElfW(Sym) * symbols = nullptr;
+  const char* names = nullptr;
+};
+
+// The dynamic linker has replaced offsets by addresses, except in the kernel's object.
+template <typename Type>
+const Type* at(const dl_phdr_info& object, ElfW(Addr) where) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
+  return reinterpret_cast<const Type*>(where < object.dlpi_addr ? object.dlpi_addr + where : where);
+}
+
+Tables tables_of(const dl_phdr_info& object) {
+  Tables result;
+  for (size_t i = 0; i < object.dlpi_phnum; ++i) {
+    if (object.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const auto* entry = at<ElfW(Dyn)>(object, object.dlpi_addr + object.dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+      if (entry->d_tag == DT_GNU_HASH) result.hash = at<uint32_t>(object, entry->d_un.d_ptr);
+      if (entry->d_tag == DT_SYMTAB) result.symbols = at<ElfW(Sym)>(object, entry->d_un.d_ptr);
+      if (entry->d_tag == DT_STRTAB) result.names = at<char>(object, entry->d_un.d_ptr);
+    }
+  }
+  return result;
+}
+
+uint32_t hash_of(const char* name) {
+  uint32_t hash = 5381;
+  for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
+  return hash;
+}
+
+// Returns the index of the first symbol of the name's bucket; 0 if it is empty. *hashes_out: the hash of symbol i is at
+// i.
+uint32_t first_in_bucket(const uint32_t* table, uint32_t hash, const uint32_t** hashes_out) {
+  const uint32_t buckets = table[0], first_symbol = table[1], filter_words = table[2];
+  const uint32_t* bucket = table + 4 + filter_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+  *hashes_out = bucket + buckets - first_symbol;
+  return buckets != 0 ? bucket[hash % buckets] : 0;
+}
+
+// Returns the address of the function that the object exports by this name; 0 if it exports none.
+uintptr_t exported(const dl_phdr_info& object, const char* name) {
+  const Tables tables = tables_of(object);
+  if (tables.hash == nullptr || tables.symbols == nullptr || tables.names == nullptr) return 0;
+  const uint32_t hash = hash_of(name), *hashes = nullptr;
+  for (uint32_t i = first_in_bucket(tables.hash, hash, &hashes); i != 0; ++i) {
+    const ElfW(Sym)& symbol = tables.symbols[i];
+    if ((hashes[i] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
+        std::strcmp(tables.names + symbol.st_name, name) == 0)
+      return object.dlpi_addr + symbol.st_value;
+    if ((hashes[i] & 1) != 0) return 0;  // the last of its bucket
+  }
+  return 0;
+}
+
+// The first object that exports the function and is not this one: the C library, or another preloaded library.
+int look_into(dl_phdr_info* object, size_t, void*) {
+  const uintptr_t by_name = exported(*object, "dlsym"), by_version = exported(*object, "dlvsym");
+  if (by_name == 0 || by_version == 0 || by_name == reinterpret_cast<uintptr_t>(&pinrun_dlsym)) return 0;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
+  pinrun_real_dlsym = reinterpret_cast<decltype(pinrun_real_dlsym)>(by_name);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
+  pinrun_real_dlvsym = reinterpret_cast<decltype(pinrun_real_dlvsym)>(by_version);
+  return 1;
+}
+
+void find_real() { dl_iterate_phdr(look_into, nullptr); }
+
+template <typename Function>
+void* replaced(void* symbol, Function real, Function own) {
+  return symbol == reinterpret_cast<void*>(real) ? reinterpret_cast<void*>(own) : nullptr;
+}
+
+// Returns what stands for a function of libibverbs; NULL for every other address.
+void* own_for(void* symbol) {
+  const RealVerbs& real = real_verbs();
+  void* const candidates[] = {replaced(symbol, real.reg_mr, &::ibv_reg_mr),
+                              replaced(symbol, real.reg_mr_iova, &::ibv_reg_mr_iova),
+                              replaced(symbol, real.reg_mr_iova2, &::ibv_reg_mr_iova2),
+                              replaced(symbol, real.reg_dmabuf_mr, RegDmabuf{&::ibv_reg_dmabuf_mr}),
+                              replaced(symbol, real.rereg_mr, &::ibv_rereg_mr),
+                              replaced(symbol, real.dereg_mr, &::ibv_dereg_mr),
+                              replaced(symbol, real.dealloc_pd, &::ibv_dealloc_pd),
+                              replaced(symbol, real.close_device, &::ibv_close_device)};
+  for (void* candidate : candidates) {
+    if (candidate != nullptr) return candidate;
+  }
+  return nullptr;
+}
+
+// Other names cost one comparison. A global look-up finds interpose.cc by itself.
+bool may_be_ours(const void* handle, const char* name) {
+  return handle != RTLD_DEFAULT && handle != RTLD_NEXT && std::strncmp(name, "ibv_", 4) == 0;
+}
+
+}  // namespace
+
+void* real_dlvsym(void* handle, const char* name, const char* version) {
+  pthread_once(&found, find_real);
+  return pinrun_real_dlvsym(handle, name, version);
+}
+
+extern "C" {
+
+__attribute__((visibility("hidden"))) void* pinrun_answer_dlsym(void* handle, const char* name) {
+  pthread_once(&found, find_real);
+  if (!may_be_ours(handle, name)) return nullptr;
+  void* symbol = pinrun_real_dlsym(handle, name);
+  return symbol != nullptr ? own_for(symbol) : nullptr;
+}
+
+__attribute__((visibility("hidden"))) void* pinrun_answer_dlvsym(void* handle, const char* name, const char* version) {
+  pthread_once(&found, find_real);
+  if (!may_be_ours(handle, name)) return nullptr;
+  void* symbol = pinrun_real_dlvsym(handle, name, version);
+  return symbol != nullptr ? own_for(symbol) : nullptr;
+}
+
+}  // extern "C"
+}  // namespace pinrail::pinrun
+
+// FUNCTION: three arguments are kept for the jump, also by the one that has two.
+#ifdef __x86_64__
+#define PINRUN_FUNCTION(name)                                                             \
+  __asm__(".text\n.globl pinrun_" name "\n.type pinrun_" name ", @function\npinrun_" name \
+          ":\n.cfi_startproc\nendbr64\n"                                                  \
+          "push %rdi\n.cfi_adjust_cfa_offset 8\npush %rsi\n.cfi_adjust_cfa_offset 8\n"    \
+          "push %rdx\n.cfi_adjust_cfa_offset 8\ncall pinrun_answer_" name                 \
+          "\n"                                                                            \
+          "pop %rdx\n.cfi_adjust_cfa_offset -8\npop %rsi\n.cfi_adjust_cfa_offset -8\n"    \
+          "pop %rdi\n.cfi_adjust_cfa_offset -8\ntest %rax, %rax\njnz 1f\n"                \
+          "jmp *pinrun_real_" name "(%rip)\n1: ret\n.cfi_endproc\n.size pinrun_" name ", .-pinrun_" name "\n")
+#define PINRUN_FIRST_VERSION "GLIBC_2.2.5"
+#else
+#define PINRUN_FUNCTION(name)                                                                                      \
+  __asm__(".text\n.globl pinrun_" name "\n.type pinrun_" name ", %function\npinrun_" name                          \
+          ":\n.cfi_startproc\nhint #34\n"                                                                          \
+          "stp x29, x30, [sp, #-48]!\n.cfi_adjust_cfa_offset 48\n.cfi_rel_offset x29, 0\n.cfi_rel_offset x30, 8\n" \
+          "stp x0, x1, [sp, #16]\nstr x2, [sp, #32]\nbl pinrun_answer_" name                                       \
+          "\nmov x9, x0\n"                                                                                         \
+          "ldp x0, x1, [sp, #16]\nldr x2, [sp, #32]\nldp x29, x30, [sp], #48\n.cfi_adjust_cfa_offset -48\n"        \
+          ".cfi_restore x29\n.cfi_restore x30\ncbz x9, 1f\nmov x0, x9\nret\n"                                      \
+          "1: adrp x9, pinrun_real_" name "\nldr x9, [x9, #:lo12:pinrun_real_" name                                \
+          "]\nbr x9\n"                                                                                             \
+          ".cfi_endproc\n.size pinrun_" name ", .-pinrun_" name "\n")
+#define PINRUN_FIRST_VERSION "GLIBC_2.17"
+#endif
+PINRUN_FUNCTION("dlsym");
+PINRUN_FUNCTION("dlvsym");
+
+// In the C library since 2.34, before that in libdl.
+__asm__(".symver pinrun_dlsym, dlsym@" PINRUN_FIRST_VERSION
+        "\n.set pinrun_dlsym_2, pinrun_dlsym\n"
+        ".globl pinrun_dlsym_2\n.symver pinrun_dlsym_2, dlsym@@GLIBC_2.34\n"
+        ".symver pinrun_dlvsym, dlvsym@" PINRUN_FIRST_VERSION
+        "\n.set pinrun_dlvsym_2, pinrun_dlvsym\n"
+        ".globl pinrun_dlvsym_2\n.symver pinrun_dlvsym_2, dlvsym@@GLIBC_2.34\n");
+
+#else  // another C library or processor: such programs are not served
+
+namespace pinrail::pinrun {
+void* real_dlvsym(void* handle, const char* name, const char* version) { return dlvsym(handle, name, version); }
+}  // namespace pinrail::pinrun
+
+#endif

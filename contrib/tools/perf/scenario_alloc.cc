@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// scenario_alloc.cc - allocations of 64 bytes to 1 MiB on two threads: from the pool's slabs, from malloc, and by
+// posix_memalign with a registration. Each replaces one of 64 objects at random.
+#include <pinrail/alloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "contrib/tools/perf/scenario.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::perf {
+
+namespace {
+
+constexpr size_t kHeld = 64;
+constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE;
+
+// What is done, made before the clock runs.
+struct Step {
+  uint32_t place;
+  uint32_t length;
+};
+
+std::vector<Step> make_steps(size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<Step> steps(count);
+  for (Step& step : steps) {
+    const uint32_t largest = 64u << random() % 15;  // to 1 MiB
+    step = {static_cast<uint32_t>(random() % kHeld), largest - static_cast<uint32_t>(random() % (largest / 2))};
+  }
+  return steps;
+}
+
+struct Object {
+  void* at = nullptr;
+  pinrail_handle_t handle{nullptr, 0};
+};
+
+struct FromPool {
+  pinrail_mpool_t* pool;
+  bool make(size_t length, Object* object) const {
+    return pinrail_mpool_alloc(pool, length, 0, PINRAIL_NODE_ANY, &object->at) == PINRAIL_SUCCESS;
+  }
+  bool end(Object* object) const { return pinrail_mpool_free(pool, object->at) == PINRAIL_SUCCESS; }
+};
+
+struct FromMalloc {
+  bool make(size_t length, Object* object) const { return (object->at = std::malloc(length)) != nullptr; }
+  bool end(Object* object) const {
+    std::free(object->at);
+    return true;
+  }
+};
+
+struct Registered {
+  pinrail_mpool_t* pool;
+  bool make(size_t length, Object* object) const {
+    if (posix_memalign(&object->at, 4096, length) != 0) return false;
+    return pinrail_mpool_register(pool, object->at, length, kAccess, PINRAIL_FLAG_CACHE_BYPASS, &object->handle) ==
+           PINRAIL_SUCCESS;
+  }
+  bool end(Object* object) const {
+    if (object->at == nullptr) return true;
+    const bool is_good = pinrail_mpool_deregister(object->handle) == PINRAIL_SUCCESS;
+    std::free(object->at);
+    return is_good;
+  }
+};
+
+template <typename Source>
+bool run_steps(const Source& source, const std::vector<Step>& steps, std::vector<Object>* held) {
+  for (const Step& step : steps) {
+    Object& object = (*held)[step.place];
+    if (!source.end(&object) || !source.make(step.length, &object)) return false;
+  }
+  return true;
+}
+
+// Nanoseconds of one replacement on each thread; the median of rounds, after five that are not counted and at whose end
+// warmed_up() is called; ended() before what is held is freed. 0: a call failed.
+template <typename Source, typename WarmedUp, typename Ended>
+double measure(const Source& source, unsigned threads, size_t count, int rounds, WarmedUp&& warmed_up, Ended&& ended) {
+  std::vector<std::vector<Object>> held(threads, std::vector<Object>(kHeld));
+  std::vector<double> times;
+  std::atomic<bool> has_failed{false};
+  for (int round = -4; round <= rounds; ++round) {
+    std::vector<std::vector<Step>> steps;
+    for (unsigned i = 0; i < threads; ++i) steps.push_back(make_steps(count, i + 1));
+    std::vector<std::thread> team;
+    const auto began = std::chrono::steady_clock::now();
+    for (unsigned i = 0; i < threads; ++i) {
+      team.emplace_back([&, i] {
+        if (!run_steps(source, steps[i], &held[i])) has_failed = true;
+      });
+    }
+    for (std::thread& thread : team) thread.join();
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - began;
+    if (round > 0) times.push_back(took.count() / static_cast<double>(count));
+    if (round == 0) warmed_up();
+  }
+  ended();
+  for (std::vector<Object>& objects : held) {
+    for (Object& object : objects) source.end(&object);
+  }
+  std::sort(times.begin(), times.end());
+  return has_failed ? 0 : times[times.size() / 2];
+}
+
+pinrail_alloc_stats_t alloc_stats(pinrail_mpool_t* pool) {
+  pinrail_alloc_stats_t stats{};
+  stats.size = sizeof(stats);
+  (void)pinrail_mpool_alloc_read_stats(pool, &stats);
+  return stats;
+}
+
+// What is registered beside what is used, while a random load is held.
+double fragmentation(pinrail_mpool_t* pool) {
+  std::vector<Object> held(kHeld * 64);
+  const FromPool source{pool};
+  std::mt19937 random(9);
+  for (const Step& step : make_steps(200000, 7)) {
+    Object& object = held[step.place + kHeld * (random() % 64)];
+    if (!source.end(&object) || !source.make(step.length, &object)) return 0;
+  }
+  const pinrail_alloc_stats_t stats = alloc_stats(pool);
+  for (Object& object : held) source.end(&object);
+  return static_cast<double>(stats.mapped_bytes) / static_cast<double>(stats.allocated_bytes);
+}
+
+}  // namespace
+
+Result run_alloc(const Options& /*options*/, const Session& session, Figures* figures) {
+  constexpr unsigned threads = 2;
+  const FromPool source{session.pool()};
+  uint64_t calls = 0;
+  const auto count_calls = [&] { calls = alloc_stats(session.pool()).registrations + session.stats().misses - calls; };
+  const auto nothing = [] {};
+  const double pool_ns = measure(source, threads, 200000, 5, count_calls, count_calls);
+  const double malloc_ns = measure(FromMalloc{}, threads, 200000, 5, nothing, nothing);
+  const double registered_ns = measure(Registered{session.pool()}, threads, 5000, 3, nothing, nothing);
+  if (pool_ns <= 0 || registered_ns <= 0) return Result::bad("a call failed");
+  const pinrail_alloc_stats_t stats = alloc_stats(session.pool());
+  figures->add("threads", threads, "");
+  figures->add("alloc + free", pool_ns, "ns");
+  figures->add("malloc + free", malloc_ns, "ns");
+  figures->add("posix_memalign + register + deregister + free", registered_ns, "ns");
+  figures->add("registration / alloc", registered_ns / pool_ns, "times", Bound::at_least, 100);
+  figures->add("alloc / malloc", pool_ns / malloc_ns, "times", Bound::at_most, 2);
+  figures->add("register calls of the device, steady state", static_cast<double>(calls), "calls", Bound::at_most, 0);
+  figures->add("registered / used, random load", fragmentation(session.pool()), "times");
+  figures->add("on huge pages of hugetlbfs", static_cast<double>(stats.hugetlb_bytes), "bytes");
+  figures->add("where transparent huge pages may be", static_cast<double>(stats.transparent_bytes), "bytes");
+  return Result::good();
+}
+
+}  // namespace pinrail::perf

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// API context, inside a deferred::Call. Register calls are made outside of it and without a lock. Functions whose names
+// end in _locked run under the stream's lock; the others take it where they need it.
+#include "framework/front/chunk_stream.h"
+
+#include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
+#include "base/registration/registration.h"
+#include "base/sync/call_scope.h"
+#include "framework/front/pin_job.h"
+
+namespace pinrail::front {
+
+// The caller becomes the one that registers.
+Span ChunkStream::begin_locked() {
+  registering_ = true;
+  const size_t to_cut = wanted_.step - next_ % wanted_.step;
+  return Span::of(next_, std::min(to_cut, static_cast<size_t>(wanted_.span.end - next_)));
+}
+
+void ChunkStream::end(const Span& span, Status status) {
+  Guard guard(mutex_);
+  registering_ = false;
+  paused_ = !status.ok();
+  if (status.ok()) next_ = span.end;
+  changed_.notify_all();
+}
+
+Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_out) {
+  OnUnwind unwound([&] { end(span, PINRAIL_ERR_ERROR); });
+  const deferred::CallerScope outside;
+  void* const addr = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
+  const Status status =
+      pinrail_mpool_register(wanted_.pool, addr, span.length(), wanted_.access, wanted_.flags, handle_out);
+  unwound.disarm();
+  return status;
+}
+
+// Whether the first chunk that is ready was not ended by an event. What is not cached, no event ends.
+bool ChunkStream::has_valid_locked() const {
+  if (ready_.empty()) return false;
+  const Piece& first = ready_.front();
+  return !first.is_cached || (state::load(first.handle.reg) & state::kIndexed) != 0;
+}
+
+// Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready.
+void ChunkStream::drop_ready() {
+  for (;;) {
+    pinrail_handle_t handle;
+    {
+      Guard guard(mutex_);
+      if (ready_.empty()) return;
+      handle = ready_.back().handle;
+      next_ = ready_.back().span.base;
+      ready_.pop_back();
+    }
+    const deferred::CallerScope outside;
+    drop_pin(handle);
+  }
+}
+
+// Gives back what is ready, if anything is, and begins the first chunk of it again, or the next one (chunk_stream/C4).
+// The caller is the one that registers.
+Span ChunkStream::begin_again() {
+  OnUnwind unwound([&] { end({}, PINRAIL_ERR_ERROR); });
+  drop_ready();
+  unwound.disarm();
+  Guard guard(mutex_);
+  return begin_locked();
+}
+
+Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
+  {
+    Guard guard(mutex_);
+    bool is_valid = has_valid_locked();
+    for (; !is_valid && registering_; is_valid = has_valid_locked()) changed_.wait(mutex_);
+    if (is_valid) {
+      *span_out = ready_.front().span;
+      *handle_out = ready_.front().handle;
+      ready_.pop_front();
+      changed_.notify_all();
+      return success();
+    }
+    if (stopped_ || (ready_.empty() && next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
+    registering_ = true;
+  }
+  const Span span = begin_again();
+  const Status status = register_piece(span, handle_out);
+  end(span, status);
+  if (status.ok()) *span_out = span;
+  return status;
+}
+
+void ChunkStream::run_helper(void* stream) {
+  const deferred::Call call;
+  static_cast<ChunkStream*>(stream)->run_ahead();
+}
+
+// Waits until the helper thread may register, and begins the next chunk. False: it ends. After the last chunk it waits,
+// too, because chunks may have to be registered again.
+bool ChunkStream::begin_ahead(Span* span_out) {
+  Guard guard(mutex_);
+  for (;;) {
+    if (stopped_) return false;
+    const bool is_its_turn = !registering_ && !paused_ && next_ < wanted_.span.end;
+    if (is_its_turn && ready_.size() < wanted_.ahead) break;
+    changed_.wait(mutex_);
+  }
+  *span_out = begin_locked();
+  return true;
+}
+
+// The helper thread: keeps `ahead` chunks ready.
+void ChunkStream::run_ahead() {
+  Span span;
+  while (begin_ahead(&span)) {
+    pinrail_handle_t handle;
+    Status status = register_piece(span, &handle);
+    if (status.ok() && !keep(span, handle)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+    end(span, status);
+  }
+}
+
+// False: there is no memory for it, and its reference was dropped.
+bool ChunkStream::keep(const Span& span, pinrail_handle_t handle) {
+  const Status kept = guarded([&] {
+    Guard guard(mutex_);
+    ready_.push_back({span, handle, (state::load(handle.reg) & state::kIndexed) != 0});
+    return success();
+  });
+  if (kept.ok()) return true;
+  const deferred::CallerScope outside;
+  drop_pin(handle);
+  return false;
+}
+
+bool ChunkStream::is_unfinished() {
+  Guard guard(mutex_);
+  return !stopped_;
+}
+
+void ChunkStream::stop() {
+  {
+    Guard guard(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  helper_.join();
+  drop_ready();
+}
+
+}  // namespace pinrail::front

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// on_work.h - how calls on a handle of something that helper threads do for a pool begin.
+//
+// Threads  all functions may run together. API context; the caller holds no lock.
+#ifndef PINRAIL_FRAMEWORK_FRONT_ON_WORK_H
+#define PINRAIL_FRAMEWORK_FRONT_ON_WORK_H
+
+#include "base/core/guarded.h"
+#include "base/core/no_cancel.h"
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
+#include "framework/front/front_fork.h"
+
+namespace pinrail::front {
+
+// Calls body(work) and returns its status. BUSY: inside a registrar, where the work could wait for its own thread.
+// NOT_AVAILABLE: in a forked child, which has no helper threads. After the pool was destroyed the work is detached:
+// its pool is not read.
+template <typename Work, typename Body>
+pinrail_status_t on_work(Work* work, Body&& body) {
+  const NoCancel no_cancel;
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  handle_fork();
+  if (!work->is_detached() && is_inherited(work->pool())) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_thread_t* const thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;
+  return guarded([&] { return Status(body(work)); });
+}
+
+}  // namespace pinrail::front
+
+#endif

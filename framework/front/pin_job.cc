@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// API context, inside a deferred::Call. Register calls are made outside of it and without a lock. Functions whose names
+// end in _locked run under the job's lock; the others take it where they need it.
+#include "framework/front/pin_job.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
+#include "base/registration/registration.h"
+#include "base/registration/thread.h"
+#include "base/sync/assert_held.h"
+#include "base/sync/call_scope.h"
+#include "framework/front/front.h"
+#include "framework/front/prefault.h"
+#include "framework/front/refuse.h"
+
+namespace pinrail::front {
+namespace {
+
+using mpool::PinTable;
+
+constexpr uint32_t kWriting = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_REMOTE_ATOMIC;
+
+void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
+
+bool is_lack(Status status) {
+  return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+}
+
+pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  Status(pool->ops->stats(pool->module, &stats)).ignore();
+  return stats;
+}
+
+bool is_beyond(uint64_t used, uint64_t more, uint64_t limit) { return used > limit || more > limit - used; }
+
+// The limit that a registration of so many bytes meets, after so many are registered.
+std::string limit_that_ends(const pinrail_mpool_t* pool, const pinrail_mpool_stats_t& now, uint64_t bytes,
+                            uint64_t count) {
+  const std::string prefix = "mpool_" + pool->name;
+  if (is_beyond(now.registered_bytes, bytes, now.size_limit)) {
+    return prefix + "_size_limit (" + std::to_string(now.size_limit) + " bytes)";
+  }
+  if (is_beyond(now.registered_count, count, now.count_limit)) {
+    return prefix + "_count_limit (" + std::to_string(now.count_limit) + " registrations)";
+  }
+  rlimit memlock{};
+  if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && is_beyond(now.registered_bytes, bytes, memlock.rlim_cur)) {
+    return "\"ulimit -l\" (" + std::to_string(memlock.rlim_cur) + " bytes)";
+  }
+  return "the device's, by registrar " + pool->registrar->name;
+}
+
+}  // namespace
+
+bool PinOptions::at(uintptr_t address, pinrail_register_options_t* options_out) const {
+  *options_out = options;
+  const auto shift = [&](uint64_t* value) {
+    const uint64_t before = *value;
+    *value += address - origin;
+    return address < origin ? *value < before : *value >= before;
+  };
+  const bool is_dmabuf = options.dmabuf_fd >= 0;
+  if (is_dmabuf && !shift(&options_out->dmabuf_offset)) return false;
+  return options.iova == 0 || (shift(&options_out->iova) && options_out->iova != 0);  // 0 would ask for no iova
+}
+
+// A registration that another thread's event ended at once is made again. What is not indexed then never will be.
+Status acquire_pin(pinrail_mpool_t* pool, const Span& span, uint32_t access, const PinOptions& options,
+                   pinrail_handle_t* handle_out) {
+  constexpr int kTries = 2;
+  pinrail_register_options_t own{};
+  if (options.is_any && !options.at(span.base, &own)) return PINRAIL_ERR_BAD_PARAM;
+  for (int i = 0; i < kTries; ++i) {
+    pinrail_handle_t handle;
+    const Status status =
+        pinrail_mpool_register_with(pool, pointer(span.base), span.length(), access, PINRAIL_FLAG_PERSISTENT,
+                                    options.is_any ? &own : nullptr, &handle);
+    if (!status.ok()) return status;
+    if ((state::load(handle.reg) & state::kIndexed) != 0) {
+      *handle_out = handle;
+      return status;
+    }
+    drop_pin(handle);
+  }
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+void drop_pin(pinrail_handle_t handle) {
+  if (handle.reg != nullptr) Status(pinrail_mpool_deregister(handle)).ignore();  // a drop of an orphan only counts
+}
+
+void drop_pins(PinTable::Handles* handles) {
+  while (!handles->empty()) {
+    const pinrail_handle_t handle = handles->back();
+    handles->pop_back();
+    OnUnwind unwound([=] { drop_pins(handles); });
+    drop_pin(handle);
+    unwound.disarm();
+  }
+}
+
+PinJob::PinJob(const Wanted& wanted, PinPlan plan)
+    : wanted_(wanted),
+      plan_(std::move(plan)),
+      chunks_(plan_.chunk_count(), Chunk::queued),
+      queued_(plan_.chunk_count()) {
+  ranges_.resize(plan_.ranges().size());
+  for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i].missing = plan_.chunks_of(plan_.ranges()[i]);
+  finished_ = finishing_ = plan_.chunk_count() == 0;
+}
+
+// Whether one registration contains the span, so that pinning it takes no room.
+bool PinJob::is_registered(const Span& span) const {
+  struct Seen {
+    const Span& span;
+    bool is_inside;
+  } seen{span, false};
+  const auto visit = [](void* to, uintptr_t base, size_t length) {
+    auto* const seen_by_now = static_cast<Seen*>(to);
+    if (Span::of(base, length).contains(seen_by_now->span)) seen_by_now->is_inside = true;
+  };
+  pinrail_mpool_t* const of = pool();
+  pinrail_thread_t* const thread = thread::current();
+  if (of->ops->query == nullptr || thread == nullptr) return false;
+  Status(of->ops->query(of->module, thread, span.base, span.length(), wanted_.access, visit, &seen)).ignore();
+  return seen.is_inside;
+}
+
+bool PinJob::can_never_fit() {
+  if ((wanted_.flags & PINRAIL_PREPIN_PARTIAL) != 0) return false;
+  pinrail_mpool_stats_t limits{};
+  limits.size = sizeof(limits);
+  pool()->ops->counters(pool()->module, &limits);
+  limits.registered_bytes = limits.registered_count = 0;
+  if (limits.size_limit == 0) limits.size_limit = UINT64_MAX;
+  if (limits.count_limit == 0) limits.count_limit = UINT64_MAX;
+  if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
+  uint64_t bytes = 0, count = 0;
+  for (size_t i = 0; i < plan_.chunk_count(); ++i) {
+    const Span chunk = plan_.chunk(i);
+    if (is_registered(chunk)) continue;
+    bytes += chunk.length();
+    ++count;
+  }
+  if (bytes <= limits.size_limit && count <= limits.count_limit) return false;
+  const std::string limit = limit_that_ends(pool(), limits, bytes, count);
+  report_limit(plan_.bytes(), 0, limit.c_str());
+  return true;
+}
+
+bool PinJob::start_helpers(unsigned count) {
+  bool is_any = false;
+  const size_t most = std::min<size_t>(count, plan_.chunk_count());
+  for (size_t i = 0; i < most; ++i) {
+    auto helper_thread = std::make_unique<mpool::HelperThread>();
+    Guard guard(mutex_);
+    helpers_.reserve(helpers_.size() + 1);
+    ++helpers_at_work_;
+    if (!helper_thread->start("pinrail-pin", helper, this)) {
+      --helpers_at_work_;
+      break;
+    }
+    helpers_.push_back(std::move(helper_thread));
+    is_any = true;
+  }
+  return is_any;
+}
+
+// The body of a helper thread.
+void PinJob::helper(void* job) {
+  auto* const self = static_cast<PinJob*>(job);
+  const auto leave = [self] {
+    Guard guard(self->mutex_);
+    --self->helpers_at_work_;
+    self->changed_.notify_all();
+  };
+  OnUnwind unwound(leave);  // a registrar's function may end its thread
+  (void)bind_near(self->wanted_.numa_node);
+  const deferred::Call call;
+  self->work();
+  unwound.disarm();
+  leave();
+}
+
+void PinJob::work() {
+  for (;;) {
+    size_t number = 0;
+    {
+      Guard guard(mutex_);
+      if (!take_next_locked(&number)) return;
+    }
+    run_chunk(number);
+  }
+}
+
+bool PinJob::take_next_locked(size_t* number_out) {
+  while (!urgent_.empty()) {
+    *number_out = urgent_.front();
+    urgent_.pop_front();
+    if (take_locked(*number_out)) return true;
+  }
+  for (; next_ < chunks_.size() && !stopping_; ++next_) {
+    *number_out = next_;
+    if (take_locked(next_)) return true;
+  }
+  return false;
+}
+
+bool PinJob::take_locked(size_t number) {
+  if (stopping_ || chunks_[number] != Chunk::queued) return false;
+  chunks_[number] = Chunk::running;
+  --queued_;
+  ++running_;
+  return true;
+}
+
+void PinJob::run_chunk(size_t number) {
+  OnUnwind unwound([&] { end_chunk(number, PINRAIL_ERR_ERROR); });
+  const Status status = guarded([&] { return register_chunk(number); });
+  unwound.disarm();
+  end_chunk(number, status);
+}
+
+// Registers the chunk as a whole, so that its ranges are hits. If the device refuses that, for example because the
+// chunk spans different mappings, each range is registered by itself.
+Status PinJob::register_chunk(size_t number) {
+  const Span span = plan_.chunk(number);
+  if ((wanted_.flags & PINRAIL_PREPIN_HUGE_PAGES) != 0) request_huge_pages(span);
+  if (wanted_.prefaults) {
+    prefault(span, (wanted_.access & kWriting) != 0 ? Populate::for_writing : Populate::for_reading);
+  }
+  pinrail_handle_t whole = {nullptr, 0};
+  const auto drop_whole = [&] { drop_outside(whole); };
+  OnUnwind unwound(drop_whole);
+  Status status = acquire_outside(span, &whole);
+  if (plan_.is_shared(number)) {
+    status = register_ranges(number);
+  } else {
+    plan_.for_ranges(number, [&](size_t range, const Span&) {
+      if (status.ok()) status = keep(range, whole);
+      if (status.ok()) whole = {nullptr, 0};
+      if (!status.ok()) fail_range(range, status);
+    });
+  }
+  unwound.disarm();
+  drop_whole();
+  return status;
+}
+
+// A reference for the part of each range in the chunk. Returns the first error.
+Status PinJob::register_ranges(size_t number) {
+  Status first_error = success();
+  plan_.for_ranges(number, [&](size_t range, const Span& part) {
+    if (!first_error.ok() && (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0) return;
+    pinrail_handle_t handle = {nullptr, 0};
+    Status status = acquire_outside(part, &handle);
+    if (status.ok()) status = keep(range, handle);
+    if (status.ok()) return;
+    drop_outside(handle);
+    fail_range(range, status);
+    if (first_error.ok()) first_error = status;
+  });
+  return first_error;
+}
+
+Status PinJob::acquire_outside(const Span& span, pinrail_handle_t* handle_out) const {
+  const deferred::CallerScope outside;
+  return acquire_pin(wanted_.pool, span, wanted_.access, wanted_.registration, handle_out);
+}
+
+void PinJob::drop_outside(pinrail_handle_t handle) {
+  const deferred::CallerScope outside;
+  drop_pin(handle);
+}
+
+// Takes over the reference, unless there is no memory for it.
+Status PinJob::keep(size_t range, pinrail_handle_t handle) {
+  return guarded([&] {
+    Guard guard(mutex_);
+    Range& own = ranges_[range];
+    own.handles.push_back(handle);
+    if (--own.missing == 0 && own.status == PINRAIL_ERR_ERROR) own.status = PINRAIL_SUCCESS;
+    return success();
+  });
+}
+
+void PinJob::fail_range(size_t range, Status status) {
+  Guard guard(mutex_);
+  if (ranges_[range].status == PINRAIL_ERR_ERROR) ranges_[range].status = status.code();
+}
+
+void PinJob::end_chunk(size_t number, Status status) {
+  const size_t bytes = plan_.chunk(number).length();
+  if (is_lack(status)) name_limit(bytes);
+  const bool counts = status.ok() && (wanted_.flags & PINRAIL_PREPIN_HUGE_PAGES) != 0;
+  const uint64_t huge = counts ? huge_bytes(plan_.chunk(number)) : 0;
+  {
+    Guard guard(mutex_);
+    chunks_[number] = status.ok() ? Chunk::pinned : Chunk::failed;
+    --running_;
+    if (status.ok()) {
+      ++pinned_;
+      pinned_bytes_ += bytes;
+      huge_bytes_ += std::min<uint64_t>(huge, bytes);
+    } else {
+      failed_ = true;
+      if (chunk_error_.ok()) chunk_error_ = status;
+      if ((wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0) stopping_ = true;
+    }
+    changed_.notify_all();
+  }
+  finish_if_last();
+}
+
+// Names the limit, and reports it once. Without memory for that, it stays unnamed.
+void PinJob::name_limit(size_t bytes) {
+  (void)guarded([&] {
+    std::string limit = limit_that_ends(pool(), stats_of(pool()), bytes, 1);
+    uint64_t pinned = 0;
+    {
+      Guard guard(mutex_);
+      if (!limit_.empty()) return success();
+      limit_ = limit;
+      pinned = pinned_bytes_;
+    }
+    report_limit(plan_.bytes(), pinned, limit.c_str());
+    return success();
+  });
+}
+
+// Keeps pin_job/J2.
+void PinJob::finish_if_last() {
+  {
+    Guard guard(mutex_);
+    if (finishing_ || running_ != 0 || (queued_ != 0 && !stopping_)) return;
+    finishing_ = true;
+  }
+  const auto end = [this] {
+    Guard guard(mutex_);
+    finished_ = true;
+    changed_.notify_all();
+  };
+  OnUnwind unwound([&] {  // a registrar's function may end its thread: the job ends with PINRAIL_ERR_ERROR
+    for (size_t i = 0; i < plan_.ranges().size(); ++i) (void)end_range(i, false);
+    end();
+  });
+  finish();
+  unwound.disarm();
+  end();
+}
+
+// No chunk is running, and none will be. Keeps pin_job/J3.
+void PinJob::finish() {
+  const bool all = (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0;
+  bool keeps = false;
+  {
+    Guard guard(mutex_);
+    keeps = !cancelled_ && !(all && failed_);
+    status_ = PINRAIL_ERR_ERROR;  // until all references are in place
+  }
+  size_t ended = 0;
+  for (; ended < plan_.ranges().size(); ++ended) {
+    if (!end_range(ended, keeps) && all) break;  // there was no memory for its pin
+  }
+  if (ended != plan_.ranges().size()) {
+    for (size_t i = 0; i < ended; ++i) take_pin_back(i);
+    for (size_t i = ended; i < plan_.ranges().size(); ++i) (void)end_range(i, false);
+  }
+  Guard guard(mutex_);
+  status_ = cancelled_ ? Status(PINRAIL_ERR_NOT_FOUND) : first_error_locked();
+}
+
+PinTable::Key PinJob::key_of(size_t range) const {
+  const Span& span = plan_.ranges()[range].span;
+  return {span.base, span.length(), wanted_.access};
+}
+
+// Turns the references of a range that is registered as a whole into a pin, if `keeps`, and drops all others. False:
+// the range lacks memory for its pin.
+bool PinJob::end_range(size_t range, bool keeps) {
+  PinTable::Handles handles;
+  {
+    Guard guard(mutex_);
+    handles.swap(ranges_[range].handles);
+    keeps = keeps && ranges_[range].status == PINRAIL_SUCCESS;
+  }
+  Status added = success();
+  if (keeps) {
+    added = guarded([&] {
+      pool()->pins.add(key_of(range), &handles);
+      return success();
+    });
+  }
+  if (!added.ok()) {
+    Guard guard(mutex_);
+    ranges_[range].status = added.code();
+    failed_ = true;
+  }
+  drop_all(&handles);
+  return added.ok();
+}
+
+void PinJob::take_pin_back(size_t range) {
+  PinTable::Handles handles;
+  pool()->pins.remove_one(key_of(range), &handles);
+  drop_all(&handles);
+}
+
+void PinJob::drop_all(PinTable::Handles* handles) {
+  const deferred::CallerScope outside;
+  drop_pins(handles);
+}
+
+// The error of the first range, in the caller's order, that has one of its own.
+Status PinJob::first_error_locked() const {
+  if (!failed_) return success();
+  size_t first = SIZE_MAX;
+  Status status = chunk_error_.ok() ? Status(PINRAIL_ERR_ERROR) : chunk_error_;
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    const pinrail_status_t own = ranges_[i].status;
+    if (own == PINRAIL_SUCCESS || own == PINRAIL_ERR_ERROR || plan_.ranges()[i].number >= first) continue;
+    first = plan_.ranges()[i].number;
+    status = own;
+  }
+  return status;
+}
+
+// If no helper thread is left, the caller works.
+Status PinJob::wait(pinrail_status_t* statuses_out) {
+  for (;;) {
+    {
+      Guard guard(mutex_);
+      while (!finished_ && !(helpers_at_work_ == 0 && has_work_locked())) changed_.wait(mutex_);
+      if (finished_) {
+        for (size_t i = 0; i < ranges_.size() && statuses_out != nullptr; ++i) {
+          statuses_out[plan_.ranges()[i].number] = ranges_[i].status;
+        }
+        return status_;
+      }
+    }
+    work();
+  }
+}
+
+Status PinJob::wait_range(const Span& span) {
+  bool is_any = false;
+  {
+    Guard guard(mutex_);
+    plan_.for_chunks(span, [&](size_t number) {
+      assert_held(mutex_, LockRank::work);
+      is_any = true;
+      if (chunks_[number] == Chunk::queued) urgent_.push_back(number);
+    });
+  }
+  if (!is_any) return PINRAIL_ERR_NOT_FOUND;
+  pin_now(span);
+  Guard guard(mutex_);
+  Status status = cancelled_ ? Status(PINRAIL_ERR_NOT_FOUND) : success();
+  plan_.for_chunks(span, [&](size_t number) {
+    assert_held(mutex_, LockRank::work);
+    if (chunks_[number] != Chunk::pinned && status.ok()) status = first_error_locked();
+    if (chunks_[number] != Chunk::pinned && status.ok()) status = PINRAIL_ERR_ERROR;
+  });
+  return status;
+}
+
+void PinJob::pin_now(const Span& span) {
+  plan_.for_chunks(span, [&](size_t number) {
+    bool is_own = false;
+    {
+      Guard guard(mutex_);
+      is_own = take_locked(number);
+      while (!is_own && chunks_[number] == Chunk::running) changed_.wait(mutex_);
+    }
+    if (is_own) run_chunk(number);
+  });
+}
+
+bool PinJob::has_queued(const Span& span, uint32_t access) {
+  const bool serves = (access & PINRAIL_TRAITS_MASK) == (wanted_.access & PINRAIL_TRAITS_MASK) &&
+                      (access & PINRAIL_RIGHTS_MASK & ~wanted_.access) == 0;
+  size_t number = 0;
+  if (!serves || !plan_.find_around(span, &number)) return false;
+  Guard guard(mutex_);
+  return chunks_[number] == Chunk::running || (chunks_[number] == Chunk::queued && !stopping_);
+}
+
+bool PinJob::is_unfinished() {
+  Guard guard(mutex_);
+  return !finished_;
+}
+
+void PinJob::stop() {
+  {
+    Guard guard(mutex_);
+    if (!finishing_ && !stopping_) cancelled_ = stopping_ = true;
+  }
+  finish_if_last();
+  std::vector<std::unique_ptr<mpool::HelperThread>> helpers;
+  {
+    Guard guard(mutex_);
+    while (!finished_) changed_.wait(mutex_);
+    helpers.swap(helpers_);
+  }
+  for (const auto& helper_thread : helpers) helper_thread->join();
+}
+
+void PinJob::read_progress(pinrail_prepin_progress_t* progress_out) {
+  Guard guard(mutex_);
+  progress_out->total_bytes = plan_.bytes();
+  progress_out->pinned_bytes = pinned_bytes_;
+  progress_out->huge_bytes = huge_bytes_;
+  progress_out->total_chunks = chunks_.size();
+  progress_out->pinned_chunks = pinned_;
+  progress_out->limit = limit_.empty() ? nullptr : limit_.c_str();
+  progress_out->is_finished = finished_ ? 1 : 0;
+  progress_out->status = finished_ ? status_.code() : PINRAIL_SUCCESS;
+}
+
+}  // namespace pinrail::front

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pool_works.h - what helper threads do for a pool: registering a large range, or registering ahead of an iterator.
+//
+// Owns     the list of a pool's works. A work lives until its owner and every call that uses it are done with it.
+// Threads  all functions may run together, except that stop_all() and detach_all() run while the pool is destroyed,
+//          which excludes other calls on it. API context, never a hook.
+//
+// pool_works/W1  A work is listed from before its first helper thread starts until it was stopped.
+// pool_works/W2  A work that is detached uses its pool no more, and has no helper thread.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_WORKS_H
+#define PINRAIL_FRAMEWORK_MPOOL_POOL_WORKS_H
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/core/span.h"
+#include "base/sync/lock.h"
+
+namespace pinrail::mpool {
+
+class PoolWork {
+ public:
+  PoolWork() = default;
+  virtual ~PoolWork() = default;
+  PoolWork(const PoolWork&) = delete;
+  PoolWork& operator=(const PoolWork&) = delete;
+
+  // Whether it still registers, or is going to.
+  virtual bool is_unfinished() = 0;
+  // Ends it: gives back what it holds if it is unfinished, and waits for its helper threads.
+  virtual void stop() = 0;
+  // Whether register calls look into it for queued chunks. Constant.
+  virtual bool serves_requests() const { return false; }
+  // Whether the range lies within one chunk that is not yet registered, with at least that access.
+  virtual bool has_queued(const Span& /*span*/, uint32_t /*access*/) { return false; }
+  // Registers that chunk now, on this thread, or waits until another thread has registered it.
+  virtual void pin_now(const Span& /*span*/) {}
+
+  // Keeps pool_works/W2.
+  void detach() {
+    stop();
+    detached_.store(true);
+  }
+  bool is_detached() const { return detached_.load(); }
+
+ private:
+  std::atomic<bool> detached_{false};
+};
+
+class PoolWorks {
+ public:
+  using Work = std::shared_ptr<PoolWork>;
+
+  // A hint without a lock: whether register calls must look for queued chunks. relaxed: a call that came first does not
+  // wait.
+  bool serves_requests() const { return serving_.load(std::memory_order_relaxed) != 0; }
+
+  // May throw bad_alloc; then nothing has changed.
+  void add(Work work) EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    works_.push_back(std::move(work));
+    count_locked();
+  }
+  void remove(const PoolWork* work) EXCLUDES(mutex_) {
+    Work removed;  // destroyed without the lock
+    Guard guard(mutex_);
+    const auto at = std::find_if(works_.begin(), works_.end(), [=](const Work& each) { return each.get() == work; });
+    if (at == works_.end()) return;
+    removed.swap(*at);
+    works_.erase(at);
+    count_locked();
+  }
+
+  // The work that has a queued chunk around the range; empty: none.
+  Work find_queued(const Span& span, uint32_t access) EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    for (const Work& work : works_) {
+      if (work->has_queued(span, access)) return work;
+    }
+    return {};
+  }
+
+  bool is_any_unfinished() EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    return std::any_of(works_.begin(), works_.end(), [](const Work& work) { return work->is_unfinished(); });
+  }
+  void stop_all() EXCLUDES(mutex_) {
+    for (size_t i = 0;; ++i) {
+      Work work;
+      {
+        Guard guard(mutex_);
+        if (i >= works_.size()) return;
+        work = works_[i];
+      }
+      work->stop();
+    }
+  }
+  // For a pool that is being destroyed. Allocates nothing.
+  void detach_all() EXCLUDES(mutex_) {
+    for (;;) {
+      Work work;
+      {
+        Guard guard(mutex_);
+        if (works_.empty()) return;
+        work.swap(works_.back());
+        works_.pop_back();
+        count_locked();
+      }
+      work->detach();
+    }
+  }
+
+ private:
+  void count_locked() REQUIRES(mutex_) {
+    const auto serving =
+        std::count_if(works_.begin(), works_.end(), [](const Work& w) { return w->serves_requests(); });
+    serving_.store(static_cast<size_t>(serving), std::memory_order_relaxed);
+  }
+
+  Mutex mutex_{LockRank::works};
+  std::vector<Work> works_ GUARDED_BY(mutex_);
+  std::atomic<size_t> serving_{0};
+};
+
+}  // namespace pinrail::mpool
+
+#endif

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// settings_reader.h - reads a pool's settings from its component's parameters and its creator's options.
+//
+// Threads  one reader belongs to one thread. API context, while a pool is created: it may allocate, and takes no lock.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_SETTINGS_READER_H
+#define PINRAIL_FRAMEWORK_MPOOL_SETTINGS_READER_H
+
+#include <pinrail/component_mpool.h>
+#include <pinrail/pinrail.h>
+
+#include <string>
+
+#include "framework/mpool/budget.h"
+
+namespace pinrail::mpool {
+
+// Whether each limit and leave_pinned is unset or in range.
+inline bool options_are_sane(const pinrail_mpool_config_t& config) {
+  const auto is_limit = [](int64_t option) { return option == PINRAIL_UNSET || option >= 0; };
+  const int64_t kept = config.leave_pinned;
+  return is_limit(config.size_limit) && is_limit(config.count_limit) &&
+         (kept == PINRAIL_UNSET || (kept >= -1 && kept <= 1));
+}
+
+// A parameter is named without the prefix. One that is not declared reads as 0 or empty, and is_complete() says so.
+class SettingsReader {
+ public:
+  // prefix: what the component's parameters begin with, "mpool_grdma_".
+  SettingsReader(const pinrail_host_t* host, std::string prefix) : host_(host), prefix_(std::move(prefix)) {}
+
+  uint64_t number(const char* name) { return info(name).typed.u; }
+  int64_t choice(const char* name) { return info(name).typed.i; }
+  bool flag(const char* name) { return info(name).typed.i != 0; }
+  std::string text(const char* name) {
+    const char* const value = info(name).typed.s;
+    return value != nullptr ? value : "";
+  }
+
+  // -1 (auto), 0 or 1. Where the component's parameter is not set, the host answers with the global leave_pinned.
+  int64_t leave_pinned(const pinrail_mpool_config_t& config) {
+    const pinrail_param_info_t own = info("leave_pinned");
+    return option_wins(config.leave_pinned, own) ? config.leave_pinned : own.typed.i;
+  }
+
+  WantedLimits limits(const pinrail_mpool_config_t& config) {
+    WantedLimits limits;
+    limits.bytes = limit("size_limit", config.size_limit, &limits.explicit_bytes);
+    limits.count = limit("count_limit", config.count_limit, &limits.explicit_count);
+    return limits;
+  }
+
+  // Whether the limit of bytes is a default, as a rule the one that is derived from the machine (default_limits.h): no
+  // user, administrator or creator of the pool has set it.
+  bool is_size_limit_default(const pinrail_mpool_config_t& config) {
+    const pinrail_param_info_t own = info("size_limit");
+    return !option_wins(config.size_limit, own) && own.source == PINRAIL_SOURCE_DEFAULT;
+  }
+
+  bool is_complete() const { return is_complete_; }
+
+ private:
+  pinrail_param_info_t info(const char* name) {
+    pinrail_param_info_t info{};
+    info.size = sizeof(info);
+    if (host_->param_info(host_, (prefix_ + name).c_str(), &info) != PINRAIL_SUCCESS) is_complete_ = false;
+    return info;
+  }
+
+  // The strongest is an override file's value, then the creator's option, then the parameter.
+  static bool option_wins(int64_t option, const pinrail_param_info_t& own) {
+    return option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE;
+  }
+
+  uint64_t limit(const char* name, int64_t option, bool* is_explicit_out) {
+    const pinrail_param_info_t own = info(name);
+    *is_explicit_out = option_wins(option, own);
+    const uint64_t value = *is_explicit_out ? static_cast<uint64_t>(option) : own.typed.u;
+    return value == 0 ? UINT64_MAX : value;  // 0: no limit
+  }
+
+  const pinrail_host_t* const host_;
+  const std::string prefix_;
+  bool is_complete_ = true;
+};
+
+}  // namespace pinrail::mpool
+
+#endif

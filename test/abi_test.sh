@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# abi_test.sh - what was published stays: sizes, offsets and values of the installed headers are those of test/abi/layout,
+# and framework/symbols, the headers and the library have the same public functions, with their versions. HACKING says
+# which changes are allowed; "test/abi_test.sh --print" in a build folder writes the present layout to standard output, and
+# "--describe FILE" a description by libabigail into the file. Where libabigail is (Debian: abigail-tools), the types of
+# all arguments and tables are compared with test/abi/1.0.abi.
+set -u
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+include=$srcdir/framework/include
+command -v python3 >/dev/null || { echo "SKIP: no python3"; exit 77; }
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() {
+  echo "FAIL: $*"
+  failures=$((failures + 1))
+}
+
+python3 "$srcdir/test/abi/layout.py" "$include"/pinrail/*.h >"$work/layout.c" || exit 99
+${CC:-cc} -std=c11 -I"$include" "$work/layout.c" -o "$work/layout" || exit 99
+"$work/layout" | sort -u >"$work/now"
+[ "${1:-}" != --print ] || { cat "$work/now"; exit 0; }
+# By libabigail: a shared object with every public function and table, but without code, from the headers alone.
+python3 "$srcdir/test/abi/stub.py" "$include"/pinrail/*.h >"$work/stub.c" || exit 99
+(cd "$work" && ${CC:-cc} -g -O0 -w -shared -fPIC -I"$include" stub.c -o stub.so) || exit 99
+if [ "${1:-}" = --describe ]; then
+  abidw --no-show-locs --no-corpus-path --no-comp-dir-path --type-id-style hash "$work/stub.so" >"$2"
+  exit
+fi
+if command -v abidiff >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+  abidiff --no-added-syms --suppressions "$srcdir/test/abi/allowed.abignore" "$srcdir/test/abi/1.0.abi" "$work/stub.so" \
+    >"$work/out" 2>&1 || fail "the interface is not that of test/abi/1.0.abi: $(cat "$work/out")"
+else
+  echo "types are not compared: no abidiff, or not x86-64"
+fi
+
+[ "$(wc -l <"$work/now")" -ge 400 ] || fail "only $(wc -l <"$work/now") lines of layout were seen: the check is blind"
+case $(getconf LONG_BIT) in
+  64)
+    sort -u "$srcdir/test/abi/layout" >"$work/published"
+    # A struct that begins with its size may grow at its end; new structs, fields and values are new lines.
+    comm -13 "$work/now" "$work/published" >"$work/gone"
+    while read -r name was _; do
+      now=$(awk -v name="$name" '$1 == name { print $2 }' "$work/now")
+      case $name in
+        *.*) fail "the field $name was at offset $was, and is at ${now:-none}" ;;
+        PINRAIL_*_ABI | PINRAIL_*_MASK) [ "${now:-0}" -gt "$was" ] || fail "$name was $was, and is ${now:-gone}" ;;
+        pinrail_*)
+          if ! grep -q "^$name.size 0 " "$work/now" || [ "${now:-0}" -le "$was" ]; then
+            fail "$name had $was bytes, and has ${now:-none}: only structs that begin with their size may grow"
+          fi
+          ;;
+        *) fail "$name was $was, and is ${now:-gone}" ;;
+      esac
+    done <"$work/gone"
+    ;;
+  *) echo "the published layout is that of 64-bit systems: not compared" ;;
+esac
+
+# The public functions: list, headers, library.
+awk '/^internal/ { exit } /^  / { print $1 }' "$srcdir/framework/symbols" | sort >"$work/listed"
+cat "$include"/pinrail/*.h | tr '\n' ' ' | grep -oE 'PINRAIL_API[^;]*;' | grep -oE '\bpinrail_[a-z_0-9]+ ?\(' |
+  tr -d ' (' | sort -u >"$work/declared"
+for name in $(comm -13 "$work/listed" "$work/declared"); do
+  grep -q "pinrail_${name#pinrail_} *(" "$include"/pinrail/*.h && fail "$name is declared, and not in framework/symbols"
+done
+for name in $(comm -23 "$work/listed" "$work/declared"); do fail "$name is in framework/symbols, and not declared"; done
+library=.libs/libpinrail.so
+if [ -e "$library" ]; then
+  nm -D --defined-only "$library" | sed -n 's/^[^ ]* [^A] //p' | grep -v '^pinrail_debug_hook_depth' | sort >"$work/exported"
+  sed 's/@@.*//' "$work/exported" | comm -23 "$work/listed" - >"$work/missing"
+  while read -r name; do fail "$name is not exported"; done <"$work/missing"
+  sed 's/@@.*//' "$work/exported" | comm -13 "$work/listed" - >"$work/unlisted"
+  while read -r name; do fail "$name is exported, and not in framework/symbols"; done <"$work/unlisted"
+  grep -v '@@PINRAIL_[0-9.]*$' "$work/exported" >"$work/bare"
+  while read -r name; do fail "$name has no version"; done <"$work/bare"
+fi
+
+# refused NAME NUMBERS: the component of an older interface in $work/components is refused in one line, which has both
+# numbers; it is not opened, and the others work.
+refused() {
+  HOME=$work contrib/tools/pinrail_info --parsable --param rcache vma \
+    --mca mca_base_component_path "$work/components:components/.libs" >"$work/out" 2>"$work/err" ||
+    fail "beside $1, pinrail_info ended with status $?"
+  [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$1 is not refused in one line: $(cat "$work/err")"
+  grep -q "$1.*: $2" "$work/err" || fail "the line about $1 lacks its name or a number: $(cat "$work/err")"
+  grep -q '^mca:rcache:vma:status:SUCCESS' "$work/out" || fail "beside $1, rcache vma does not work"
+  rm -f "$work/components"/*.so
+}
+
+# older SOURCE NAME: compiles it as that component file.
+older() {
+  ${CC:-cc} -std=c11 -Wall -Wextra -Werror -D_GNU_SOURCE -I"$include" -shared -fPIC -pthread "$1" \
+    -o "$work/components/$2.so" || exit 99
+}
+
+# Components of an older interface: the skeleton of each framework with the number before the present one, and an index
+# with the types of PINRAIL_RCACHE_ABI 2.
+if [ -x contrib/tools/pinrail_info ] && [ -e "$library" ] && [ -z "${PINRAIL_SANITIZE:-}" ]; then
+  mkdir "$work/components"
+  for framework in mpool rcache registrar monitor; do
+    number=PINRAIL_$(echo $framework | tr '[:lower:]' '[:upper:]')_ABI
+    sed -e 's/@NAME@/older/g' -e "s/$number,/$number - 1,/" "$srcdir/contrib/new-component.d/$framework.c" >"$work/older.c"
+    cp "$srcdir"/contrib/new-component.d/*.h "$work"
+    older "$work/older.c" "${framework}_older"
+    now=$(awk -v name="$number" '$1 == name { print $2 }' "$work/now")
+    refused "${framework}_older" "$framework ABI $((now - 1)) (this library: $now)"
+  done
+  older "$srcdir/test/abi/rcache_2.c" rcache_older
+  refused rcache_older "rcache ABI 2 (this library: $(awk '$1 == "PINRAIL_RCACHE_ABI" { print $2 }' "$work/now"))"
+fi
+[ "$failures" -eq 0 ] && echo "the interface is as it was published"
+exit $((failures != 0))

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pinrail/alloc.h: memory that is registered already.
+#include <pinrail/alloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "framework/mpool/size_classes.h"
+#include "test/support/library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+class Alloc : public testing::Test {
+ protected:
+  void start(const Settings& settings = {}, const PoolOptions& options = {}, const fake::FakeOptions& fake = {}) {
+    library_ = std::make_unique<Library>(settings);
+    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
+    device_ = std::make_unique<fake::FakeRegistrar>(fake);
+    pool_ = std::make_unique<Pool>(*device_, options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  void TearDown() override {
+    if (pool_ == nullptr) return;
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(device_->live_count(), 0u);
+    EXPECT_EQ(device_->violations(), std::vector<std::string>{});
+  }
+
+  pinrail_status_t alloc(size_t length, void** addr_out, size_t alignment = 0, int node = PINRAIL_NODE_ANY) const {
+    return pinrail_mpool_alloc(pool_->get(), length, alignment, node, addr_out);
+  }
+  char* must(size_t length, size_t alignment = 0, int node = PINRAIL_NODE_ANY) const {
+    void* at = nullptr;
+    EXPECT_EQ(alloc(length, &at, alignment, node), PINRAIL_SUCCESS);
+    return static_cast<char*>(at);
+  }
+  pinrail_status_t release(void* at) const { return pinrail_mpool_free(pool_->get(), at); }
+  pinrail_alloc_stats_t stats() const {
+    pinrail_alloc_stats_t figures{};
+    figures.size = sizeof(figures);
+    EXPECT_EQ(pinrail_mpool_alloc_read_stats(pool_->get(), &figures), PINRAIL_SUCCESS);
+    return figures;
+  }
+  bool is_hit(void* at, size_t length) const {
+    const uint64_t before = device_->register_calls();
+    pool_->use(reinterpret_cast<uintptr_t>(at), length, PINRAIL_RIGHTS_MASK);
+    return device_->register_calls() == before;
+  }
+
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<fake::FakeRegistrar> device_;
+  std::unique_ptr<Pool> pool_;
+};
+
+TEST(SizeClasses, hold_every_length_and_waste_at_most_a_fifth) {
+  using namespace mpool::size_classes;
+  for (size_t length = 1; length <= kLargest; length += length < 10000 ? 1 : 37) {
+    const unsigned cls = class_of(length);
+    ASSERT_LT(cls, kClasses);
+    ASSERT_GE(size_of(cls), length);
+    ASSERT_TRUE(cls == 0 || size_of(cls - 1) < length) << "the smallest that holds it";
+    ASSERT_TRUE(size_of(cls) - length < 64 || (size_of(cls) - length) * 5 <= size_of(cls)) << length;
+  }
+  for (size_t alignment = 64; alignment <= kLargest; alignment *= 2) {
+    EXPECT_EQ(size_of(class_of(1, alignment)) % alignment, 0u);
+  }
+}
+
+TEST_F(Alloc, what_is_allocated_is_registered_and_the_steady_state_calls_no_device) {
+  start();
+  std::mt19937 random(1);
+  std::vector<char*> held(200, nullptr);
+  uint64_t calls = 0;
+  for (int i = 0; i < 20000; ++i) {
+    if (i == 10000) calls = device_->register_calls();
+    char*& at = held[random() % held.size()];
+    EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+    const size_t length = 64u << random() % 11;
+    at = must(length);
+    std::memset(at, i, length);
+    EXPECT_TRUE(i % 100 != 0 || is_hit(at, length));
+  }
+  EXPECT_EQ(device_->register_calls(), calls);
+  EXPECT_EQ(stats().allocations, held.size());
+  for (char* at : held) EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+  EXPECT_EQ(stats().allocations, 0u);
+}
+
+TEST_F(Alloc, allocations_are_aligned_and_do_not_overlap) {
+  start();
+  std::vector<std::pair<char*, size_t>> all;
+  for (size_t length : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{4000}, size_t{70000}, kMiB, 3 * kMiB}) {
+    for (size_t alignment : {size_t{0}, size_t{64}, size_t{256}, size_t{4096}, size_t{65536}, kMiB, 2 * kMiB}) {
+      char* const at = must(length, alignment);
+      EXPECT_TRUE(alignment == 0 || reinterpret_cast<uintptr_t>(at) % alignment == 0);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(at) % 64, 0u);
+      std::memset(at, static_cast<int>(all.size()), length);
+      EXPECT_TRUE(is_hit(at, length));
+      all.emplace_back(at, length);
+    }
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [at, length] = all[i];
+    EXPECT_EQ(at[0], static_cast<char>(i));
+    EXPECT_EQ(at[length - 1], static_cast<char>(i));
+    EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+  }
+}
+
+// R8: the memory limit of a fresh system is less than the usual region.
+TEST_F(Alloc, regions_are_smaller_under_a_limit_or_beside_a_device_with_a_maximum) {
+  PoolOptions options;
+  options.size_limit = 8 * kMiB;
+  start({}, options);
+  void* small = nullptr;
+  ASSERT_EQ(alloc(100, &small), PINRAIL_SUCCESS);
+  EXPECT_TRUE(is_hit(small, 100));
+  EXPECT_EQ(stats().mapped_bytes, 8 * kMiB);
+  EXPECT_EQ(release(small), PINRAIL_SUCCESS);
+  TearDown();
+
+  fake::FakeOptions device;
+  device.max_length = 5 * kMiB;
+  start({}, {}, device);
+  ASSERT_EQ(alloc(100, &small), PINRAIL_SUCCESS);
+  EXPECT_EQ(stats().mapped_bytes, 4 * kMiB);
+  EXPECT_EQ(release(small), PINRAIL_SUCCESS);
+}
+
+// allocator/B3: what is kept for later allocations makes room for what is asked for now.
+TEST_F(Alloc, what_is_kept_makes_room_for_what_does_not_fit_beside_it) {
+  PoolOptions options;
+  options.size_limit = 40 * kMiB;
+  start({}, options);
+  EXPECT_EQ(release(must(100)), PINRAIL_SUCCESS);
+  ASSERT_EQ(stats().mapped_bytes, 32 * kMiB);
+  EXPECT_EQ(release(must(20 * kMiB)), PINRAIL_SUCCESS) << "an allocation";
+  EXPECT_EQ(release(must(100)), PINRAIL_SUCCESS);
+  ASSERT_EQ(stats().mapped_bytes, 32 * kMiB);
+  pool_->use(0x10000000, 20 * kMiB);  // a registration
+  EXPECT_EQ(stats().mapped_bytes, 0u);
+  EXPECT_EQ(release(must(100)), PINRAIL_SUCCESS) << "it works on";
+}
+
+TEST_F(Alloc, realloc_keeps_the_bytes) {
+  start();
+  void* at = nullptr;
+  ASSERT_EQ(pinrail_mpool_realloc(pool_->get(), nullptr, 10, &at), PINRAIL_SUCCESS) << "allocates";
+  std::memcpy(at, "123456789", 10);
+  for (const size_t length : {size_t{60}, size_t{5000}, 2 * kMiB, size_t{300}, size_t{12}}) {
+    ASSERT_EQ(pinrail_mpool_realloc(pool_->get(), at, length, &at), PINRAIL_SUCCESS);
+    EXPECT_STREQ(static_cast<char*>(at), "123456789") << length;
+    EXPECT_TRUE(is_hit(at, length));
+  }
+  void* same = nullptr;
+  ASSERT_EQ(pinrail_mpool_realloc(pool_->get(), at, 64, &same), PINRAIL_SUCCESS);
+  EXPECT_EQ(same, at) << "it fits in its place";
+  EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+}
+
+TEST_F(Alloc, realloc_keeps_an_address_that_the_same_place_would_replace) {
+  start();
+  for (const auto& [length, less] : {std::pair{size_t{64}, size_t{1}}, {size_t{320}, size_t{257}}}) {
+    char* const at = must(length);
+    void* same = nullptr;
+    ASSERT_EQ(pinrail_mpool_realloc(pool_->get(), at, less, &same), PINRAIL_SUCCESS);
+    EXPECT_EQ(same, at);
+    EXPECT_EQ(release(same), PINRAIL_SUCCESS);
+  }
+}
+
+TEST_F(Alloc, realloc_takes_the_begin_of_an_allocation_only) {
+  start();
+  char* const small = must(1000);
+  char* const large = must(3 * kMiB);
+  for (char* const inside : {small + 64, small + 1, large + 64, large + 2 * kMiB}) {
+    for (const size_t length : {size_t{10}, size_t{900}, 3 * kMiB, 5 * kMiB}) {
+      void* out = nullptr;
+      EXPECT_EQ(pinrail_mpool_realloc(pool_->get(), inside, length, &out), PINRAIL_ERR_BAD_PARAM);
+    }
+  }
+  EXPECT_EQ(stats().allocations, 2u);
+  EXPECT_EQ(release(small), PINRAIL_SUCCESS);
+  EXPECT_EQ(release(large), PINRAIL_SUCCESS);
+}
+
+// Objects of 1 MiB: two in a slab, a region and a magazine, so that the fifth free ends a region.
+TEST_F(Alloc, a_registrar_may_free_while_a_region_ends) {
+  start({{"mpool_alloc_region", "2M"}, {"mpool_alloc_keep", "0"}});
+  std::vector<char*> all;
+  for (int i = 0; i < 6; ++i) all.push_back(must(kMiB));
+  bool is_first = true;
+  device_->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+    if (!is_first) return;
+    is_first = false;
+    EXPECT_EQ(release(all[5]), PINRAIL_SUCCESS);
+  });
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(release(all[static_cast<size_t>(i)]), PINRAIL_SUCCESS);
+  EXPECT_FALSE(is_first);
+  std::set<char*> again;
+  for (int i = 0; i < 6; ++i) again.insert(must(kMiB));
+  EXPECT_EQ(again.size(), 6u) << "no object is handed out twice";
+  for (char* at : again) EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+  device_->on_deregister(nullptr);
+}
+
+TEST_F(Alloc, wrong_frees_are_refused) {
+  start();
+  char* const at = must(1000);
+  char* const large = must(3 * kMiB);
+  int local = 0;
+  void* out = nullptr;
+  EXPECT_EQ(release(at + 64), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(release(large + 4096), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(release(&local), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_realloc(pool_->get(), &local, 10, &out), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+  EXPECT_EQ(release(at), PINRAIL_ERR_BAD_PARAM) << "twice";
+  EXPECT_EQ(release(large), PINRAIL_SUCCESS);
+  EXPECT_EQ(release(large), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(release(nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(alloc(0, &out), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(alloc(1, &out, 3), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(alloc(1, &out, 4 * kMiB), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(alloc(1, &out, 0, -2), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(alloc(SIZE_MAX - 5, &out), PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+TEST_F(Alloc, what_is_free_is_given_back_above_the_limit) {
+  start({{"mpool_alloc_keep", "8M"}, {"mpool_alloc_region", "4M"}});
+  std::vector<char*> all;
+  for (int i = 0; i < 4000; ++i) all.push_back(must(16384));
+  const uint64_t most = stats().mapped_bytes;
+  EXPECT_GE(most, 4000u * 16384);
+  for (char* at : all) EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+  const uint64_t rest = stats().mapped_bytes;
+  EXPECT_LE(rest, 8 * kMiB + 2 * 4 * kMiB);
+  EXPECT_EQ(device_->live_bytes(), rest);
+  EXPECT_EQ(pool_->stats().registered_bytes, rest);
+}
+
+TEST_F(Alloc, single_backing_has_one_registration_for_each) {
+  start({{"mpool_alloc_backing", "single"}});
+  char* const small = must(100);
+  char* const large = must(kMiB);
+  EXPECT_EQ(device_->live_count(), 2u);
+  EXPECT_EQ(device_->live_bytes(), 4096 + kMiB);
+  EXPECT_EQ(release(small), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(release(large), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+}
+
+TEST_F(Alloc, a_pool_with_allocations_is_busy_and_force_leaves_the_memory) {
+  start();
+  char* const at = must(1000);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
+  EXPECT_TRUE(is_hit(at, 1000)) << "nothing has changed";
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  std::memset(at, 7, 1000);
+  pool_.reset();
+}
+
+TEST_F(Alloc, a_refusal_of_the_registrar_leaves_nothing_behind) {
+  start({{"mpool_alloc_region", "2M"}});
+  for (const pinrail_status_t refusal : {PINRAIL_ERR_OUT_OF_RESOURCE, PINRAIL_ERR_ERROR}) {
+    device_->fail_every_register(refusal);
+    for (const size_t length : {size_t{100}, 3 * kMiB}) {
+      void* at = nullptr;
+      EXPECT_EQ(alloc(length, &at), refusal);
+      EXPECT_EQ(at, nullptr);
+    }
+    EXPECT_EQ(stats().mapped_bytes, 0u);
+    EXPECT_EQ(device_->live_count(), 0u);
+    device_->fail_every_register(PINRAIL_SUCCESS);
+    EXPECT_EQ(release(must(100)), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+    pool_ = std::make_unique<Pool>(*device_);
+  }
+  for (uint64_t nth = 1; nth <= 3; ++nth) {  // huge pages, transparent ones, small ones
+    device_->fail_register(nth, PINRAIL_ERR_NOT_SUPPORTED);
+    char* const at = must(3 * kMiB);
+    EXPECT_TRUE(pool_->has(reinterpret_cast<uintptr_t>(at), 3 * kMiB));
+    EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+    device_->clear_script();
+  }
+}
+
+// The n-th call fails, for all n: nothing leaks, and what was allocated is registered.
+TEST_F(Alloc, each_call_of_the_registrar_may_fail) {
+  for (const pinrail_status_t failure : {PINRAIL_ERR_OUT_OF_RESOURCE, PINRAIL_ERR_ERROR}) {
+    uint64_t calls = 1;
+    for (uint64_t nth = 1; nth <= calls; ++nth) {
+      start({{"mpool_alloc_region", "2M"}, {"mpool_alloc_keep", "0"}});
+      device_->fail_register(nth, failure);
+      std::vector<void*> held;
+      for (const size_t length : {size_t{100}, 3 * kMiB, size_t{5000}, 2 * kMiB, kMiB, kMiB, kMiB, size_t{64}}) {
+        void* at = nullptr;
+        if (alloc(length, &at) == PINRAIL_SUCCESS) held.push_back(at);
+      }
+      for (void*& each : held) {
+        void* moved = nullptr;
+        if (pinrail_mpool_realloc(pool_->get(), each, 2 * kMiB, &moved) == PINRAIL_SUCCESS) each = moved;
+      }
+      EXPECT_GE(held.size(), 7u) << "one call may fail";
+      EXPECT_EQ(stats().allocations, held.size());
+      for (void* each : held) {
+        EXPECT_TRUE(pool_->has(reinterpret_cast<uintptr_t>(each), 1));
+        EXPECT_EQ(release(each), PINRAIL_SUCCESS);
+      }
+      EXPECT_EQ(stats().allocations, 0u);
+      EXPECT_EQ(pool_->stats().registered_bytes, device_->live_bytes()) << nth;
+      EXPECT_TRUE(pool_->invariants_hold());
+      calls = device_->register_calls();
+      EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+      EXPECT_EQ(device_->live_count(), 0u) << nth;
+      pool_.reset();
+      device_.reset();
+      library_.reset();
+    }
+    EXPECT_GE(calls, 8u);
+  }
+}
+
+TEST_F(Alloc, a_limit_of_the_pool_holds) {
+  PoolOptions options;
+  options.size_limit = 8 * kMiB;
+  start({{"mpool_alloc_region", "2M"}}, options);
+  std::vector<char*> all;
+  void* at = nullptr;
+  pinrail_status_t status;
+  while ((status = alloc(100000, &at)) == PINRAIL_SUCCESS) all.push_back(static_cast<char*>(at));
+  EXPECT_EQ(status, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_GE(all.size(), 60u);
+  EXPECT_LE(device_->peak_live_bytes(), 8 * kMiB);
+  EXPECT_EQ(release(all.back()), PINRAIL_SUCCESS);
+  EXPECT_EQ(alloc(100000, &at), PINRAIL_SUCCESS);
+  all.back() = static_cast<char*>(at);
+  for (char* each : all) EXPECT_EQ(release(each), PINRAIL_SUCCESS);
+}
+
+TEST_F(Alloc, a_device_without_atomics_is_enough) {
+  fake::FakeOptions fake;
+  fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
+  start({}, {}, fake);
+  char* const at = must(100);
+  const uint64_t calls = device_->register_calls();
+  pool_->use(reinterpret_cast<uintptr_t>(at), 100, PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_LOCAL_WRITE);
+  EXPECT_EQ(device_->register_calls(), calls);
+  EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+}
+
+TEST_F(Alloc, nodes_have_memory_of_their_own) {
+  start();
+  char* const any = must(100);
+  char* const first = must(100, 0, 0);
+  EXPECT_NE(reinterpret_cast<uintptr_t>(any) / (2 * kMiB), reinterpret_cast<uintptr_t>(first) / (2 * kMiB));
+  std::memset(first, 1, 100);
+  EXPECT_EQ(release(any), PINRAIL_SUCCESS);
+  EXPECT_EQ(release(first), PINRAIL_SUCCESS);
+}
+
+// Objects pass between threads; each is stamped by its maker and checked by who frees it.
+TEST_F(Alloc, many_threads_allocate_and_free_each_others_memory) {
+  start({{"mpool_alloc_keep", "4M"}, {"mpool_alloc_region", "2M"}});
+  struct Object {
+    char* at;
+    size_t length;
+    char stamp;
+  };
+  std::mutex mutex;
+  std::vector<Object> shared;
+  const auto run = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (int i = 0; i < 8000; ++i) {
+      const size_t length = 1 + random() % (size_t{1} << (6 + random() % 11));
+      const char stamp = static_cast<char>(random());
+      char* const at = must(length);
+      std::memset(at, stamp, length);
+      Object other{};
+      {
+        const std::lock_guard<std::mutex> guard(mutex);
+        shared.push_back({at, length, stamp});
+        if (shared.size() > 500) {
+          std::swap(shared[random() % shared.size()], shared.back());
+          other = shared.back();
+          shared.pop_back();
+        }
+      }
+      if (other.at == nullptr) continue;
+      for (size_t k = 0; k < other.length; k += 61) ASSERT_EQ(other.at[k], other.stamp);
+      ASSERT_EQ(release(other.at), PINRAIL_SUCCESS);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 8; ++i) threads.emplace_back(run, i);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(stats().allocations, shared.size());
+  for (const Object& each : shared) EXPECT_EQ(release(each.at), PINRAIL_SUCCESS);
+  EXPECT_EQ(stats().allocations, 0u);
+}
+
+// Fragmentation: what a random load of all sizes keeps registered beside what it uses.
+TEST_F(Alloc, a_random_load_keeps_less_than_twice_what_it_uses) {
+  start({{"mpool_alloc_keep", "0"}, {"mpool_alloc_region", "2M"}});
+  std::mt19937 random(5);
+  std::vector<std::pair<char*, size_t>> held(4000);
+  uint64_t asked = 0;
+  for (int i = 0; i < 40000; ++i) {
+    auto& [at, length] = held[random() % held.size()];
+    EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+    asked -= length;
+    length = 1 + random() % (size_t{64} << random() % 15);
+    at = must(length);
+    asked += length;
+  }
+  const pinrail_alloc_stats_t now = stats();
+  RecordProperty("asked", std::to_string(asked));
+  std::printf("asked for %.1f MiB, in places of %.1f MiB, registered %.1f MiB\n", static_cast<double>(asked) / kMiB,
+              static_cast<double>(now.allocated_bytes) / kMiB, static_cast<double>(now.mapped_bytes) / kMiB);
+  EXPECT_LT(now.mapped_bytes, 2 * asked + 57 * 2 * kMiB) << "one slab of each class may be almost empty";
+  for (const auto& each : held) EXPECT_EQ(release(each.first), PINRAIL_SUCCESS);
+}
+
+TEST_F(Alloc, a_forked_child_has_the_bytes_and_frees_nothing) {
+  start();
+  char* const at = must(1000);
+  std::strcpy(at, "parent");
+  const uint64_t calls = device_->register_calls() + device_->deregister_calls();
+  const pid_t child = fork();
+  if (child == 0) {
+    void* out = nullptr;
+    bool is_right = std::strcmp(at, "parent") == 0 && alloc(10, &out) == PINRAIL_ERR_NOT_AVAILABLE;
+    is_right = is_right && release(at) == PINRAIL_SUCCESS;
+    is_right = is_right && device_->register_calls() + device_->deregister_calls() == calls;
+    _exit(is_right ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test

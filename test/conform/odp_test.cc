@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/odp: registrations on demand, in tiles or of all memory. They pin nothing and outlive memory events.
+#include <pinrail/pin.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "base/registration/registration.h"
+#include "test/support/leaving_registrar.h"
+#include "test/support/library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uint32_t kRead = PINRAIL_ACCESS_REMOTE_READ;
+constexpr uint32_t kWrite = PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_LOCAL_WRITE;
+constexpr size_t kTile = size_t{1} << 20;
+constexpr uintptr_t kBase = uintptr_t{1} << 40;  // nothing is mapped there, which does not matter
+
+fake::FakeOptions paging(uint64_t how = PINRAIL_ON_DEMAND_EXPLICIT) {
+  fake::FakeOptions options;
+  options.on_demand = how;
+  return options;
+}
+
+class OdpPool : public AnyPool {
+ public:
+  explicit OdpPool(const pinrail_registrar_t& table, PoolOptions options = {}) {
+    options.leave_pinned = PINRAIL_UNSET;
+    make("odp", lend(table), options);
+  }
+  explicit OdpPool(const fake::FakeRegistrar& device, const PoolOptions& options = {})
+      : OdpPool(*device.table(), options) {}
+  ~OdpPool() { close(PINRAIL_DESTROY_FORCE); }
+
+  pinrail_status_t reg(uintptr_t at, size_t length, pinrail_handle_t* handle_out, uint32_t access = kRead,
+                       uint32_t flags = 0) const {
+    return pinrail_mpool_register(pool_, reinterpret_cast<void*>(at), length, access, flags, handle_out);
+  }
+  pinrail_handle_t must(uintptr_t at, size_t length, uint32_t access = kRead, uint32_t flags = 0) const {
+    pinrail_handle_t handle{};
+    EXPECT_EQ(reg(at, length, &handle, access, flags), PINRAIL_SUCCESS);
+    return handle;
+  }
+  void use(uintptr_t at, size_t length, uint32_t access = kRead) const {
+    EXPECT_EQ(pinrail_mpool_deregister(must(at, length, access)), PINRAIL_SUCCESS);
+  }
+  bool has(uintptr_t at, size_t length, uint32_t access = kRead) const {
+    pinrail_handle_t handle;
+    if (pinrail_mpool_find(pool_, reinterpret_cast<void*>(at), length, access, &handle) != PINRAIL_SUCCESS)
+      return false;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    return true;
+  }
+};
+
+class Odp : public testing::Test {
+ protected:
+  void start(const fake::FakeOptions& fake = paging(), const PoolOptions& options = {}, const Settings& settings = {}) {
+    Settings all = {{"monitor", "none"}, {"mpool_odp_tile_size", "1M"}};
+    all.insert(all.end(), settings.begin(), settings.end());
+    library_ = std::make_unique<Library>(all);
+    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
+    device_ = std::make_unique<fake::FakeRegistrar>(fake);
+    pool_ = std::make_unique<OdpPool>(*device_, options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  void TearDown() override {
+    if (pool_ == nullptr) return;
+    EXPECT_TRUE(pool_->invariants_hold());
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(device_->live_count(), 0u) << "destroy leaves nothing at the device";
+    EXPECT_EQ(device_->violations(), std::vector<std::string>{});
+  }
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<fake::FakeRegistrar> device_;
+  std::unique_ptr<OdpPool> pool_;
+};
+
+TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
+  start();
+  EXPECT_EQ(pinrail_monitor_works(), 0);
+  const pinrail_handle_t handle = pool_->must(kBase + 5 * kPage + 100, 200);
+  EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kBase));
+  EXPECT_EQ(handle.reg->length, kTile);
+  EXPECT_EQ(handle.reg->traits, uint32_t{PINRAIL_TRAIT_ON_DEMAND});
+  pool_->use(kBase, kTile);
+  pool_->use(kBase + kTile - 1, 1);
+  EXPECT_EQ(device_->register_calls(), 1u);
+  pool_->use(kBase + kTile, 1);
+  EXPECT_EQ(device_->register_calls(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  const pinrail_mpool_stats_t stats = pool_->stats();
+  EXPECT_EQ(stats.hits, 2u);
+  EXPECT_EQ(stats.misses, 2u);
+  EXPECT_EQ(stats.registered_bytes, 2 * kTile);
+  EXPECT_EQ(stats.pinned_bytes, 0u);
+}
+
+TEST_F(Odp, events_end_no_registration) {
+  start();
+  pool_->use(kBase, kPage);
+  pinrail_monitor_report(reinterpret_cast<void*>(kBase), kTile);
+  pinrail_monitor_report(nullptr, SIZE_MAX);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool_->get(), reinterpret_cast<void*>(kBase), kTile), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool_->has(kBase, kPage));
+  EXPECT_EQ(device_->register_calls(), 1u);
+}
+
+TEST_F(Odp, a_request_across_tiles_gets_them_all_and_displaces_what_it_contains) {
+  start();
+  const pinrail_handle_t first = pool_->must(kBase, kPage);
+  const pinrail_handle_t both = pool_->must(kBase + kTile - 10, 20);
+  EXPECT_EQ(both.reg->length, 2 * kTile);
+  EXPECT_EQ(device_->live_count(), 2u) << "the first one is still referenced";
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(both), PINRAIL_SUCCESS);
+  pool_->use(kBase, kPage);
+  EXPECT_EQ(device_->register_calls(), 2u);
+}
+
+TEST_F(Odp, wider_rights_keep_those_of_before) {
+  start();
+  pool_->use(kBase, kPage, kRead);
+  const pinrail_handle_t handle = pool_->must(kBase, kPage, kWrite);
+  EXPECT_EQ(handle.reg->rights, kRead | kWrite);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  pool_->use(kBase, kPage, kRead);
+  EXPECT_EQ(device_->register_calls(), 2u);
+  EXPECT_EQ(device_->live_count(), 1u);
+}
+
+TEST_F(Odp, rights_that_the_device_refuses_together_are_asked_for_alone) {
+  start();
+  pool_->use(kBase, kPage, kRead);
+  device_->fail_register(1, PINRAIL_ERR_NOT_SUPPORTED);
+  pool_->use(kBase, kPage, kWrite);
+  EXPECT_EQ(device_->live_count(), 2u);
+}
+
+TEST_F(Odp, what_the_device_refuses_as_a_tile_is_registered_alone) {
+  start();
+  device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);
+  const pinrail_handle_t handle = pool_->must(kBase + kPage, 2 * kPage);
+  EXPECT_EQ(handle.reg->length, 2 * kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u) << "it is not kept";
+}
+
+TEST_F(Odp, ranges_longer_than_the_device_takes_are_refused_and_tiles_never_exceed_it) {
+  fake::FakeOptions fake = paging();
+  fake.on_demand_max_length = 3 * kPage;
+  fake.max_length = kPage;
+  start(fake);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool_->reg(kBase, 4 * kPage, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  handle = pool_->must(kBase + kPage, 3 * kPage);
+  EXPECT_EQ(handle.reg->length, 3 * kPage) << "tiles of two pages, of which it would need two";
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, the_ends_of_the_address_space_have_tiles_too) {
+  start();
+  pool_->use(kPage, kPage);
+  pool_->use(UINTPTR_MAX - 3 * kPage, kPage);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool_->reg(1, 10, &handle), PINRAIL_ERR_BAD_PARAM) << "page 0";
+}
+
+TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_limits) {
+  PoolOptions options;
+  options.size_limit = kPage;
+  start(paging(PINRAIL_ON_DEMAND_IMPLICIT), options);
+  pool_->use(kBase, kTile);
+  pool_->use(kPage, kPage);
+  pool_->use(uintptr_t{1} << 46, size_t{1} << 45);
+  EXPECT_EQ(device_->register_calls(), 1u);
+  EXPECT_EQ(pool_->stats().registered_bytes, 0u);
+  EXPECT_EQ(pool_->stats().registered_count, 1u);
+}
+
+TEST_F(Odp, limits_evict_what_was_used_least_recently) {
+  PoolOptions options;
+  options.size_limit = 2 * kTile;
+  start(paging(), options);
+  const pinrail_handle_t held = pool_->must(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  pool_->use(kBase + 2 * kTile, kPage);
+  EXPECT_TRUE(pool_->has(kBase, kPage)) << "it is referenced";
+  EXPECT_FALSE(pool_->has(kBase + kTile, kPage));
+  EXPECT_EQ(pool_->stats().evictions, 1u);
+  const pinrail_handle_t other = pool_->must(kBase + 3 * kTile, kPage);
+  pinrail_handle_t refused;
+  EXPECT_EQ(pool_->reg(kBase + 4 * kTile, kPage, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->reg(kBase + 4 * kTile, 3 * kTile, &refused), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {
+  PoolOptions options;
+  options.count_limit = 2;
+  start(paging(), options);
+  OdpPool other(*device_, options);
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  other.use(kBase, kPage);
+  EXPECT_EQ(device_->live_count(), 2u);
+  EXPECT_EQ(pool_->stats().evictions, 1u);
+  EXPECT_EQ(other.close(), PINRAIL_SUCCESS);
+}
+
+// test/unit/mpool/odp_cache_test.cc has the step in which destroy and the evictor meet.
+TEST_F(Odp, a_pool_may_end_while_its_neighbour_evicts_from_it) {
+  PoolOptions options;
+  options.count_limit = 4;
+  start(paging(), options);
+  std::atomic<bool> is_over{false};
+  std::atomic<int> wrong{0};
+  std::thread neighbour([&] {
+    for (unsigned i = 0; !is_over; ++i) {
+      const pinrail_handle_t held = pool_->must(kBase + i % 16 * kTile, kPage);
+      if (!device_->is_live(held.reg)) ++wrong;
+      std::this_thread::yield();
+      if (!device_->is_live(held.reg)) ++wrong;
+      if (pinrail_mpool_deregister(held) != PINRAIL_SUCCESS) ++wrong;
+    }
+  });
+  for (int i = 0; i < 3000 && wrong == 0; ++i) {
+    OdpPool ending(*device_, options);
+    for (unsigned tile = 0; tile < 3; ++tile) ending.use(kBase + tile * kTile, kPage);
+    if (ending.close() != PINRAIL_SUCCESS) ++wrong;
+  }
+  is_over = true;
+  neighbour.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
+  PoolOptions options;
+  options.size_limit = kTile / 4;
+  start(paging(), options);
+  testing::internal::CaptureStderr();
+  const pinrail_handle_t handle = pool_->must(kBase + 3 * kPage, 2 * kPage);
+  EXPECT_EQ(handle.reg->length, 2 * kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  pool_->use(kBase + 3 * kPage, kPage);
+  EXPECT_EQ(device_->register_calls(), 1u) << "it was kept";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "the request fits the limit";
+}
+
+TEST_F(Odp, a_device_without_room_gets_idle_ones_back) {
+  start();
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  device_->set_capacity(SIZE_MAX, 2);
+  pool_->use(kBase + 2 * kTile, kPage);
+  EXPECT_EQ(device_->live_count(), 2u);
+  EXPECT_EQ(pool_->stats().retries, 1u);
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_EVICTED), 1u);
+}
+
+TEST_F(Odp, its_limits_count_nothing_of_other_pools) {
+  PoolOptions options;
+  options.size_limit = kTile;
+  start(paging(), options);
+  options.leave_pinned = 0;
+  const Pool grdma(*device_, options);
+  const pinrail_handle_t pinned = grdma.must(kBase, kTile);
+  const pinrail_handle_t paged = pool_->must(kBase, kTile);
+  EXPECT_EQ(grdma.stats().registered_bytes, kTile);
+  EXPECT_EQ(pool_->stats().registered_bytes, kTile);
+  EXPECT_EQ(pinrail_mpool_deregister(pinned), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(paged), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, advice_reaches_the_device_with_the_range) {
+  start();
+  ASSERT_EQ(pinrail_mpool_advise(pool_->get(), reinterpret_cast<void*>(kBase + 100), 5000, kRead,
+                                 PINRAIL_ADVICE_PREFETCH_WRITE),
+            PINRAIL_SUCCESS);
+  const auto advices = device_->advices();
+  ASSERT_EQ(advices.size(), 1u);
+  EXPECT_EQ(advices[0].base, kBase + 100);
+  EXPECT_EQ(advices[0].length, 5000u);
+  EXPECT_EQ(advices[0].advice, PINRAIL_ADVICE_PREFETCH_WRITE);
+  EXPECT_EQ(pinrail_mpool_advise(pool_->get(), nullptr, 1, kRead, PINRAIL_ADVICE_PREFETCH), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(
+      pinrail_mpool_advise(pool_->get(), reinterpret_cast<void*>(kBase), 1, kRead, static_cast<pinrail_advice_t>(3)),
+      PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool_->stats().registered_count, 1u) << "it is cached, and not referenced";
+}
+
+TEST_F(Odp, advice_needs_a_device_that_pages) {
+  start();
+  const fake::FakeRegistrar pins;
+  PoolOptions options;
+  options.leave_pinned = 0;
+  const Pool grdma(pins, options);
+  EXPECT_EQ(pinrail_mpool_advise(grdma.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH),
+            PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Odp, advice_that_does_not_return_keeps_no_reference) {
+  start();
+  pinrail_registrar_t table = *device_->table();
+  table.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) -> pinrail_status_t {
+    pthread_exit(nullptr);
+  };
+  OdpPool pool(table);
+  on_a_thread([&] {
+    (void)pinrail_mpool_advise(pool.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH);
+    ADD_FAILURE() << "the thread should have ended";
+  });
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+// How many of the functions below run at a time, at most.
+std::atomic<int> inside{0}, most_inside{0};
+pinrail_status_t stay_a_moment() {
+  const int now = ++inside;
+  if (now > most_inside) most_inside = now;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  --inside;
+  return PINRAIL_SUCCESS;
+}
+
+TEST_F(Odp, a_serialized_registrar_has_one_call_at_a_time_advice_and_transfers_included) {
+  start();
+  pinrail_registrar_t table = *device_->table();
+  table.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  table.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) { return stay_a_moment(); };
+  table.device_read = [](void*, const pinrail_registration_t*, size_t, void*, size_t) { return stay_a_moment(); };
+  table.device_write = [](void*, const pinrail_registration_t*, size_t, const void*, size_t) {
+    return stay_a_moment();
+  };
+  OdpPool pool(table);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  char byte = 0;
+  const std::vector<std::function<pinrail_status_t()>> calls = {
+      [&] {
+        return pinrail_mpool_advise(pool.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH);
+      },
+      [&] { return pinrail_mpool_device_read(handle, 0, &byte, 1); },
+      [&] { return pinrail_mpool_device_write(handle, 0, &byte, 1); }};
+  for (const auto& call : calls) {
+    most_inside = 0;
+    std::thread other([&] { EXPECT_EQ(call(), PINRAIL_SUCCESS); });
+    EXPECT_EQ(call(), PINRAIL_SUCCESS);
+    other.join();
+    EXPECT_EQ(most_inside, 1);
+  }
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, bypass_and_calls_inside_the_registrar_get_one_of_their_own) {
+  start();
+  const pinrail_handle_t own = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS);
+  EXPECT_EQ(own.reg->length, kPage);
+  EXPECT_FALSE(pool_->has(kBase, kPage));
+  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  std::atomic<int> depth{0};
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (depth.fetch_add(1) == 0) pool_->use(kBase, kPage);
+  });
+  pool_->use(kBase, kPage);
+  device_->on_register(nullptr);
+  EXPECT_EQ(device_->register_calls(), 3u);
+  EXPECT_EQ(device_->live_count(), 1u);
+}
+
+TEST_F(Odp, equal_requests_wait_for_one_registration) {
+  start();
+  std::atomic<bool> is_inside{false}, may_end{false};
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    is_inside = true;
+    while (!may_end) std::this_thread::yield();
+  });
+  std::thread first([&] { pool_->use(kBase, kPage); });
+  while (!is_inside) std::this_thread::yield();
+  std::thread second([&] { pool_->use(kBase + 7 * kPage, kPage); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it has asked; if not, it hits later
+  may_end = true;
+  first.join();
+  second.join();
+  device_->on_register(nullptr);
+  EXPECT_EQ(device_->register_calls(), 1u);
+}
+
+TEST_F(Odp, query_lists_the_tiles) {
+  start();
+  pool_->use(kBase, kPage);
+  pinrail_pinned_t how;
+  pinrail_range_t parts[4];
+  size_t count = 0;
+  ASSERT_EQ(pinrail_mpool_query(pool_->get(), reinterpret_cast<void*>(kBase + kTile / 2), kTile, kRead, &how, parts, 4,
+                                &count),
+            PINRAIL_SUCCESS);
+  EXPECT_EQ(how, PINRAIL_PINNED_PARTLY);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(parts[0].length, kTile / 2);
+}
+
+TEST_F(Odp, the_nth_failure_of_the_device_leaves_nothing_behind) {
+  for (uint64_t nth = 1; nth <= 6; ++nth) {
+    start();
+    device_->fail_register(nth, PINRAIL_ERR_ERROR);
+    int failures = 0;
+    for (int i = 0; i < 6; ++i) {
+      pinrail_handle_t handle;
+      const pinrail_status_t status = pool_->reg(kBase + i * kTile, kTile, &handle);
+      if (status == PINRAIL_SUCCESS) {
+        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      } else {
+        EXPECT_EQ(status, PINRAIL_ERR_ERROR);
+        ++failures;
+      }
+    }
+    EXPECT_EQ(failures, 1);
+    EXPECT_EQ(pool_->stats().registered_count, 5u);
+    EXPECT_EQ(device_->live_count(), 5u);
+    TearDown();
+    pool_.reset();
+    library_.reset();
+  }
+}
+
+TEST_F(Odp, a_pool_with_references_is_busy_and_can_be_destroyed_by_force) {
+  start();
+  const pinrail_handle_t handle = pool_->must(kBase, kPage);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  pool_.reset();
+}
+
+TEST_F(Odp, a_checkpoint_leaves_nothing_idle_at_the_device) {
+  start();
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Odp, what_it_cannot_do_is_refused) {
+  start();
+  const fake::FakeRegistrar pins;
+  EXPECT_EQ(OdpPool(pins).status, PINRAIL_ERR_NOT_SUPPORTED);
+  fake::FakeOptions caller = paging();
+  caller.thread_mode = PINRAIL_THREAD_CALLER;
+  const fake::FakeRegistrar callers(caller);
+  EXPECT_EQ(OdpPool(callers).status, PINRAIL_ERR_NOT_SUPPORTED);
+  PoolOptions exact;
+  exact.flags = PINRAIL_POOL_EXACT;
+  EXPECT_EQ(OdpPool(*device_, exact).status, PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Odp, threads_use_and_evict_tiles_at_random) {
+  PoolOptions options;
+  options.count_limit = 5;
+  start(paging(), options);
+  std::vector<std::thread> team;
+  std::atomic<int> wrong{0};
+  for (unsigned thread = 0; thread < 4; ++thread) {
+    team.emplace_back([&, thread] {
+      unsigned random = thread + 1;
+      for (int i = 0; i < 3000; ++i) {
+        random = random * 1103515245U + 12345U;
+        const uintptr_t at = kBase + (random >> 16) % 8 * kTile + kPage;
+        const size_t length = (random >> 8) % 3 == 0 ? kTile : kPage;
+        pinrail_handle_t handle;
+        const pinrail_status_t status = pool_->reg(at, length, &handle, (random & 1) != 0 ? kRead : kWrite);
+        if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) continue;
+        if (status != PINRAIL_SUCCESS || !device_->is_live(handle.reg)) ++wrong;
+        if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : team) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(pool_->stats().registered_count, 5u);
+  EXPECT_GT(pool_->stats().evictions, 0u);
+}
+
+}  // namespace
+}  // namespace pinrail::test

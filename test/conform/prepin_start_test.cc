@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Ranges that helper threads register chunk by chunk: pinrail_mpool_prepin_start() and the calls on its handle.
+#include <pinrail/pin.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "test/support/library.h"
+#include "test/support/nth_allocation.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+constexpr size_t kChunk = 16 * kPage;
+constexpr size_t kChunks = 32;
+
+pinrail_range_t range(uintptr_t base, size_t length) { return {reinterpret_cast<void*>(base), length}; }
+void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
+
+class PrepinStart : public testing::Test {
+ protected:
+  void make(const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
+    pool_.reset();
+    registrar_ = std::make_unique<fake::FakeRegistrar>(fake);
+    pool_ = std::make_unique<Pool>(*registrar_, options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  // Registrations from the n-th on wait until open() is called.
+  void close_gate(uint64_t n) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    open_until_ = n - 1;
+    passed_ = 0;
+    registrar_->on_register([this](const pinrail_register_request_t&, pinrail_registration_t*) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      ++arrived_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return passed_ < open_until_; });
+      ++passed_;
+    });
+  }
+  void open(uint64_t until = UINT64_MAX) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    open_until_ = until;
+    changed_.notify_all();
+  }
+  void wait_for_arrivals(uint64_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return arrived_ >= count; });
+  }
+  pinrail_prepin_t* start(const std::vector<pinrail_range_t>& ranges, uint32_t threads = 2, uint32_t flags = 0) {
+    pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+    options.threads = threads;
+    options.flags = flags;
+    options.chunk_size = kChunk;
+    pinrail_prepin_t* prepin = nullptr;
+    EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), ranges.data(), ranges.size(), 1, &options, &prepin),
+              PINRAIL_SUCCESS);
+    return prepin;
+  }
+  static pinrail_prepin_progress_t progress(pinrail_prepin_t* prepin) {
+    pinrail_prepin_progress_t now{};
+    now.size = sizeof(now);
+    EXPECT_EQ(pinrail_prepin_read_progress(prepin, &now), PINRAIL_SUCCESS);
+    return now;
+  }
+  pinrail_status_t unpin(const std::vector<pinrail_range_t>& ranges) {
+    return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
+  }
+  void expect_nothing_is_left() {
+    EXPECT_EQ(registrar_->live_count(), 0u);
+    EXPECT_EQ(registrar_->violations(), std::vector<std::string>{});
+    EXPECT_TRUE(pool_->invariants_hold());
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+  }
+
+  const std::vector<pinrail_range_t> whole_ = {range(kBase, kChunks* kChunk)};
+  Library library_;
+  std::unique_ptr<fake::FakeRegistrar> registrar_;
+  std::unique_ptr<Pool> pool_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t open_until_ = UINT64_MAX, passed_ = 0, arrived_ = 0;
+};
+
+TEST_F(PrepinStart, each_chunk_is_one_registration_that_serves_requests_inside_it) {
+  make();
+  pinrail_prepin_t* const prepin = start(whole_);
+  ASSERT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), kChunks);
+  const pinrail_prepin_progress_t now = progress(prepin);
+  EXPECT_EQ(now.is_finished, 1);
+  EXPECT_EQ(now.status, PINRAIL_SUCCESS);
+  EXPECT_EQ(now.pinned_chunks, kChunks);
+  EXPECT_EQ(now.total_bytes, kChunks * kChunk);
+  EXPECT_EQ(now.pinned_bytes, kChunks * kChunk);
+  EXPECT_EQ(now.limit, nullptr);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  const uint64_t before = registrar_->register_calls();
+  for (size_t i = 0; i < kChunks; ++i) pool_->use(kBase + i * kChunk, kChunk);
+  EXPECT_EQ(registrar_->register_calls(), before);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY) << "the pins are there";
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+TEST_F(PrepinStart, a_chunk_is_usable_while_the_others_wait) {
+  make();
+  close_gate(3);
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  wait_for_arrivals(3);
+  EXPECT_EQ(progress(prepin).pinned_chunks, 2u);
+  EXPECT_EQ(progress(prepin).is_finished, 0);
+  const uint64_t before = registrar_->register_calls();
+  pool_->use(kBase + kPage, kPage);
+  pool_->use(kBase + kChunk, kChunk);
+  EXPECT_EQ(registrar_->register_calls(), before);
+  EXPECT_EQ(unpin(whole_), PINRAIL_ERR_NOT_FOUND) << "the range is not pinned before all of it is";
+  open();
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+// A chunk that serves the request lies under a range that is cut elsewhere.
+TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_ranges) {
+  make();
+  close_gate(1);
+  pinrail_prepin_t* const prepin =
+      start({range(kBase, kPage), range(kBase + 17 * kPage, kChunk), range(kBase + 18 * kPage, 3 * kChunk)}, 1);
+  wait_for_arrivals(1);
+  registrar_->on_register(nullptr);
+  pool_->use(kBase + 31 * kPage, 2 * kPage);
+  for (const fake::FakeRecord& each : registrar_->live()) {
+    EXPECT_EQ(each.length, kChunk) << "a chunk, not the request's own range";
+  }
+  EXPECT_NE(registrar_->live_count(), 0u);
+  open();
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + 17 * kPage, kChunk), range(kBase + 18 * kPage, 3 * kChunk)}),
+            PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+// The only helper thread is inside the device; the caller registers the chunk by itself, and it is no extra
+// registration.
+TEST_F(PrepinStart, a_request_inside_a_queued_chunk_registers_that_chunk_first) {
+  make();
+  std::atomic<int> calls{0};
+  std::atomic<bool> released{false};
+  registrar_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (calls++ != 0) return;
+    while (!released.load()) std::this_thread::yield();
+  });
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  while (calls.load() == 0) std::this_thread::yield();
+  const uintptr_t last = kBase + (kChunks - 1) * kChunk;
+  pool_->use(last + kPage, kPage);
+  ASSERT_EQ(registrar_->live_count(), 1u);
+  EXPECT_EQ(registrar_->live()[0].base, last);
+  EXPECT_EQ(registrar_->live()[0].length, kChunk);
+  EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase + 5 * kChunk - kPage), 2 * kPage), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 3u);
+  EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase - kPage), kPage), PINRAIL_ERR_NOT_FOUND);
+  released = true;
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->register_calls(), kChunks);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
+  make();
+  pool_->use(kBase + 20 * kChunk, 3 * kPage);
+  close_gate(1);
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  wait_for_arrivals(1);
+  alarm(60);  // a request that registers the chunk waits for ever
+  pool_->use(kBase + 20 * kChunk, kPage);
+  pool_->use(kBase + 20 * kChunk + kPage, kPage);  // not where a registration begins: the pool has to find it
+  alarm(0);
+  open();
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
+  }
+  expect_nothing_is_left();
+}
+
+// For every n: it is cancelled when n chunks are registered.
+TEST_F(PrepinStart, cancelled_at_any_chunk_it_gives_everything_back) {
+  for (uint64_t n = 0; n <= kChunks; ++n) {
+    SCOPED_TRACE(n);
+    make();
+    arrived_ = 0;
+    close_gate(n + 1);
+    pinrail_prepin_t* const prepin = start(whole_, 1);
+    if (n < kChunks) wait_for_arrivals(n + 1);
+    if (n == kChunks) {
+      EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+    }
+    std::thread opener([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      open();
+    });
+    EXPECT_EQ(pinrail_prepin_cancel(prepin), PINRAIL_SUCCESS);
+    opener.join();
+    const pinrail_status_t result = pinrail_prepin_wait(prepin, nullptr);
+    EXPECT_TRUE(result == PINRAIL_ERR_NOT_FOUND || n + 1 >= kChunks) << result;
+    EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+    EXPECT_EQ(unpin(whole_), result == PINRAIL_SUCCESS ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND);
+    expect_nothing_is_left();
+  }
+}
+
+// For every n: the n-th registrar call fails.
+TEST_F(PrepinStart, after_any_failure_nothing_is_left) {
+  for (uint64_t n = 1; n <= kChunks; ++n) {
+    SCOPED_TRACE(n);
+    make();
+    registrar_->fail_register(n, PINRAIL_ERR_PERM);
+    pinrail_prepin_t* const prepin = start(whole_);
+    pinrail_status_t status = PINRAIL_SUCCESS;
+    EXPECT_EQ(pinrail_prepin_wait(prepin, &status), PINRAIL_ERR_PERM);
+    EXPECT_EQ(status, PINRAIL_ERR_PERM);
+    EXPECT_EQ(progress(prepin).status, PINRAIL_ERR_PERM);
+    EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+    EXPECT_EQ(unpin(whole_), PINRAIL_ERR_NOT_FOUND);
+    expect_nothing_is_left();
+  }
+}
+
+TEST_F(PrepinStart, with_partial_the_ranges_that_can_be_are_pinned) {
+  make();
+  registrar_->fail_register(3, PINRAIL_ERR_PERM);
+  const std::vector<pinrail_range_t> ranges = {range(kBase + 8 * kChunk, 2 * kChunk), range(kBase, 4 * kChunk)};
+  pinrail_prepin_t* const prepin = start(ranges, 1, PINRAIL_PREPIN_PARTIAL);
+  pinrail_status_t statuses[2];
+  EXPECT_EQ(pinrail_prepin_wait(prepin, statuses), PINRAIL_ERR_PERM);
+  EXPECT_EQ(statuses[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(statuses[1], PINRAIL_ERR_PERM);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 2u);
+  EXPECT_EQ(unpin({ranges[1]}), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(unpin({ranges[0]}), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+TEST_F(PrepinStart, a_limit_in_the_way_is_named) {
+  PoolOptions options;
+  options.size_limit = kChunks * kChunk / 2;
+  make({}, options);
+  pinrail_prepin_options_t wanted = PINRAIL_PREPIN_OPTIONS_INIT;
+  wanted.chunk_size = kChunk;
+  pinrail_prepin_t* prepin = nullptr;
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &wanted, &prepin),
+            PINRAIL_ERR_OUT_OF_RESOURCE)
+      << "it can never fit";
+  EXPECT_EQ(registrar_->register_calls(), 0u);
+
+  const pinrail_handle_t held = pool_->must(kBase + 2 * kChunks * kChunk, kChunk);
+  const std::vector<pinrail_range_t> half = {range(kBase, kChunks * kChunk / 2)};
+  prepin = start(half);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  const char* const limit = progress(prepin).limit;
+  ASSERT_NE(limit, nullptr);
+  EXPECT_NE(std::string(limit).find("mpool_grdma_size_limit"), std::string::npos) << limit;
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
+  }
+  expect_nothing_is_left();
+}
+
+TEST_F(PrepinStart, the_devices_maximum_holds) {
+  fake::FakeOptions fake;
+  fake.max_length = 4 * kPage;
+  make(fake);
+  const std::vector<pinrail_range_t> ranges = {range(kBase + kPage, 9 * kPage)};
+  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), ranges.data(), 1, 1, nullptr, nullptr), PINRAIL_SUCCESS);
+  for (const fake::FakeRecord& record : registrar_->live()) EXPECT_LE(record.length, fake.max_length);
+  EXPECT_EQ(registrar_->live_bytes(), 9 * kPage);
+  EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
+  pinrail_prepin_t* const prepin = start(ranges);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_bytes(), 9 * kPage);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
+  make();
+  close_gate(2);
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  wait_for_arrivals(2);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
+  std::thread opener([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    open();
+  });
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  opener.join();
+  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+}
+
+TEST_F(PrepinStart, a_registrar_for_its_callers_alone_has_no_helpers) {
+  fake::FakeOptions fake;
+  fake.thread_mode = PINRAIL_THREAD_CALLER;
+  make(fake);
+  pinrail_prepin_t* prepin = nullptr;
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, nullptr, &prepin), PINRAIL_ERR_NOT_SUPPORTED);
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.threads = 4;
+  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), whole_.data(), 1, 1, &options, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->most_at_once(), 1);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+}
+
+// The helper threads of the parent do not exist in the child, and may have held the lock.
+TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
+  make();
+  close_gate(2);
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  wait_for_arrivals(2);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    pinrail_prepin_progress_t now{};
+    now.size = sizeof(now);
+    int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
+    wrong |= pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 2;
+    wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 4;
+    pinrail_handle_t handle;
+    wrong |= pool_->reg(kBase + kChunk, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 8;
+    _exit(wrong);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  open();
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+}
+
+// A process may exit while helper threads are inside the device.
+TEST_F(PrepinStart, a_process_may_exit_meanwhile) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    auto* const registrar = new fake::FakeRegistrar();
+    pinrail_setting_t setting = {"monitor", "external"};
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.defaults = &setting;
+    options.default_count = 1;
+    if (pinrail_init(&options) != PINRAIL_SUCCESS) _exit(1);
+    auto* const pool = new Pool(*registrar);
+    std::atomic<bool> inside{false};
+    registrar->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      inside = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    pinrail_prepin_t* prepin = nullptr;
+    if (pinrail_mpool_prepin_start(pool->get(), whole_.data(), 1, 1, nullptr, &prepin) != PINRAIL_SUCCESS) _exit(2);
+    while (!inside.load()) std::this_thread::yield();
+    exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(PrepinStart, helper_threads_block_all_signals) {
+  make();
+  std::atomic<bool> blocked{false};
+  const std::thread::id own = std::this_thread::get_id();
+  registrar_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    if (std::this_thread::get_id() != own) blocked = sigismember(&mask, SIGUSR1) == 1;
+  });
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_TRUE(blocked.load());
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+}
+
+// Real memory: the pages are there, wherever the helper threads ran.
+TEST_F(PrepinStart, the_memory_is_populated) {
+  make();
+  constexpr size_t kBytes = size_t{8} << 20;
+  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.threads = 2;
+  options.numa_node = 0;
+  options.flags = PINRAIL_PREPIN_HUGE_PAGES;
+  const pinrail_range_t one = {memory, kBytes};
+  pinrail_prepin_t* prepin = nullptr;
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), &one, 1, 1, &options, &prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_LE(progress(prepin).huge_bytes, kBytes);
+  std::vector<unsigned char> resident(kBytes / kPage);
+  ASSERT_EQ(mincore(memory, kBytes, resident.data()), 0);
+  for (size_t i = 0; i < resident.size(); ++i) ASSERT_EQ(resident[i] & 1, 1) << "page " << i;
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_unpin(pool_->get(), &one, 1, 1), PINRAIL_SUCCESS);
+  munmap(memory, kBytes);
+}
+
+TEST_F(PrepinStart, bad_arguments_change_nothing) {
+  make();
+  pinrail_prepin_t* prepin = nullptr;
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.size = 8;
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &options, &prepin), PINRAIL_ERR_BAD_PARAM);
+  options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.numa_node = -2;
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &options, &prepin), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_prepin_start(nullptr, whole_.data(), 1, 1, nullptr, &prepin), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_prepin_wait(nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_prepin_free(nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(prepin, nullptr);
+  EXPECT_EQ(registrar_->register_calls(), 0u);
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), nullptr, 0, 1, nullptr, &prepin), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_read_progress(prepin, nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_prepin_wait_range(prepin, nullptr, 1), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every pool must do. The library loads the component from a folder with a link to the file, and pools of it are
+// used by the public calls, over a registrar that watches what reaches the device (test/fake/fake_registrar.h).
+#include <pinrail/pinrail.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "base/loader/descriptor.h"
+#include "base/loader/loader.h"
+#include "test/conform/suite/component.h"
+#include "test/fake/fake_registrar.h"
+#include "test/support/mapping.h"
+
+namespace pinrail::conform {
+namespace {
+
+using fake::FakeOptions;
+using fake::FakeRegistrar;
+using test::Mapping;
+using test::page_size;
+
+constexpr uint32_t kRead = PINRAIL_ACCESS_REMOTE_READ, kWrite = PINRAIL_ACCESS_REMOTE_WRITE;
+constexpr size_t kPages = 64;
+
+const pinrail_mpool_options_t kDefault = PINRAIL_MPOOL_OPTIONS_INIT;
+
+std::string said;  // by the library, in this process
+
+void hear(void*, int, const char*, const char* text) {
+  if (said.size() < 4096) said += std::string(text) + "\n";
+}
+
+// A folder with a link to the file under the name that the loader expects.
+std::string folder_of(const File& file, const std::string& name) {
+  char folder[] = "/tmp/pinrail_conform.XXXXXX";
+  if (mkdtemp(folder) == nullptr) return "";
+  char* const real = realpath(file.path.c_str(), nullptr);
+  const std::string link = std::string(folder) + "/" + file.framework + "_" + name + ".so";
+  const bool made = real != nullptr && symlink(real, link.c_str()) == 0;
+  std::free(real);
+  return made ? folder : "";
+}
+
+// A pool of the component in a library of its own. The process ends after the check, so little is undone.
+class Pool {
+ public:
+  Pool(const File& file, const FakeOptions& options, const pinrail_mpool_options_t& pool_options, Verdict* verdict)
+      : verdict_(verdict), registrar_(options) {
+    const pinrail_component_t* component = load(file, verdict);
+    if (component == nullptr) return;
+    name_ = loader::name_of(*component);
+    pinrail_set_message_function(hear, nullptr);
+    folder_ = folder_of(file, name_);
+    std::string path = folder_;
+    if (!file.other_components.empty()) path += ":" + file.other_components;
+    for (const std::string& other : loader::default_component_path()) path += ":" + other;
+    const pinrail_setting_t settings[] = {{"mca_base_component_path", path.c_str()},
+                                          {"mpool", name_.c_str()},
+                                          {"monitor", "external"},
+                                          {"registrar", "none"}};
+    pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+    init.settings = settings;
+    init.setting_count = sizeof(settings) / sizeof(settings[0]);
+    const pinrail_status_t begun = pinrail_init(&init);
+    end_folder();
+    if (begun != PINRAIL_SUCCESS) {
+      verdict->breaks("C3", "the library does not start with it: " + said);
+      return;
+    }
+    const pinrail_status_t made = create(registrar_.table(), "checked", pool_options, &pool_);
+    if (made == PINRAIL_ERR_NOT_SUPPORTED) {
+      verdict->skipped = "it makes no such pools for a registrar of host memory";
+    } else if (made != PINRAIL_SUCCESS) {
+      verdict->breaks("R2", std::string("create() returns ") + pinrail_status_name(made) + ": " + said);
+    }
+  }
+  ~Pool() { end_folder(); }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  pinrail_status_t create(const pinrail_registrar_t* table, const char* cache, const pinrail_mpool_options_t& options,
+                          pinrail_mpool_t** pool_out) const {
+    pinrail_registrar_choice_t choice{};
+    choice.table = table;
+    return pinrail_mpool_create(name_.c_str(), &choice, cache, &options, pool_out);
+  }
+  bool usable() const { return pool_ != nullptr; }
+  // Whether pools of it register only what is asked for: tried with a pool and a device of its own.
+  bool waits_for_requests() const {
+    FakeRegistrar device;
+    pinrail_mpool_t* pool = nullptr;
+    if (create(device.table(), "tried", kDefault, &pool) != PINRAIL_SUCCESS) return true;
+    const Mapping memory(4 * page_size());
+    pinrail_handle_t handle{};
+    const bool made = pinrail_mpool_register(pool, memory.base(), page_size(), kRead, 0, &handle) == PINRAIL_SUCCESS;
+    const bool waits = device.register_calls() <= 1;
+    if (made) static_cast<void>(pinrail_mpool_deregister(handle));
+    static_cast<void>(pinrail_mpool_destroy(pool, PINRAIL_DESTROY_FORCE));
+    return waits;
+  }
+  pinrail_mpool_t* pool() const { return pool_; }
+  FakeRegistrar& device() { return registrar_; }
+
+  pinrail_status_t add(void* addr, size_t length, uint32_t access, pinrail_handle_t* handle, uint32_t flags = 0) {
+    const pinrail_handle_t before = *handle;
+    const pinrail_status_t status = pinrail_mpool_register(pool_, addr, length, access, flags, handle);
+    if (!is_status(status)) verdict_->breaks("C5", "register_mem() returns a code that does not exist");
+    if (status != PINRAIL_SUCCESS && std::memcmp(&before, handle, sizeof(before)) != 0) {
+      verdict_->breaks("C4", "register_mem() fails and writes handle_out");
+    }
+    return status;
+  }
+  // Registers, and looks that the result covers the request and that the device knows it.
+  pinrail_handle_t get(void* addr, size_t length, uint32_t access, uint32_t flags = 0) {
+    pinrail_handle_t handle{};
+    const pinrail_status_t status = add(addr, length, access, &handle, flags);
+    if (status != PINRAIL_SUCCESS) {
+      verdict_->breaks("R2", std::string("a valid request returns ") + pinrail_status_name(status) + ": " + said);
+      return handle;
+    }
+    const auto base = reinterpret_cast<uintptr_t>(handle.reg->base), from = reinterpret_cast<uintptr_t>(addr);
+    if (base > from || from + length > base + handle.reg->length) {
+      verdict_->breaks("R2", "the registration does not cover the range that was asked for");
+    }
+    if ((handle.reg->rights & access) != (access & PINRAIL_RIGHTS_MASK)) {
+      verdict_->breaks("R2", "the registration lacks rights that were asked for");
+    }
+    if (!registrar_.is_live(handle.reg)) {
+      verdict_->breaks("R9", "the registration that is returned is not registered with the device");
+    }
+    return handle;
+  }
+  void put(pinrail_handle_t handle) {
+    if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) verdict_->breaks("R9", "deregister of a handle fails");
+  }
+  pinrail_mpool_stats_t stats() {
+    pinrail_mpool_stats_t stats{};
+    stats.size = sizeof(stats);
+    if (pinrail_mpool_read_stats(pool_, &stats) != PINRAIL_SUCCESS) verdict_->breaks("R8", "stats() fails");
+    return stats;
+  }
+  // Destroys the pool, and looks that the device has everything back and saw no wrong call.
+  void finish() {
+    if (!verdict_->kept()) return;
+    const pinrail_status_t status = pinrail_mpool_destroy(pool_, 0);
+    if (status != PINRAIL_SUCCESS) {
+      verdict_->breaks("R10", std::string("destroy() without references returns ") + pinrail_status_name(status));
+    } else if (registrar_.live_count() != 0) {
+      verdict_->breaks("R10", "destroy() leaves registrations with the device");
+    } else if (!registrar_.violations().empty()) {
+      verdict_->breaks("R9", "the device saw: " + registrar_.violations().front());
+    } else if (pinrail_finalize() != PINRAIL_SUCCESS) {
+      verdict_->breaks("R10", "the library cannot be finalized");
+    }
+  }
+
+ private:
+  void end_folder() {
+    if (folder_.empty()) return;
+    unlink((folder_ + "/mpool_" + name_ + ".so").c_str());
+    rmdir(folder_.c_str());
+    folder_.clear();
+  }
+
+  Verdict* verdict_;
+  FakeRegistrar registrar_;
+  std::string name_, folder_;
+  pinrail_mpool_t* pool_ = nullptr;
+};
+
+#define POOL(name, options, pool_options)          \
+  Pool name(file, options, pool_options, verdict); \
+  if (!(name).usable()) return;                    \
+  const Mapping memory(kPages* page_size());       \
+  const size_t page = page_size();                 \
+  static_cast<void>(page)
+
+// For pools that call the registrar inside the calls that need it. Others, as mpool/mrall, register ahead of requests.
+#define NEEDS_REQUESTS() APPLIES_IF(pool.waits_for_requests(), "it registers ahead of requests")
+
+void a_registration_covers_its_request(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  for (const size_t offset : {size_t{0}, size_t{1}, page - 1, 3 * page + 100}) {
+    for (const size_t length : {size_t{1}, page, page + 1, 5 * page}) {
+      for (const uint32_t access : {0u, kRead, kRead | kWrite}) {
+        const pinrail_handle_t handle = pool.get(memory.at(offset), length, access);
+        if (!verdict->kept()) return;
+        KEEPS("R2", reinterpret_cast<uintptr_t>(handle.reg->base) % page == 0 && handle.reg->length % page == 0,
+              "the range is not rounded to the registrar's granularity");
+        KEEPS("C6", handle.reg->pool == pool.pool(), "the registration's pool is not the pool that was asked");
+        pool.put(handle);
+      }
+    }
+  }
+  pool.finish();
+}
+
+void what_the_registrar_refuses_leaves_nothing(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  for (const auto refusal : {PINRAIL_ERR_ERROR, PINRAIL_ERR_PERM, PINRAIL_ERR_NOT_SUPPORTED}) {
+    pool.device().fail_every_register(refusal);
+    pinrail_handle_t handle{};
+    KEEPS("R2", pool.add(memory.base(), page, kRead, &handle) == refusal, "the registrar's error is not returned");
+    if (!verdict->kept()) return;
+    KEEPS("R2", pool.stats().registered_count == 0 && pool.stats().registered_bytes == 0,
+          "after an error the pool counts a registration");
+  }
+  pool.device().fail_every_register(PINRAIL_SUCCESS);
+  pool.put(pool.get(memory.base(), page, kRead));
+  pool.finish();
+}
+
+void a_handle_serves_once(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  const pinrail_handle_t handle = pool.get(memory.base(), page, kRead, PINRAIL_FLAG_CACHE_BYPASS);
+  if (!verdict->kept()) return;
+  pool.put(handle);
+  KEEPS("R9", pinrail_mpool_deregister(handle) == PINRAIL_ERR_BAD_PARAM, "a second deregister is not BAD_PARAM");
+  pool.finish();
+}
+
+void what_is_referenced_stays_with_the_device(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < 8; ++i) held.push_back(pool.get(memory.at(i * page), page, kRead));
+  if (!verdict->kept()) return;
+  while (pinrail_mpool_evict(pool.pool()) == PINRAIL_SUCCESS) {
+  }
+  pinrail_monitor_report(memory.base(), 4 * page);
+  static_cast<void>(pinrail_mpool_progress(pool.pool()));
+  for (const pinrail_handle_t& handle : held) {
+    KEEPS("R9", pool.device().is_live(handle.reg), "evict, an event or progress deregisters what is referenced");
+  }
+  for (const pinrail_handle_t& handle : held) pool.put(handle);
+  pool.finish();
+}
+
+void bypass_is_registered_and_deregistered_at_once(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  const size_t before = pool.device().live_count();
+  const pinrail_handle_t handle = pool.get(memory.base(), page, kRead, PINRAIL_FLAG_CACHE_BYPASS);
+  if (!verdict->kept()) return;
+  pool.put(handle);
+  KEEPS("R1", pool.device().live_count() == before, "CACHE_BYPASS: the last deregister leaves it with the device");
+  KEEPS("R12", pool.device().deregistered(PINRAIL_REASON_RELEASED) == 1, "its reason is not RELEASED");
+  pool.finish();
+}
+
+void destroy_is_busy_while_something_is_referenced(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  const pinrail_handle_t handle = pool.get(memory.base(), page, kRead);
+  if (!verdict->kept()) return;
+  KEEPS("R10", pinrail_mpool_destroy(pool.pool(), 0) == PINRAIL_ERR_BUSY, "destroy() with a reference is not BUSY");
+  KEEPS("R10", pool.device().is_live(handle.reg), "destroy() is BUSY and deregisters all the same");
+  pool.put(handle);
+  pool.finish();
+}
+
+void forced_destroy_returns_all_and_handles_stay_harmless(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  const pinrail_handle_t handle = pool.get(memory.base(), page, kRead);
+  const pinrail_handle_t second = pool.get(memory.at(8 * page), page, kRead | kWrite);
+  if (!verdict->kept()) return;
+  KEEPS("R10", pinrail_mpool_destroy(pool.pool(), PINRAIL_DESTROY_FORCE) == PINRAIL_SUCCESS, "forced destroy() fails");
+  KEEPS("R10", pool.device().live_count() == 0, "forced destroy() leaves registrations with the device");
+  const uint64_t calls = pool.device().deregister_calls();
+  KEEPS("R10",
+        pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS && pinrail_mpool_deregister(second) == PINRAIL_SUCCESS,
+        "after a forced destroy() a handle is not good for one deregister");
+  KEEPS("R10", pool.device().deregister_calls() == calls, "after a forced destroy() the registrar is called");
+  KEEPS("R9", pool.device().violations().empty(), "the device saw a wrong call");
+}
+
+void after_an_event_nothing_old_is_returned(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  for (const bool by_call : {false, true}) {
+    const pinrail_handle_t old_one = pool.get(memory.base(), 4 * page, kRead);
+    if (!verdict->kept()) return;
+    pool.put(old_one);
+    const uint64_t registered = pool.device().register_calls();
+    if (by_call) {
+      KEEPS("E1", pinrail_mpool_invalidate_range(pool.pool(), memory.at(page), 1) == PINRAIL_SUCCESS,
+            "invalidate_range_hook() fails");
+    } else {
+      pinrail_monitor_report(memory.at(page), 1);
+    }
+    pinrail_handle_t found{};
+    KEEPS("E1", pinrail_mpool_find(pool.pool(), memory.base(), page, kRead, &found) == PINRAIL_ERR_NOT_FOUND,
+          "after an event a find returns a registration that overlaps its range");
+    const pinrail_handle_t new_one = pool.get(memory.base(), 4 * page, kRead);
+    if (!verdict->kept()) return;
+    KEEPS("E1", pool.device().register_calls() > registered,
+          "after an event a register call returns a registration that overlaps its range");
+    pool.put(new_one);
+    pinrail_monitor_report(memory.base(), 4 * page);
+  }
+  pool.finish();
+}
+
+void what_an_event_took_is_deregistered_as_invalidated(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  const pinrail_handle_t held = pool.get(memory.base(), page, kRead);
+  if (!verdict->kept()) return;
+  pinrail_monitor_report(memory.base(), page);
+  pool.put(held);
+  static_cast<void>(pinrail_mpool_progress(pool.pool()));
+  KEEPS("R12", pool.device().deregistered(PINRAIL_REASON_INVALIDATED) == 1,
+        "what an event took is deregistered with another reason than INVALIDATED");
+  pool.finish();
+}
+
+void a_registration_that_an_event_overtook_is_not_returned(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  std::atomic<int> events{1};
+  pool.device().on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (events.fetch_sub(1) > 0) pinrail_monitor_report(request.addr, request.length);
+  });
+  const pinrail_handle_t handle = pool.get(memory.base(), page, kRead);
+  if (!verdict->kept()) return;
+  KEEPS("E2", pool.device().register_calls() == 2 && pool.device().deregistered(PINRAIL_REASON_INVALIDATED) == 1,
+        "a registration whose memory had an event while the registrar ran is returned");
+  pool.put(handle);
+  events.store(1000000);
+  pinrail_handle_t never{};
+  const uint64_t calls = pool.device().register_calls();
+  pinrail_monitor_report(memory.base(), page);
+  KEEPS("R13", pool.add(memory.base(), page, kRead, &never) == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
+        "with an event in each registrar call, the result is not TEMP_OUT_OF_RESOURCE");
+  KEEPS("R13", pool.device().register_calls() <= calls + 5, "the registrar is called more often than 3 times again");
+  events.store(0);
+  pool.finish();
+}
+
+void when_the_device_is_full_idle_ones_make_room(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  for (size_t i = 0; i < 8; ++i) pool.put(pool.get(memory.at(i * page), page, kRead));
+  if (!verdict->kept()) return;
+  pool.device().set_capacity(SIZE_MAX, 8);
+  pool.put(pool.get(memory.at(20 * page), page, kRead));
+  if (!verdict->kept()) {
+    verdict->rule = "R7";
+    return;
+  }
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < 8; ++i) held.push_back(pool.get(memory.at((24 + i) * page), page, kRead));
+  if (!verdict->kept()) {
+    verdict->rule = "R7";
+    return;
+  }
+  pinrail_handle_t none{};
+  const pinrail_status_t full = pool.add(memory.at(40 * page), page, kRead, &none);
+  KEEPS("R7", full == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE || full == PINRAIL_ERR_OUT_OF_RESOURCE,
+        "when the device is full of referenced registrations, the result is not (TEMP_)OUT_OF_RESOURCE");
+  for (const pinrail_handle_t& handle : held) {
+    KEEPS("R9", pool.device().is_live(handle.reg), "to make room, a referenced registration is deregistered");
+  }
+  for (const pinrail_handle_t& handle : held) pool.put(handle);
+  pool.finish();
+}
+
+void another_error_evicts_nothing(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  for (size_t i = 0; i < 8; ++i) pool.put(pool.get(memory.at(i * page), page, kRead));
+  if (!verdict->kept()) return;
+  const size_t live = pool.device().live_count();
+  pool.device().fail_register(1, PINRAIL_ERR_ERROR);
+  pinrail_handle_t none{};
+  KEEPS("R7", pool.add(memory.at(20 * page), page, kRead, &none) == PINRAIL_ERR_ERROR, "the error is not returned");
+  KEEPS("R7", pool.device().live_count() == live, "an error other than OUT_OF_RESOURCE evicts");
+  pool.finish();
+}
+
+void limits_bound_what_is_registered(const File& file, Verdict* verdict) {
+  pinrail_mpool_options_t limited = kDefault;
+  limited.count_limit = 4;
+  POOL(pool, {}, limited);
+  NEEDS_REQUESTS();
+  APPLIES_IF(pool.stats().count_limit == 4, "it has no limits, and its statistics say so");
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < 12; ++i) pool.put(pool.get(memory.at(2 * i * page), page, kRead));
+  KEEPS("R8", pool.device().live_count() <= 4, "more registrations than count_limit are with the device");
+  for (size_t i = 0; i < 4; ++i) held.push_back(pool.get(memory.at((30 + 2 * i) * page), page, kRead));
+  if (!verdict->kept()) return;
+  pinrail_handle_t none{};
+  KEEPS("R8", pool.add(memory.at(50 * page), page, kRead, &none) == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
+        "when referenced registrations use up the limit, the result is not TEMP_OUT_OF_RESOURCE");
+  for (const pinrail_handle_t& handle : held) pool.put(handle);
+  pool.finish();
+}
+
+void statistics_say_what_the_device_has(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < 6; ++i) {
+    held.push_back(pool.get(memory.at(4 * i * page), (1 + i % 3) * page, kRead));
+    if (!verdict->kept()) return;
+    const pinrail_mpool_stats_t stats = pool.stats();
+    KEEPS("R8", stats.registered_count == pool.device().live_count(), "registered_count is not what the device has");
+    KEEPS("R8", stats.registered_bytes == pool.device().live_bytes(), "registered_bytes is not what the device has");
+  }
+  for (const pinrail_handle_t& handle : held) pool.put(handle);
+  KEEPS("R8", pool.stats().registered_count == pool.device().live_count(),
+        "registered_count is not what the device has");
+  pool.finish();
+}
+
+// If the pool holds a lock meanwhile, the second thread never comes back.
+void a_slow_registrar_delays_no_other_range(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  pinrail_handle_t cached = pool.get(memory.base(), page, kRead);
+  if (!verdict->kept()) return;
+  pool.put(cached);
+  std::atomic<bool> inside{false}, leave{false};
+  const void* const slow = memory.at(16 * page);
+  pool.device().on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (request.addr != slow) return;
+    inside.store(true);
+    while (!leave.load()) std::this_thread::yield();
+  });
+  pinrail_handle_t late{};
+  std::thread blocked([&] { late = pool.get(memory.at(16 * page), page, kRead); });
+  while (!inside.load()) std::this_thread::yield();
+  verdict->at = "while a register_mem of the registrar runs";
+  pool.put(pool.get(memory.base(), page, kRead));
+  pool.put(pool.get(memory.at(32 * page), page, kRead));
+  pinrail_monitor_report(memory.at(32 * page), page);
+  static_cast<void>(pool.stats());
+  leave.store(true);
+  blocked.join();
+  if (verdict->kept()) pool.put(late);
+  verdict->at.clear();
+  pool.finish();
+}
+
+void a_registrar_may_call_the_pool(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  NEEDS_REQUESTS();
+  pinrail_handle_t inner{};
+  bool once = true;
+  pool.device().on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (!once) return;
+    once = false;
+    inner = pool.get(request.addr, page, kRead);
+  });
+  const pinrail_handle_t outer = pool.get(memory.base(), 4 * page, kRead);
+  if (!verdict->kept()) {
+    verdict->rule = "R5";
+    return;
+  }
+  pool.put(outer);
+  pool.put(inner);
+  pool.finish();
+}
+
+void an_event_allocates_nothing(const File& file, Verdict* verdict) {
+  APPLIES_IF(allocations_of_thread() >= 0, "allocations cannot be counted in this build");
+  POOL(pool, {}, kDefault);
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < 16; ++i) held.push_back(pool.get(memory.at(2 * i * page), page, kRead));
+  if (!verdict->kept()) return;
+  for (size_t i = 8; i < 16; ++i) pool.put(held[i]);
+  static_cast<void>(allocations_of_thread());
+  pinrail_monitor_report(memory.base(), kPages * page);
+  KEEPS("E3", allocations_of_thread() == 0, "an event makes the pool allocate or free");
+  const uint64_t calls = pool.device().deregister_calls();
+  pinrail_monitor_report(memory.base(), kPages * page);
+  KEEPS("E3", pool.device().deregister_calls() == calls, "an event makes the pool call the registrar");
+  for (size_t i = 0; i < 8; ++i) pool.put(held[i]);
+  pool.finish();
+}
+
+void two_pools_share_no_registrations(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  FakeRegistrar other_device;
+  pinrail_mpool_t* other = nullptr;
+  KEEPS("R11", pool.create(other_device.table(), "checked", kDefault, &other) == PINRAIL_SUCCESS,
+        "a second pool of the same cache name cannot be made");
+  const pinrail_handle_t mine = pool.get(memory.base(), page, kRead);
+  pinrail_handle_t theirs{};
+  KEEPS("R11", pinrail_mpool_register(other, memory.base(), page, kRead, 0, &theirs) == PINRAIL_SUCCESS,
+        "the second pool refuses what the first one has");
+  KEEPS("R11", other_device.is_live(theirs.reg) && !pool.device().is_live(theirs.reg),
+        "two pools share a registration");
+  pool.put(mine);
+  pool.put(theirs);
+  KEEPS("R10", pinrail_mpool_destroy(other, 0) == PINRAIL_SUCCESS && other_device.live_count() == 0,
+        "destroy() of the second pool fails or leaves registrations with its device");
+  pool.finish();
+}
+
+void an_exact_pool_hits_only_equals(const File& file, Verdict* verdict) {
+  pinrail_mpool_options_t exact = kDefault;
+  exact.flags = PINRAIL_POOL_EXACT;
+  POOL(pool, {}, exact);
+  pool.put(pool.get(memory.base(), 4 * page, kRead));
+  const pinrail_handle_t inner = pool.get(memory.at(page), page, kRead);
+  if (!verdict->kept()) return;
+  KEEPS("R3", inner.reg->length == page, "an EXACT pool returns a registration of another range");
+  pool.put(inner);
+  pool.finish();
+}
+
+void four_threads_get_what_they_ask_for(const File& file, Verdict* verdict) {
+  POOL(pool, {}, kDefault);
+  std::atomic<int> wrong{0};
+  const auto work = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (int step = 0; step < 800; ++step) {
+      const size_t first = random() % 48;
+      void* const addr = memory.at(first * page);
+      pinrail_handle_t handle{};
+      const pinrail_status_t status =
+          pinrail_mpool_register(pool.pool(), addr, (1 + random() % 8) * page, step % 3 == 0 ? kRead : 0, 0, &handle);
+      if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) continue;  // events of other threads, R13
+      if (status != PINRAIL_SUCCESS || handle.reg->base > addr || !pool.device().is_live(handle.reg)) ++wrong;
+      if (step % 8 == 0) pinrail_monitor_report(addr, page);
+      if (step % 32 == 0) static_cast<void>(pinrail_mpool_evict(pool.pool()));
+      if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(work, i);
+  for (std::thread& thread : threads) thread.join();
+  KEEPS("R9", wrong.load() == 0,
+        "with four threads, a referenced registration is not with the device, or a call fails");
+  pool.finish();
+}
+
+}  // namespace
+
+const std::vector<FileCheck>& mpool_checks() {
+#define CHECK_OF(rule, function) \
+  { rule, #function, function }
+  static const auto* const checks =
+      new std::vector<FileCheck>{CHECK_OF("R2", a_registration_covers_its_request),
+                                 CHECK_OF("R2", what_the_registrar_refuses_leaves_nothing),
+                                 CHECK_OF("R9", a_handle_serves_once),
+                                 CHECK_OF("R9", what_is_referenced_stays_with_the_device),
+                                 CHECK_OF("R1", bypass_is_registered_and_deregistered_at_once),
+                                 CHECK_OF("R10", destroy_is_busy_while_something_is_referenced),
+                                 CHECK_OF("R10", forced_destroy_returns_all_and_handles_stay_harmless),
+                                 CHECK_OF("E1", after_an_event_nothing_old_is_returned),
+                                 CHECK_OF("R12", what_an_event_took_is_deregistered_as_invalidated),
+                                 CHECK_OF("E2", a_registration_that_an_event_overtook_is_not_returned),
+                                 CHECK_OF("R7", when_the_device_is_full_idle_ones_make_room),
+                                 CHECK_OF("R7", another_error_evicts_nothing),
+                                 CHECK_OF("R8", limits_bound_what_is_registered),
+                                 CHECK_OF("R8", statistics_say_what_the_device_has),
+                                 CHECK_OF("R6", a_slow_registrar_delays_no_other_range),
+                                 CHECK_OF("R5", a_registrar_may_call_the_pool),
+                                 CHECK_OF("E3", an_event_allocates_nothing),
+                                 CHECK_OF("R11", two_pools_share_no_registrations),
+                                 CHECK_OF("R3", an_exact_pool_hits_only_equals),
+                                 CHECK_OF("R9", four_threads_get_what_they_ask_for)};
+#undef CHECK_OF
+  return *checks;
+}
+
+}  // namespace pinrail::conform

@@ -1,0 +1,129 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# conform_test.sh - pinrail_conform finds nothing wrong with the components of this build and with the skeletons of
+# contrib/new-component, and names the rule of each component of test/conform/broken/list. Exit status 77: the tool was
+# not built, or the components are built in, or everything is built with a sanitizer.
+set -u
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+conform=$(pwd)/test/conform/pinrail_conform
+others=$(pwd)/components/.libs
+[ -x "$conform" ] || { echo "SKIP: pinrail_conform is not built"; exit 77; }
+[ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: components break rules in ways that a sanitizer ends"; exit 77; }
+ls "$others"/*.so >/dev/null 2>&1 || { echo "SKIP: components are built in"; exit 77; }
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+HOME=$work
+export HOME
+# shellcheck disable=SC2046 # names, each one word
+unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
+failures=0
+count=0
+
+fail() {
+  echo "FAIL: $*"
+  [ ! -s "$work/out" ] || sed 's/^/  | /' "$work/out"
+  failures=$((failures + 1))
+}
+
+keeps_the_rules() {
+  count=$((count + 1))
+  "$conform" "$1" "$2" --components "$others" >"$work/out" 2>&1 || fail "$2 breaks rules"
+}
+
+for file in "$others"/*.so; do
+  name=${file##*/}
+  keeps_the_rules "${name%%_*}" "$file"
+done
+
+compile() { # SOURCE TARGET
+  ${CC:-cc} -std=gnu11 -O1 -w -pthread -I"$srcdir/framework/include" -I"$srcdir/contrib/new-component.d" \
+    -shared -fPIC "$1" -o "$2" >"$work/out" 2>&1 || { fail "$1 does not compile"; return 1; }
+}
+
+# The sources that are broken below keep the rules as they are.
+mkdir "$work/whole"
+for framework in mpool rcache registrar monitor; do
+  source=$srcdir/contrib/new-component.d/$framework.c
+  [ $framework = monitor ] && source=$srcdir/test/conform/broken/monitor_got.c
+  sed 's/@NAME@/broken/g' "$source" >"$work/$framework.c"
+  target=$work/whole/${framework}_broken.so
+  if compile "$work/$framework.c" "$target"; then keeps_the_rules $framework "$target"; fi
+done
+
+# Writes each broken source to a file of its own, and a list "FRAMEWORK RULE NUMBER WORDS".
+awk -v work="$work" '
+  function finish(   i, file, text, line, at) {
+    if (framework == "") return
+    file = work "/" framework ".c"
+    text = ""
+    while ((getline line < file) > 0) text = text line "\n"
+    close(file)
+    for (i = 1; i <= pairs; i++) {
+      at = index(text, old[i])
+      if (old[i] == "" || at == 0) { print "not found: " framework " " rule " " words ": " old[i] > "/dev/stderr"; bad = 1; break }
+      text = substr(text, 1, at - 1) new[i] substr(text, at + length(old[i]))
+    }
+    number++
+    printf "%s", text > (work "/" number ".c")
+    print framework, rule, number, words
+    framework = ""
+  }
+  /^#/ || /^$/ { next }
+  /^</ { if (last != "<") { pairs++; old[pairs] = new[pairs] = "" } else old[pairs] = old[pairs] "\n"; old[pairs] = old[pairs] substr($0, 3); last = "<"; next }
+  /^>/ { if (last == ">") new[pairs] = new[pairs] "\n"; new[pairs] = new[pairs] substr($0, 3); last = ">"; next }
+  { finish(); framework = $1; rule = $2; words = $0; pairs = 0; last = "" }
+  END { finish(); exit bad }
+' "$srcdir/test/conform/broken/list" >"$work/broken" || fail "a line of test/conform/broken/list is not in its source"
+
+# Elsewhere than on glibc allocations are not counted.
+uncounted=$("$conform" rcache "$work/whole/rcache_broken.so" --all --components "$others" 2>&1 |
+  grep -c 'allocations cannot be counted')
+while read -r framework rule number words; do
+  case $uncounted:$words in [1-9]*allocates*) echo "not tried: $words"; continue ;; esac
+  mkdir "$work/$number"
+  target=$work/$number/${framework}_broken.so
+  compile "$work/$number.c" "$target" || continue
+  count=$((count + 1))
+  timeout 120 "$conform" "$framework" "$target" --components "$others" --seconds 2 >"$work/out" 2>&1
+  status=$?
+  if [ $status -ne 1 ]; then
+    fail "status $status of pinrail_conform: $words"
+  elif ! grep -q "^$rule broken" "$work/out"; then
+    fail "$rule is not named: $words"
+  fi
+done <"$work/broken"
+
+# The code of contrib/doc/components: each block is in the sources as it stands there, and the last one is compiled.
+awk -v work="$work" '
+  /^    / || (block && /^$/) { text = text substr($0, 5) "\n"; block = 1; next }
+  block { save() }
+  function save() { sub(/\n+$/, "\n", text); if (text ~ /[;{]/) printf "%s", text > (work "/block" ++blocks); text = ""; block = 0 }
+  END { if (block) save(); print blocks + 0 }
+' "$srcdir/contrib/doc/components" >"$work/blocks"
+cat "$srcdir"/components/rcache/vma/*.cc >"$work/vma.txt"
+sed 's/@NAME@/ledger/g' "$srcdir/contrib/new-component.d/registrar.c" >>"$work/vma.txt"
+blocks=0
+for block in "$work"/block[0-9]*; do
+  blocks=$((blocks + 1))
+  python3 -c 'import sys; sys.exit(open(sys.argv[1]).read() not in open(sys.argv[2]).read())' "$block" "$work/vma.txt" ||
+    fail "code of contrib/doc/components is not in the sources: $(head -1 "$block")"
+  grep -q '^#include <pinrail/component.h>' "$block" || continue
+  cp "$block" "$work/guide.c"
+  if compile "$work/guide.c" "$work/registrar_ledger.so"; then keeps_the_rules registrar "$work/registrar_ledger.so"; fi
+done
+if [ "$blocks" -lt 6 ] || [ ! -e "$work/registrar_ledger.so" ]; then fail "only $blocks blocks of code in contrib/doc/components"; fi
+
+# As JSON, what is no component, and a wrong command line.
+: >"$work/out"
+"$conform" rcache "$others/rcache_vma.so" --json >"$work/json" 2>&1 || fail "--json fails"
+grep -q '"broken": \[\]' "$work/json" || fail "--json of a whole component lists broken rules"
+echo "no component" >"$work/mpool_text.so"
+"$conform" mpool "$work/mpool_text.so" --json >"$work/json" 2>&1
+grep -q '"C3"' "$work/json" || fail "a file that is no component does not break C3"
+"$conform" mpol "$others/mpool_grdma.so" >/dev/null 2>&1
+[ $? -eq 2 ] || fail "an unknown framework is not refused"
+"$conform" mpool >/dev/null 2>&1
+[ $? -eq 2 ] || fail "a missing file name is not refused"
+
+echo "$count components, $failures failures"
+[ "$count" -ge 60 ] && [ "$failures" -eq 0 ]

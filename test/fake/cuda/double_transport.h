@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * double_transport.h - functions of the CUDA driver that Open MPI calls and Pinrail does not; beside
+ * base/cuda/cuda_driver.h, which says where such declarations come from.
+ */
+#ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_TRANSPORT_H
+#define PINRAIL_TEST_FAKE_CUDA_DOUBLE_TRANSPORT_H
+
+#include "base/cuda/cuda_driver.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+  CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
+  CU_MEMORYTYPE_HOST = 1,
+  CU_STREAM_NON_BLOCKING = 1,
+  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0
+};
+
+#define cuMemHostRegister cuMemHostRegister_v2
+#define cuStreamDestroy cuStreamDestroy_v2
+
+CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer);
+CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device);
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address);
+CUresult cuMemHostRegister(void* address, size_t bytes, unsigned int flags);
+CUresult cuMemHostUnregister(void* address);
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location);
+CUresult cuMemcpyAsync(CUdeviceptr into, CUdeviceptr from, size_t bytes, CUstream stream);
+CUresult cuStreamCreate(CUstream* stream, unsigned int flags);
+CUresult cuStreamDestroy(CUstream stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# package_test.sh - debian/, contrib/spack and contrib/doc/installing agree with the sources: versions, public functions,
+# options of configure, commands. Nothing is packaged; contrib/package does that.
+set -u
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() {
+  echo "FAIL: $*"
+  failures=$((failures + 1))
+}
+
+# same WHAT GOT WANTED: two files of sorted lines.
+same() {
+  [ -s "$3" ] || fail "$1: nothing to compare with"
+  diff "$2" "$3" >"$work/diff" || fail "$1: $(sed -n 's/^[<>]/&/p' "$work/diff" | tr '\n' ' ')"
+}
+
+version=$(cat "$srcdir/VERSION")
+grep -q "^pinrail ($version-[0-9]*) " "$srcdir/debian/changelog" || fail "debian/changelog is not about version $version"
+grep -q "version(\"$version\")" "$srcdir/contrib/spack/package.py" || fail "contrib/spack/package.py lacks version $version"
+
+awk '/^internal/ { exit } /^PINRAIL_/ { version = $1 } /^  / { print $1 "@" version }' "$srcdir/framework/symbols" |
+  sort >"$work/wanted"
+sed -n 's/^ \(pinrail_[^ ]*\) .*/\1/p' "$srcdir/debian/libpinrail1.symbols" | sort >"$work/got"
+same "debian/libpinrail1.symbols" "$work/got" "$work/wanted"
+# libtool's current - age is the number in the library's name.
+number=$(sed -n 's/^AC_SUBST(\[PINRAIL_SO_VERSION\], \[\([0-9]*\):[0-9]*:\([0-9]*\)\])$/\1 \2/p' "$srcdir/configure.ac" |
+  awk '{ print $1 - $2 }')
+grep -q "^libpinrail.so.$number libpinrail$number " "$srcdir/debian/libpinrail1.symbols" ||
+  fail "debian/libpinrail1.symbols is not about libpinrail.so.$number"
+
+# Options that configure does not know it ignores.
+if [ -x "$srcdir/configure" ]; then
+  "$srcdir/configure" --help >"$work/help"
+  grep -hoE -- '--(with|without|enable|disable)-[a-z0-9-]+' "$srcdir/debian/rules" "$srcdir/contrib/package" |
+    sort -u >"$work/options"
+  sed -n 's/.*with_or_without("\([a-z0-9]*\)".*/--with-\1/p; s/.*enable_or_disable("\([a-z0-9]*\)").*/--enable-\1/p' \
+    "$srcdir/contrib/spack/package.py" >>"$work/options"
+  grep -oE '"--(with|without|enable|disable)-[a-z0-9-]+"' "$srcdir/contrib/spack/package.py" | tr -d '"' >>"$work/options"
+  [ "$(wc -l <"$work/options")" -ge 15 ] || fail "only $(wc -l <"$work/options") options were seen: the check is blind"
+  while read -r option; do
+    name=${option#--}
+    name=${name#*-}
+    grep -qE -- "--(with|without|enable|disable)-$name([^a-z0-9-]|\$)" "$work/help" || fail "configure knows no $option"
+  done <"$work/options"
+fi
+if command -v python3 >/dev/null; then
+  python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$srcdir/contrib/spack/package.py" ||
+    fail "contrib/spack/package.py is no Python"
+fi
+
+# What README tells to type is also in the document that contrib/package --install-test runs.
+grep -cE '^    \$ ' "$srcdir/contrib/doc/installing" >"$work/count"
+[ "$(cat "$work/count")" -ge 12 ] || fail "contrib/doc/installing has only $(cat "$work/count") commands"
+sed -nE 's/^    (cc .*|PINRAIL_MCA_mca_base_component_path=.*)$/\1/p' "$srcdir/README" >"$work/lines"
+[ "$(wc -l <"$work/lines")" -ge 4 ] || fail "README has only $(wc -l <"$work/lines") lines that compile something"
+while IFS= read -r line; do
+  grep -qxF "    \$ $line" "$srcdir/contrib/doc/installing" || fail "contrib/doc/installing lacks README's line: $line"
+done <"$work/lines"
+
+# Each package has its list of files. dh_missing finds files that are in none.
+sed -n 's/^Package: //p' "$srcdir/debian/control" >"$work/names"
+while read -r name; do
+  [ -s "$srcdir/debian/$name.install" ] || fail "debian/$name.install is missing"
+done <"$work/names"
+echo "$failures failures"
+[ "$failures" -eq 0 ]

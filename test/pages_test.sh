@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# pages_test.sh - manual pages of section 3 and the site: Doxygen has nothing to warn of (a public function, type, field or
+# constant without a comment, a @param of no such name), each header and each public function has a page, mandoc finds no
+# fault in the pages, and each document is in the site. Runs in the build tree. Exit status 77: no pages are made here.
+set -u
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+site=contrib/site
+[ -e $site/made ] || { echo "SKIP: without Doxygen and Python 3, or with --disable-pages, no pages are made"; exit 77; }
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() {
+  echo "FAIL: $*"
+  failures=$((failures + 1))
+}
+
+[ ! -s $site/warnings ] || fail "Doxygen warns: $(head -40 $site/warnings)"
+
+count=0
+for header in "$srcdir"/framework/include/pinrail/*.h; do
+  name=pinrail_$(basename "$header" .h)
+  [ "$name" != pinrail_pinrail ] || name=pinrail
+  grep -q '^\.SH NAME' "$site/man3/$name.3" 2>/dev/null || fail "${header##*/} has no page man3/$name.3"
+  count=$((count + 1))
+done
+awk '/^internal/ { exit } /^  / { print $1 }' "$srcdir/framework/symbols" >"$work/names"
+while read -r name; do
+  refers=$(sed -n 's/^\.so //p' "$site/man3/$name.3" 2>/dev/null)
+  if ! grep -q "^\.SS $name\$" "$site/${refers:-nothing}" 2>/dev/null; then fail "man3/$name.3 does not lead to $name"; fi
+  count=$((count + 1))
+done <"$work/names"
+[ "$count" -ge 60 ] || fail "only $count pages were wanted: the check is blind"
+
+if command -v mandoc >/dev/null; then
+  for page in "$site"/man3/pinrail*.3 "$srcdir"/contrib/man/*.[1-8]; do
+    ! grep -q '^\.so ' "$page" || continue
+    # A page has no date: it would change with each build.
+    mandoc -T lint -W warning "$page" 2>&1 | grep -v 'missing date' >"$work/lint"
+    [ ! -s "$work/lint" ] || fail "mandoc: $(head -10 "$work/lint")"
+  done
+else
+  echo "the pages' form is not checked: no mandoc"
+fi
+
+for document in "$srcdir"/contrib/doc/* "$srcdir"/framework/RULES "$srcdir"/NEWS; do
+  page=page_$(basename "$document" | tr '[:upper:]-' '[:lower:]_').html
+  title=$(head -1 "$document" | tr -dc 'A-Za-z ' | cut -c1-12)
+  tr -dc 'A-Za-z <>\n' <"$site/html/$page" 2>/dev/null | grep -q "$title" || fail "${document##*/} is not in the site ($page)"
+done
+grep -q 'a registration cache for RDMA' $site/html/index.html || fail "the site does not begin with README"
+! grep -l '<script' $site/html/*.html || fail "pages of the site have scripts"
+
+# Whether the first check sees anything: a function and a field without a comment, and a @param of no such name.
+mkdir -p "$work/contrib/site"
+cat >"$work/wrong.h" <<'END'
+/* SPDX-License-Identifier: BSD-3-Clause
+ * wrong.h - what must be warned of. */
+/** A struct. */
+typedef struct wrong {
+  int bare_field;
+} wrong_t;
+int bare_function(int value);
+/** A function.
+ * @param other  not its name */
+int described_function(int value);
+END
+sed -e "s|^INPUT  .*|INPUT = $work/wrong.h|" -e '/\\$/d' -e '/^  *\//d' $site/Doxyfile >"$work/Doxyfile"
+sed -n 's/^DOXYGEN = //p' Makefile >"$work/doxygen"
+(cd "$work" && "$(cat doxygen)" Doxyfile) >"$work/out" 2>&1
+for name in bare_field bare_function other; do
+  grep -q "$name" "$work/contrib/site/warnings" || fail "Doxygen does not warn of $name: $(cat "$work/out")"
+done
+echo "$count pages, $failures failures"
+[ "$failures" -eq 0 ]

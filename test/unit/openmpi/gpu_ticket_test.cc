@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A block of 256 bytes comes back from its ticket of 64 bytes in another process, or not at all.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "contrib/openmpi/gpu_ticket.h"
+}
+
+namespace pinrail {
+namespace {
+
+struct Ticket {
+  unsigned char bytes[PINRAIL_TICKET_BYTES];
+};
+
+pinrail_gpu_block_t block_at(uint32_t slot, uint64_t checksum) {
+  pinrail_gpu_block_t block{};
+  block.magic = PINRAIL_GPU_BLOCK_MAGIC;
+  block.pid = static_cast<uint32_t>(getpid());
+  block.slot = slot;
+  block.segment = 1;
+  std::memset(block.driver, static_cast<int>(checksum & 0xff), sizeof(block.driver));
+  block.checksum = checksum;
+  return block;
+}
+
+Ticket ticket_of(const pinrail_gpu_block_t& block) {
+  Ticket ticket{};
+  EXPECT_EQ(write_ticket(&block, ticket.bytes), PINRAIL_SUCCESS);
+  return ticket;
+}
+
+pinrail_status_t read(const Ticket& ticket, pinrail_gpu_block_t* block_out) {
+  gpu_table_t table{};
+  const pinrail_status_t status = read_ticket(&table, ticket.bytes, block_out);
+  close_table(&table);
+  return status;
+}
+
+// What a forked child finds: its status, and whether it has this block.
+template <typename Found>
+bool in_child(Found&& found) {
+  const pid_t child = fork();
+  if (child == 0) _exit(found() ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(GpuTicket, another_process_reads_the_block) {
+  const pinrail_gpu_block_t block = block_at(7, 0x1234);
+  const Ticket ticket = ticket_of(block);
+  EXPECT_TRUE(in_child([&] {
+    pinrail_gpu_block_t seen{};
+    return read(ticket, &seen) == PINRAIL_SUCCESS && std::memcmp(&seen, &block, sizeof(seen)) == 0;
+  }));
+}
+
+TEST(GpuTicket, a_mapping_serves_all_tickets_of_its_exporter) {
+  std::vector<Ticket> tickets;
+  for (uint32_t slot = 0; slot < 100; ++slot) tickets.push_back(ticket_of(block_at(slot, 0x100 + slot)));
+  gpu_table_t table{};
+  for (uint32_t slot = 0; slot < 100; ++slot) {
+    pinrail_gpu_block_t seen{};
+    ASSERT_EQ(read_ticket(&table, tickets[slot].bytes, &seen), PINRAIL_SUCCESS);
+    EXPECT_EQ(seen.checksum, 0x100 + slot);
+    EXPECT_EQ(seen.slot, slot);
+  }
+  close_table(&table);
+}
+
+// The exporter has closed its table, and the number is a pipe's, to which nobody writes.
+TEST(GpuTicket, a_descriptor_that_is_a_pipe_by_now_keeps_no_reader_waiting) {
+  Ticket ticket = ticket_of(block_at(8, 0x5678));
+  char folder[] = "/tmp/gpu_ticket.XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string name = std::string(folder) + "/pipe";  // with a name: only such a pipe keeps who opens it waiting
+  ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
+  const int end = open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(end, 0);
+  constexpr size_t kDescriptor = sizeof(uint64_t) + sizeof(uint32_t);  // its place in the ticket
+  std::memcpy(ticket.bytes + kDescriptor, &end, sizeof(end));
+  EXPECT_TRUE(in_child([&] {
+    alarm(20);
+    pinrail_gpu_block_t seen{};
+    return read(ticket, &seen) == PINRAIL_ERR_NOT_FOUND;
+  }));
+  close(end);
+  unlink(name.c_str());
+  rmdir(folder);
+}
+
+TEST(GpuTicket, the_ticket_of_freed_memory_does_not_lead_to_what_took_its_slot) {
+  const Ticket old = ticket_of(block_at(3, 1));
+  const Ticket young = ticket_of(block_at(3, 2));
+  pinrail_gpu_block_t seen{};
+  EXPECT_EQ(read(old, &seen), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(seen.magic, 0u) << "outputs are written on success alone";
+  EXPECT_EQ(read(young, &seen), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen.checksum, 2u);
+}
+
+TEST(GpuTicket, a_handle_of_the_driver_is_no_ticket) {
+  Ticket handle{};
+  std::memset(handle.bytes, 0x5a, sizeof(handle.bytes));
+  pinrail_gpu_block_t seen{};
+  EXPECT_EQ(read(handle, &seen), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(read(Ticket{}, &seen), PINRAIL_ERR_BAD_PARAM) << "nor are zeros";
+}
+
+TEST(GpuTicket, a_mapping_of_another_table_is_replaced) {
+  const Ticket ticket = ticket_of(block_at(4, 9));
+  gpu_table_t table{};
+  pinrail_gpu_block_t seen{};
+  ASSERT_EQ(read_ticket(&table, ticket.bytes, &seen), PINRAIL_SUCCESS);
+  const uint64_t id = table.id;
+  table.id = ~id;  // as if it were of another exporter
+  EXPECT_EQ(read_ticket(&table, ticket.bytes, &seen), PINRAIL_SUCCESS);
+  EXPECT_EQ(table.id, id);
+  close_table(&table);
+}
+
+TEST(GpuTicket, an_exporter_that_is_gone_is_not_found) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    Ticket ticket{};
+    const pinrail_gpu_block_t block = block_at(1, 5);
+    const bool sent = write_ticket(&block, ticket.bytes) == PINRAIL_SUCCESS &&
+                      write(pipe_ends[1], ticket.bytes, sizeof(ticket.bytes)) == sizeof(ticket.bytes);
+    _exit(sent ? 0 : 1);
+  }
+  Ticket ticket{};
+  ASSERT_EQ(::read(pipe_ends[0], ticket.bytes, sizeof(ticket.bytes)), static_cast<ssize_t>(sizeof(ticket.bytes)));
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  pinrail_gpu_block_t seen{};
+  EXPECT_EQ(read(ticket, &seen), PINRAIL_ERR_NOT_FOUND);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+TEST(GpuTicket, a_block_without_a_slot_or_beyond_the_table_has_none) {
+  Ticket ticket{};
+  pinrail_gpu_block_t block = block_at(1, 1);
+  block.segment = 0;
+  EXPECT_EQ(write_ticket(&block, ticket.bytes), PINRAIL_ERR_NOT_SUPPORTED);
+  block = block_at(UINT32_MAX, 1);
+  EXPECT_EQ(write_ticket(&block, ticket.bytes), PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+}  // namespace
+}  // namespace pinrail
