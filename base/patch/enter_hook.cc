@@ -12,7 +12,6 @@
 // is always the caller's return address, and the last ret uses it. Code that is reached through a register or memory
 // (this function and the island's two entries) begins with endbr64. The hooks do if this object was compiled with
 // -fcf-protection; otherwise the loader does not enable indirect branch tracking for the process.
-// -fcf-protection, and else the loader does not switch indirect branch tracking on for the process.
 __asm__(
     ".text\n"
     ".p2align 4\n"

@@ -12,11 +12,14 @@
 #define PINRAIL_COMPONENTS_COMMON_CACHE_LIST_CACHE_LIST_H
 
 #include <atomic>
+#include <string>
 
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
+#include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
+#include "framework/mpool/messages.h"
 
 namespace pinrail::cache_list {
 
@@ -110,6 +113,23 @@ class CacheList {
     });
   }
 
+  // How many of one pool's are referenced; list_out, which may be NULL, gets them for a message.
+  size_t count_referenced(const void* owner, std::string* list_out) const EXCLUDES(mutex_) {
+    mpool::Referenced referenced(list_out);
+    for_each_of(owner, [&](const pinrail_registration_t* reg) {
+      referenced.add(reg, static_cast<int64_t>(state::references(state::load(reg))));
+    });
+    return referenced.count();
+  }
+
+  // False, with a message that lists them: some of the pool's are referenced.
+  bool is_idle_or_reported(const pinrail_host_t* host, const void* owner) const EXCLUDES(mutex_) {
+    std::string list;
+    const size_t referenced = count_referenced(owner, &list);
+    if (referenced != 0) mpool::report_busy(host, referenced, list);
+    return referenced == 0;
+  }
+
   // cache_list/L1, for tests: NULL, or what is broken. It tolerates what was unlinked and not yet repaid.
   const char* check() const EXCLUDES(mutex_) {
     Guard guard(mutex_);
@@ -145,6 +165,14 @@ class CacheList {
   mpool::Budget budget_ GUARDED_BY(mutex_);
   pinrail_registration_t* first_ GUARDED_BY(mutex_) = nullptr;
 };
+
+// Destroys a pool's index, and forgets what threads have noted of its start table. It is empty.
+inline void destroy_index(const pinrail_host_t* host, pinrail_rcache_t* index) {
+  const auto* const of_index = shortcut::of_component<pinrail_rcache_shortcut_t>(index->ops);
+  const auto* const starts = of_index == nullptr ? nullptr : of_index->start_table(index->module);
+  if (starts != nullptr) shortcut::of(host)->forget_notes(starts);
+  index->ops.destroy(index->module);
+}
 
 }  // namespace pinrail::cache_list
 

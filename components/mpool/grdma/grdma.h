@@ -18,8 +18,7 @@
 //     itself in one step, then what may be held outside the index is marked. What the index loses or refuses is linked
 //     there before, so no registration slips through between the two steps.
 // grdma/G7  A victim whose place in the budget a call of its own pool has taken stays in the index, dead, until that
-// call
-//     publishes its registration or fails; one hold of the index's lock does both. It is freed afterwards.
+//     call publishes its registration or fails; one hold of the index's lock does both. It is freed afterwards.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 

@@ -82,8 +82,6 @@ class Pool {
   ~Pool() = default;
   Status connect();
   void disconnect();
-  size_t count_referenced(std::string* list_out);
-  bool is_idle_or_reported();
   void release_all(pinrail_thread_t* thread);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
 

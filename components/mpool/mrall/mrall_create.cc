@@ -103,16 +103,13 @@ Status Pool::connect() {
 // The reverse; nothing is registered any more.
 void Pool::disconnect() {
   if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
-  const auto* const of_index = shortcut::of_component<pinrail_rcache_shortcut_t>(rcache_.ops);
-  const auto* const starts = of_index == nullptr ? nullptr : of_index->start_table(rcache_.module);
-  if (starts != nullptr) shortcut::of(host_)->forget_notes(starts);
-  rcache_.ops.destroy(rcache_.module);
+  cache_list::destroy_index(host_, &rcache_);
 }
 
 // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   work_.pause();  // the maker holds references for moments
-  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !is_idle_or_reported()) {
+  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !cache_->is_idle_or_reported(host_, this)) {
     work_.resume();
     host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
     return PINRAIL_ERR_BUSY;
@@ -130,24 +127,9 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   return success();
 }
 
-bool Pool::is_idle_or_reported() {
-  std::string list;
-  const size_t referenced = count_referenced(&list);
-  if (referenced != 0) mpool::report_busy(host_, referenced, list);
-  return referenced == 0;
-}
-
-size_t Pool::count_referenced(std::string* list_out) {
-  mpool::Referenced referenced(list_out);
-  cache_->for_each_of(this, [&](const pinrail_registration_t* reg) {
-    referenced.add(reg, static_cast<int64_t>(state::references(state::load(reg))));
-  });
-  return referenced.count();
-}
-
 size_t Pool::referenced() {
   work_.pause();
-  const size_t count = count_referenced(nullptr);
+  const size_t count = cache_->count_referenced(this, nullptr);
   work_.resume();
   host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
   return count;

@@ -63,7 +63,7 @@ class Pool {
   Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg);
   void stats(pinrail_mpool_stats_t* stats_out) const;
   void counters(pinrail_mpool_stats_t* stats_out) const;
-  size_t referenced() { return count_referenced(nullptr); }
+  size_t referenced() { return cache_->count_referenced(this, nullptr); }
   size_t max_reg_size() const { return settings_.max_reg_size; }
   const char* check() const;
 
@@ -77,8 +77,6 @@ class Pool {
   // odp_create.cc
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache);
   ~Pool() = default;
-  size_t count_referenced(std::string* list_out);
-  bool is_idle_or_reported();
   void release_all(pinrail_thread_t* thread);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
 

@@ -82,7 +82,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 
 // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
-  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !is_idle_or_reported()) return PINRAIL_ERR_BUSY;
+  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !cache_->is_idle_or_reported(host_, this)) return PINRAIL_ERR_BUSY;
   if (settings_.print_stats) {
     pinrail_mpool_stats_t totals{};
     stats(&totals);
@@ -90,28 +90,10 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   }
   release_all(thread);
   cache_->wait_for_evictors();
-  const auto* const of_index = shortcut::of_component<pinrail_rcache_shortcut_t>(rcache_.ops);
-  const auto* const starts = of_index == nullptr ? nullptr : of_index->start_table(rcache_.module);
-  if (starts != nullptr) shortcut::of(host_)->forget_notes(starts);
-  rcache_.ops.destroy(rcache_.module);
+  cache_list::destroy_index(host_, &rcache_);
   component_->caches.leave(cache_);
   delete this;
   return success();
-}
-
-bool Pool::is_idle_or_reported() {
-  std::string list;
-  const size_t referenced = count_referenced(&list);
-  if (referenced != 0) mpool::report_busy(host_, referenced, list);
-  return referenced == 0;
-}
-
-size_t Pool::count_referenced(std::string* list_out) {
-  mpool::Referenced referenced(list_out);
-  cache_->for_each_of(this, [&](const pinrail_registration_t* reg) {
-    referenced.add(reg, static_cast<int64_t>(state::references(state::load(reg))));
-  });
-  return referenced.count();
 }
 
 void Pool::release_all(pinrail_thread_t* thread) {

@@ -83,7 +83,7 @@ TEST(GpuTicket, a_descriptor_that_is_a_pipe_by_now_keeps_no_reader_waiting) {
   Ticket ticket = ticket_of(block_at(8, 0x5678));
   char folder[] = "/tmp/gpu_ticket.XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string name = std::string(folder) + "/pipe";  // with a name: only such a pipe keeps who opens it waiting
+  const std::string name = std::string(folder) + "/pipe";  // a named pipe: only that blocks open()
   ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
   const int end = open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(end, 0);
