@@ -56,9 +56,15 @@ bool load_ucx(std::string* why_out) {
   return false;
 }
 
+// Of Open MPI 4 or 5.
+void* open_opal() {
+  void* const library = dlopen("libopen-pal.so.40", RTLD_NOW | RTLD_GLOBAL);
+  return library != nullptr ? library : dlopen("libopen-pal.so.80", RTLD_NOW | RTLD_GLOBAL);
+}
+
 // Its hooks are a framework that a subscriber of events opens, as rcache does.
 bool load_openmpi(std::string* why_out) {
-  void* const library = dlopen("libopen-pal.so.40", RTLD_NOW | RTLD_GLOBAL);
+  void* const library = open_opal();
   int (*init)(int*, char***);
   int (*open_framework)(void* framework, int flags);
   OpalRegister subscribe;
