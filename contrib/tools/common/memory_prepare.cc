@@ -117,11 +117,21 @@ struct HeldBlock {
   HeldBlock* next;
 };
 
-// glibc's malloc has 8 bytes before a block of an arena, and 16 before one that is a mapping of its own, in multiples
-// of 16 bytes. Sizes of other allocators' blocks are such multiples.
+#if defined(__GLIBC__)
+// glibc has 16 bytes before a block that is a mapping of its own, and since 2.43 leaves the last 8 of its pages.
+bool is_a_mapping_since_2_43(void* block, size_t usable) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(block);
+  return address % page == 16 && (address + usable + 8) % page == 0;
+}
+#endif
+
+// The usable size of a block of an arena is a multiple of 16 bytes and 8 more. Those of older glibcs' mappings and of
+// other allocators' blocks are such multiples.
 bool is_of_an_arena(void* block) {
 #if defined(__GLIBC__)
-  return malloc_usable_size(block) % 16 == 8;
+  const size_t usable = malloc_usable_size(block);
+  return usable % 16 == 8 && !is_a_mapping_since_2_43(block, usable);
 #else
   (void)block;
   return false;

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <thread>
@@ -169,6 +171,25 @@ TEST(MemoryEvents, a_large_block_is_a_mapping_of_its_own_though_the_arena_has_ro
   if (!test::malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
   try_a_large_block_where_there_is_room();
   std::thread(try_a_large_block_where_there_is_room).join();  // its arena is not below the break
+}
+
+// The length of all mappings of this process.
+size_t mapped_bytes() {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * 4096;
+}
+
+// As many blocks as would be held if a mapping were taken for a block of an arena do not fit.
+TEST(MemoryEvents, a_large_block_is_had_where_there_is_room_for_few) {
+  if (!test::malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit little{mapped_bytes() + 64 * kLargeBlock, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  const auto large = prepare_memory(MemoryKind::large_block, kLargeBlock);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_NE(large, nullptr);
 }
 
 TEST(MemoryEvents, memory_that_cannot_be_had_is_an_error) {
