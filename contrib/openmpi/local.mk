@@ -4,7 +4,7 @@ EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/r
 	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get-headers contrib/openmpi/applications/lammps/in.melt \
 	contrib/openmpi/applications/mpi4py/program.py \
 	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
-	contrib/openmpi/lib/get-openib contrib/openmpi/lib/in-system contrib/openmpi/lib/guest-jobs \
+	contrib/openmpi/lib/get-openib contrib/openmpi/lib/get-dso contrib/openmpi/lib/in-system contrib/openmpi/lib/guest-jobs \
 	contrib/openmpi/run-smcuda contrib/openmpi/lib/get-smcuda $(openmpi_gpu_sources) \
 	contrib/openmpi/gpusm_component.c contrib/openmpi/rgpusm_component.c
 openmpi_shared_sources = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h contrib/openmpi/tell.c \

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Component "pinrail" for Open MPI 5, whose own grdma is linked into its library: a file of the name grdma would be
 // dropped in silence. So this one is loaded by a name of its own, and puts Pinrail's init function into the descriptor
-// of the grdma that Open MPI has. All transports reach grdma through that descriptor.
+// of the grdma that Open MPI has. All transports reach grdma through that descriptor. If Open MPI was built so that its
+// components are files too (--enable-mca-dso), its grdma may be opened, closed and unloaded before this one or after.
 #include <string.h>
 
 #include "contrib/openmpi/grdma.h"
@@ -24,8 +25,8 @@ static mca_rcache_base_component_t* find_grdma(void) {
   return NULL;
 }
 
-// Under the name of grdma, as its users know them. Open MPI's own grdma has registered print_stats before; that
-// variable now leads here.
+// Under the name of grdma, as its users know them. Open MPI's own grdma registers print_stats too, before or after;
+// both have read its value then.
 static void register_as(const mca_base_component_t* grdma) {
   register_parameters(grdma);
   register_pvars(grdma);
@@ -54,7 +55,8 @@ static int open_component(void) {
 
 static int close_component(void) {
   if (taken == NULL) return OPAL_SUCCESS;
-  taken->rcache_init = own_init;
+  // A grdma that was closed before this one is out of the list, and its memory may be gone.
+  if (find_grdma() == taken) taken->rcache_init = own_init;
   taken = NULL;
   return stop_pinrail();
 }

@@ -111,7 +111,7 @@ whose_other_version() {
   wanted whose_other_version || return 0
   echo 'const char opal_version_string[] = "9.8.7";' >"$work/other.c"
   "${CC:-cc}" -shared -fPIC -o "$work/other.so" "$work/other.c" || { skip whose_other_version "no C compiler" && return; }
-  job "$work/other" 2 "${ours[@]}" "${one_sided[@]}" -x "LD_PRELOAD=$work/other.so" -- rma 1 || true
+  job "$work/other" 2 "${ours[@]}" "${one_sided[@]}" -x "LD_PRELOAD=$work/other.so${LD_PRELOAD:+:$LD_PRELOAD}" -- rma 1 || true
   local follows="no grdma serves this process"
   ((mpi_major < 5)) || follows="everything works; Pinrail caches nothing"
   expect whose_other_version "$work/other" "this is Open MPI 9.8.7" "$follows"
