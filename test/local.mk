@@ -7,7 +7,7 @@ tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatcha
 	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock test/conform/mrall \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
-tests_first = test/model/weak_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
+tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
 	test/gpu_soak_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
@@ -455,16 +455,16 @@ endif
 
 # References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.
 if HAVE_GTEST
-model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memset,--wrap=syscall
+model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_trylock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memcpy,--wrap=memmove,--wrap=memset,--wrap=syscall
 model_cppflags = -I$(top_srcdir)/framework/include -I$(top_srcdir) -I$(top_builddir)
-model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-builtin-memset -fsanitize=thread
+model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-builtin -fsanitize=thread
 check_LTLIBRARIES += test/libmodel.la
 test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer.cc test/model/compiler_calls.cc \
 	test/model/check.h test/model/check.cc test/model/model_main.cc
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
 check_PROGRAMS += test/model/references_model test/model/pool_model
-TESTS += test/model/references_model test/model/pool_model test/model/weak_test.sh test/model/mutants_test.sh
+TESTS += test/model/references_model test/model/pool_model test/model/explore_test.sh test/model/mutants_test.sh
 test_model_references_model_SOURCES = test/model/litmus_test.cc test/model/references_model_test.cc \
 	test/model/real_threads.h
 test_model_references_model_CPPFLAGS = $(model_cppflags)
@@ -480,7 +480,7 @@ endif
 EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/layers/draw contrib/layers/layers.svg
 TESTS += test/layers_test.sh
 EXTRA_DIST += test/layers_test.sh
-EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/weak_test.sh
+EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/explore_test.sh
 
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
 bench_programs =

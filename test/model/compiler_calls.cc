@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
 #include <cstdarg>
 #include <cstdint>
 #include <cstring>
@@ -137,8 +138,11 @@ void __tsan_atomic_signal_fence(int) {}
 // ---- The C library.
 
 int __real_pthread_mutex_lock(pthread_mutex_t* mutex);
+int __real_pthread_mutex_trylock(pthread_mutex_t* mutex);
 int __real_pthread_mutex_unlock(pthread_mutex_t* mutex);
 void __real_free(void* memory);
+void* __real_memcpy(void* to, const void* from, size_t bytes);
+void* __real_memmove(void* to, const void* from, size_t bytes);
 void* __real_memset(void* memory, int byte, size_t bytes);
 long __real_syscall(long number, ...);
 
@@ -146,6 +150,11 @@ int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
   if (!pinrail::model::running()) return __real_pthread_mutex_lock(mutex);
   pinrail::model::lock(mutex);
   return 0;
+}
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t* mutex) {
+  if (!pinrail::model::running()) return __real_pthread_mutex_trylock(mutex);
+  return pinrail::model::try_lock(mutex) ? 0 : EBUSY;
 }
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t* mutex) {
@@ -158,6 +167,18 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t* mutex) {
 void __wrap_free(void* memory) {
   if (!pinrail::model::running()) return __real_free(memory);
   if (memory != nullptr) pinrail::model::freed(memory, malloc_usable_size(memory));
+}
+
+void* __wrap_memcpy(void* to, const void* from, size_t bytes) {
+  read_plainly(from, bytes);
+  write_plainly(to, bytes);
+  return __real_memcpy(to, from, bytes);
+}
+
+void* __wrap_memmove(void* to, const void* from, size_t bytes) {
+  read_plainly(from, bytes);
+  write_plainly(to, bytes);
+  return __real_memmove(to, from, bytes);
 }
 
 void* __wrap_memset(void* memory, int byte, size_t bytes) {

@@ -18,6 +18,8 @@ namespace {
 
 constexpr size_t kMaxThreads = 5;  // with the one that looks at the end
 constexpr size_t kStackBytes = 128 * 1024;
+constexpr size_t kOwnBytes = 64;
+constexpr size_t kSampled = 100;
 constexpr int kNobody = -1;
 constexpr unsigned kRehearsals = 500;
 constexpr size_t kPlaces = 10;  // of a store buffer, whose stores may be the next on the weak machine
@@ -77,21 +79,55 @@ struct Store {
 enum class Op : uint8_t { start, load, ordered_load, store, modify, drain, lock, barrier, done };
 const char* const kOpNames[] = {"start", "load", "ordered load", "store", "modify", "drain", "lock", "barrier", "done"};
 
-struct Thread {
+// How far a thread has come.
+struct Progress {
   Op op = Op::start;
-  uintptr_t address = 0;      // of op
-  uint64_t local = 0;         // hash of all that it knows; 0: not made yet
-  const char* top = nullptr;  // of its stack, while it waits
+  uintptr_t address = 0;  // of op
+  uint64_t local = 0;     // hash of all that it knows; 0: not made yet
+  char* top = nullptr;    // of its stack, while it waits
   std::vector<Store> buffer;
   uint32_t barrier_waits_for = 0;  // threads whose buffers were not seen empty yet
-  jmp_buf start, at;
+  jmp_buf at;
+
+  bool is_under_way() const { return op != Op::start && op != Op::done; }
+};
+
+struct Thread : Progress {
+  jmp_buf start;
   std::unique_ptr<char[]> stack;
   ucontext_t context;
+
+  char* own_memory() const { return stack.get(); }  // the far end, which the stack does not reach
+  size_t depth() const { return static_cast<size_t>(stack.get() + kStackBytes - top); }
 };
+
+[[noreturn]] void fail_to_repeat();
 
 struct Turn {
   uint64_t possible;  // bit t: thread t goes on; bit kMaxThreads + t * kPlaces + n: its n-th store becomes visible
   unsigned chosen;
+};
+
+// A word before it changed.
+struct WordChange {
+  Word* word;
+  uint64_t value, share;
+  int owner;
+  bool is_freed;
+};
+
+// A state and the turns that led to it.
+struct Sample {
+  std::vector<Turn> path;
+  uint64_t memory;
+};
+
+// Where an execution stood before a turn: the next one that differs from there on begins here.
+struct Snapshot {
+  size_t changes = 0, events = 0;
+  uint64_t memory = 0;
+  std::vector<Progress> threads;
+  std::vector<char> stacks;  // of each thread its own memory and, while it is under way, its stack
 };
 
 // A line of a trace.
@@ -118,6 +154,7 @@ class Explorer {
   void membarrier();
   void pause() { wait_for_turn(Op::load, 0); }
   void lock(uintptr_t mutex);
+  bool try_lock(uintptr_t mutex);
   void unlock(uintptr_t mutex);
   void freed(uintptr_t memory, size_t bytes);
   void read_plainly(uintptr_t address, size_t bytes);
@@ -125,13 +162,18 @@ class Explorer {
   void require(bool condition, const char* what);
   void call(uintptr_t address, const std::string& name) { names_[address] = name; }
   void run_thread(unsigned number);
-  void* own_memory() { return me().stack.get(); }  // the far end, which the stack does not reach
+  void* own_memory() { return me().own_memory(); }
 
  private:
+  void repeat_samples();
+
   // One execution.
   End execute();
   void start_all();
-  void restore();
+  void restart();
+  void roll_back(size_t changes);
+  void save(Snapshot& snapshot) const;
+  void restore(const Snapshot& snapshot);
   void begin_round();
   bool next_choice();
   unsigned new_turn(uint64_t possible);
@@ -155,6 +197,8 @@ class Explorer {
 
   // Memory.
   Word& word_at(uintptr_t address);
+  void keep(Word& word) { changes_.push_back({&word, *word.address, word.share, word.owner, word.is_freed}); }
+  void own(Word& mutex, const char* what);
   void put(uintptr_t address, unsigned size, uint64_t value);
   void refresh(Word& word);
   void flush_one(unsigned number, size_t place);
@@ -188,11 +232,14 @@ class Explorer {
   ucontext_t main_context_;
 
   std::unordered_map<uintptr_t, Word> words_;
-  std::vector<Word*> touched_;  // in this execution
-  std::vector<Word*> dirty_;    // written plainly: the new values are in memory by the next turn
-  uint64_t memory_ = 0;         // hash of all that differs from the beginning
+  std::vector<WordChange> changes_;  // of this execution
+  std::vector<Word*> dirty_;         // written plainly: the new values are in memory by the next turn
+  uint64_t memory_ = 0;              // hash of all that differs from the beginning
 
   std::vector<Turn> path_;
+  std::vector<Snapshot> snapshots_;   // one for each turn of the path that may be taken otherwise
+  std::vector<Sample> samples_;       // of this round
+  const Sample* repeated_ = nullptr;  // the one that is compared, explorer/X6
   size_t depth_ = 0;
   std::unordered_set<uint64_t> known_;
   uint32_t barrier_callers_ = 0;  // threads that call membarrier
@@ -336,6 +383,7 @@ uint64_t Explorer::local_state(unsigned number) {
     thread.local = mix_bytes(1, &thread.at, sizeof(thread.at));
     const char* const end = thread.stack.get() + kStackBytes;
     thread.local = mix_bytes(thread.local, thread.top, static_cast<size_t>(end - thread.top));
+    thread.local = mix_bytes(thread.local, thread.own_memory(), kOwnBytes);
     thread.local = mix(thread.local, thread.address);
   }
   return thread.local;
@@ -368,13 +416,10 @@ void Explorer::wait_for_turn(Op op, uintptr_t address) {
 
 // Chooses until a thread is to go on, and goes there. Comes back when it is the calling thread's turn.
 void Explorer::take_turns() {
-  if (current_ != kNobody) me().top = static_cast<const char*>(__builtin_frame_address(0));
+  if (current_ != kNobody) me().top = static_cast<char*>(__builtin_frame_address(0));
   for (;;) {
     const uint64_t possible = possible_turns();
-    if (depth_ < path_.size() && path_[depth_].possible != possible) {
-      std::fprintf(stderr, "explorer: the same turns came to another state: something escapes the model\n");
-      std::abort();
-    }
+    if (depth_ < path_.size() && path_[depth_].possible != possible) fail_to_repeat();
     if (possible == 0) end_here();
     const unsigned chosen = depth_ < path_.size() ? path_[depth_].chosen
                             : is_rehearsal_       ? drawn_turn(possible)
@@ -383,6 +428,11 @@ void Explorer::take_turns() {
     if (chosen < kMaxThreads) return go_on(chosen);
     flush_one((chosen - kMaxThreads) / kPlaces, (chosen - kMaxThreads) % kPlaces);
   }
+}
+
+void fail_to_repeat() {
+  std::fprintf(stderr, "explorer: the same turns came to another state: something escapes the model\n");
+  std::abort();
 }
 
 // No turn is possible.
@@ -399,10 +449,18 @@ void Explorer::end_here() {
 
 // Of a state that was not visited yet: any other ends the execution.
 unsigned Explorer::new_turn(uint64_t possible) {
-  if (!known_.insert(state()).second) finish(End::known);
+  const uint64_t now = state();
+  if (repeated_ != nullptr) {
+    if (memory_ != repeated_->memory) fail_to_repeat();
+    finish(End::known);
+  }
+  if (!known_.insert(now).second) finish(End::known);
+  if (known_.size() % kSampled == 0) samples_.push_back({path_, memory_});
   require(path_.size() < bounds_.turns, "an execution without an end");
   const auto chosen = static_cast<unsigned>(__builtin_ctzll(possible));
   path_.push_back({possible, chosen});
+  if (snapshots_.size() < path_.size()) snapshots_.resize(path_.size());
+  if ((possible & (possible - 1)) != 0) save(snapshots_[path_.size() - 1]);
   return chosen;
 }
 
@@ -428,33 +486,88 @@ bool Explorer::next_choice() {
   return false;
 }
 
-void Explorer::restore() {
-  for (Word* word : touched_) {
-    if (!word->is_mutex) *word->address = word->initial;
-    word->share = 0;
-    word->owner = kNobody;
-    word->is_dirty = word->is_freed = false;
+// The words as they were when so many had changed.
+void Explorer::roll_back(size_t changes) {
+  for (; changes_.size() > changes; changes_.pop_back()) {
+    const WordChange& change = changes_.back();
+    Word& word = *change.word;
+    *word.address = change.value;
+    word.share = change.share;
+    word.owner = change.owner;
+    word.is_freed = change.is_freed;
+    word.is_dirty = false;
   }
-  touched_.clear();
   dirty_.clear();
+}
+
+void Explorer::restart() {
+  roll_back(0);
   memory_ = 0;
+  depth_ = 0;
+  events_.clear();
   for (unsigned i = 0; i < count_; ++i) {
-    threads_[i].op = Op::start;
-    threads_[i].local = 0;
-    threads_[i].buffer.clear();
-    threads_[i].barrier_waits_for = 0;
+    static_cast<Progress&>(threads_[i]) = {};
+    std::memset(threads_[i].own_memory(), 0, kOwnBytes);
   }
 }
 
+// Right after state(): no word is dirty.
+void Explorer::save(Snapshot& snapshot) const {
+  snapshot.changes = changes_.size();
+  snapshot.events = events_.size();
+  snapshot.memory = memory_;
+  snapshot.threads.resize(count_);
+  snapshot.stacks.clear();
+  for (unsigned i = 0; i < count_; ++i) {
+    const Thread& thread = threads_[i];
+    snapshot.threads[i] = thread;
+    const auto append = [&](const char* from, size_t bytes) {
+      snapshot.stacks.insert(snapshot.stacks.end(), from, from + bytes);
+    };
+    append(thread.own_memory(), kOwnBytes);
+    if (thread.is_under_way()) append(thread.top, thread.depth());
+  }
+}
+
+// At the last turn of the path.
+void Explorer::restore(const Snapshot& snapshot) {
+  roll_back(snapshot.changes);
+  memory_ = snapshot.memory;
+  depth_ = path_.size() - 1;
+  events_.resize(snapshot.events);
+  const char* from = snapshot.stacks.data();
+  for (unsigned i = 0; i < count_; ++i) {
+    Thread& thread = threads_[i];
+    static_cast<Progress&>(thread) = snapshot.threads[i];
+    const auto fetch = [&](char* to, size_t bytes) {
+      std::memcpy(to, from, bytes);
+      from += bytes;
+    };
+    fetch(thread.own_memory(), kOwnBytes);
+    if (thread.is_under_way()) fetch(thread.top, thread.depth());
+  }
+}
+
+// Goes on from where restart() or restore() left it.
 End Explorer::execute() {
-  depth_ = 0;
-  events_.clear();
   if (_setjmp(main_) == 0) {
     current_ = kNobody;
+    is_inside = true;
     take_turns();
   }
   current_ = kNobody;
   return end_;
+}
+
+// explorer/X6
+void Explorer::repeat_samples() {
+  for (const Sample& sample : samples_) {
+    restart();
+    path_ = sample.path;
+    repeated_ = &sample;
+    execute();
+  }
+  repeated_ = nullptr;
 }
 
 Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
@@ -464,7 +577,7 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
   bounds_ = bounds;
   count_ = static_cast<unsigned>(scenario.threads.size()) + 1;
   words_.clear();
-  touched_.clear();
+  changes_.clear();
   path_.clear();
   known_.clear();
   violation_.clear();
@@ -473,20 +586,21 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
   start_all();
   for (unsigned i = 0; i < kRehearsals; ++i) {
     begin_round();
-    restore();
     is_rehearsal_ = true;
     execute();
   }
   begin_round();
   for (;;) {
-    restore();
     is_rehearsal_ = false;
     const End end = execute();
     ++outcome.replays;
     if (end == End::wrong) break;
     if (end == End::complete) ++outcome.paths;
     if (known_.size() > bounds_.states) break;
-    if (next_choice()) continue;
+    if (next_choice()) {
+      restore(snapshots_[path_.size() - 1]);
+      continue;
+    }
     if (!is_last_round_) {
       begin_round();
       outcome.paths = 0;
@@ -495,10 +609,11 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
     outcome.complete = true;
     break;
   }
+  if (outcome.complete) repeat_samples();
   outcome.states = known_.size();
   outcome.violation = violation_;
   if (!violation_.empty()) outcome.trace = tell();
-  restore();
+  restart();
   scenario_ = nullptr;
   return outcome;
 }
@@ -560,11 +675,12 @@ void Explorer::begin_round() {
   barrier_callers_ |= new_barrier_callers_;
   path_.clear();
   known_.clear();
+  samples_.clear();
   is_last_round_ = true;
+  restart();
 }
 
 void Explorer::refresh(Word& word) {
-  touched_.push_back(&word);
   memory_ -= word.share;
   word.share = *word.address == word.initial ? 0 : mix(reinterpret_cast<uintptr_t>(word.address), *word.address);
   memory_ += word.share;
@@ -572,6 +688,7 @@ void Explorer::refresh(Word& word) {
 
 void Explorer::put(uintptr_t address, unsigned size, uint64_t value) {
   Word& word = word_at(address);
+  keep(word);
   std::memcpy(reinterpret_cast<void*>(address), &value, size);
   refresh(word);
 }
@@ -649,8 +766,8 @@ uint64_t Explorer::modify_late(uintptr_t address, unsigned size, unsigned order,
   record(current_, changes ? "modify" : "compare, unequal", address, changes ? value : old);
   if (!changes) return old;
   Word& word = word_at(address);
+  keep(word);
   word.owner = current_;
-  touched_.push_back(&word);
   me().buffer.push_back({address, size, value, order, true});
   flush_unseen(static_cast<unsigned>(current_));
   return old;
@@ -700,17 +817,40 @@ void Explorer::lock(uintptr_t mutex) {
     drain();
   }
   require(word.owner == kNobody, "a lock was taken twice");
-  word.owner = current_;
-  touched_.push_back(&word);
-  word.share = mix(mutex, static_cast<uint64_t>(current_) + 1);
-  memory_ += word.share;
-  record(current_, "lock", mutex, 0);
+  own(word, "lock");
+}
+
+// It looks once, and does not wait until the mutex is free.
+bool Explorer::try_lock(uintptr_t mutex) {
+  Word& word = word_at(mutex);
+  word.is_mutex = true;
+  note(word, true);
+  if (others_touch(word, static_cast<unsigned>(current_))) {
+    wait_for_turn(is_weak() ? Op::load : Op::drain, mutex & ~uintptr_t{7});
+  } else if (!is_weak()) {
+    drain();
+  }
+  if (word.owner != kNobody) {
+    record(current_, "try to lock, in vain", mutex, 0);
+    return false;
+  }
+  own(word, "try to lock");
+  return true;
+}
+
+void Explorer::own(Word& mutex, const char* what) {
+  keep(mutex);
+  mutex.owner = current_;
+  mutex.share = mix(reinterpret_cast<uintptr_t>(mutex.address), static_cast<uint64_t>(current_) + 1);
+  memory_ += mutex.share;
+  record(current_, what, reinterpret_cast<uintptr_t>(mutex.address), 0);
 }
 
 // No turn: to unlock later than the last step under the lock only keeps others waiting.
 void Explorer::unlock(uintptr_t mutex) {
   drain();
   Word& word = word_at(mutex);
+  keep(word);
   word.owner = kNobody;
   memory_ -= word.share;
   word.share = 0;
@@ -722,8 +862,8 @@ void Explorer::freed(uintptr_t memory, size_t bytes) {
   for (uintptr_t at = memory & ~uintptr_t{7}; at < memory + bytes; at += 8) {
     const auto word = words_.find(at);
     if (word == words_.end()) continue;
+    keep(word->second);
     word->second.is_freed = true;
-    touched_.push_back(&word->second);
   }
 }
 
@@ -746,9 +886,9 @@ void Explorer::write_plainly(uintptr_t address, size_t bytes) {
     Word& word = word_at(at);
     require(!word.is_freed, "memory was used after it was freed");
     if (word.is_dirty) continue;
+    keep(word);
     word.is_dirty = true;
     dirty_.push_back(&word);
-    touched_.push_back(&word);
   }
 }
 
@@ -848,6 +988,10 @@ void membarrier() {
 void lock(void* mutex) {
   const Inside inside;
   explorer().lock(as_number(mutex));
+}
+bool try_lock(void* mutex) {
+  const Inside inside;
+  return explorer().try_lock(as_number(mutex));
 }
 void unlock(void* mutex) {
   const Inside inside;

@@ -11,7 +11,8 @@
 //     unlock need the own buffer empty. A membarrier ends when each thread's buffer has been empty once since it began.
 // explorer/X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks,
 //     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
-//     stop.
+//     stop, and the next one begins at the last turn that can be taken otherwise: the words that changed since are
+//     changed back, and the threads get the stacks and registers that they had there.
 // explorer/X3  An access that no other thread can see is no turn: to a word that no other thread touches, or to one
 //     that no other thread writes. Which words these are is found out: an execution that proves it wrong does not count
 //     (it goes on as a rehearsal, with drawn turns, to find out more), and when all others were visited, a round with
@@ -23,6 +24,8 @@
 //     that is visible. So without release it holds nothing back, and loads may be done before its store is seen. A
 //     seq_cst load waits for the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an
 //     acquire load asks for that, and relaxed ones are not what is explored here.
+// explorer/X6  Every hundredth state is reached once more, by the same turns from the beginning. If its memory differs,
+//     something escapes the model, for instance a function of the C library that changes memory and is not wrapped.
 #ifndef PINRAIL_TEST_MODEL_EXPLORER_H
 #define PINRAIL_TEST_MODEL_EXPLORER_H
 
@@ -86,6 +89,7 @@ uint64_t modify(void* address, unsigned size, unsigned order, const Change& chan
 void fence();
 void membarrier();
 void lock(void* mutex);
+bool try_lock(void* mutex);
 void unlock(void* mutex);
 void freed(void* memory, size_t bytes);
 void read_plainly(const void* address, size_t bytes);
