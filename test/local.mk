@@ -313,6 +313,7 @@ endif
 oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/choice.h \
 	test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc test/oracle/judge.h test/oracle/judge.cc \
 	test/oracle/pools.h test/oracle/pools.cc test/oracle/worker.h test/oracle/worker.cc test/oracle/worker_alloc.cc test/oracle/worker_event.cc \
+	test/oracle/worker_pin.cc \
 	test/oracle/worker_transfer.cc test/oracle/oracle.cc test/oracle/deaf.h $(command_line_sources) \
 	$(memory_events_sources)
 if HAVE_TOOLS

@@ -25,6 +25,11 @@ class Judge {
   void compared(size_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }  // relaxed: a count
   void differed(const char* what, const std::string& how);                             // outside of the buffers
   void refused() { ++refused_; }  // TEMP_OUT_OF_RESOURCE: others hold what is needed
+  // A range was pinned; whether all of it was registered then.
+  void pinned(bool is_registered) {
+    pins_.fetch_add(1, std::memory_order_relaxed);  // relaxed: counts
+    if (is_registered) registered_pins_.fetch_add(1, std::memory_order_relaxed);
+  }
   void did_something() { operations_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: a count
 
   uint64_t operations() const { return operations_; }
@@ -32,9 +37,12 @@ class Judge {
   uint64_t differences() const { return differences_; }
   uint64_t failures() const { return failures_; }
   uint64_t refusals() const { return refused_; }
+  uint64_t pins() const { return pins_; }
+  uint64_t registered_pins() const { return registered_pins_; }
 
  private:
-  std::atomic<uint64_t> operations_{0}, bytes_{0}, differences_{0}, failures_{0}, refused_{0};
+  std::atomic<uint64_t> operations_{0}, bytes_{0}, differences_{0}, failures_{0}, refused_{0}, pins_{0},
+      registered_pins_{0};
 };
 
 }  // namespace pinrail::oracle

@@ -72,6 +72,7 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
   line.flag("--mrall", "Take the pool mrall, which registers all that is mapped, where there is no limit.",
             &o->maps_all);
   line.flag("--alloc", "Also memory of pinrail_mpool_alloc(), beside the buffers.", &o->allocates);
+  line.flag("--prepin", "Pieces of the buffers are pinned ahead, at once or by helper threads.", &o->pins);
   line.flag("--raw", "Also events by raw system calls, which only some monitors see.", &o->raw_calls);
   line.value("--events", "LIST", "Only these events, with commas between them.",
              [o](const std::string& typed) { return take_events(typed, o); });

@@ -23,6 +23,7 @@ struct Options {
   bool raw_calls = false;
   bool maps_all = false;   // the pool that is not limited is of the mpool mrall
   bool allocates = false;  // memory of the pools' allocators is used beside the buffers
+  bool pins = false;       // pieces of the buffers are pinned ahead of their use
   bool lists_mutants = false;
   const tools::MemoryEvent* mutant = nullptr;
   size_t largest = size_t{1} << 20;     // bytes of a buffer

@@ -102,6 +102,13 @@ bool is_enough(const Choice& choice, const Options& options) {
   return false;
 }
 
+// A run that pins proves nothing unless pins were seen.
+void count_pins(Judge* judge) {
+  std::printf("pinned ahead  %" PRIu64 " ranges, %" PRIu64 " of them registered when that was done\n", judge->pins(),
+              judge->registered_pins());
+  if (judge->registered_pins() == 0) judge->failed("prepin", "no range was pinned");
+}
+
 int verdict(const Options& options, const Choice& choice, const Judge& judge) {
   const bool enough = !proves_something(options) || is_enough(choice, options);
   if (judge.refusals() != 0) std::printf("oracle: %" PRIu64 " requests found the limit in use\n", judge.refusals());
@@ -148,6 +155,7 @@ int run_oracle(const Options& options) {
     play(&run);
     print_table(choice);
     std::printf("%s", pools.figures().c_str());
+    if (options.pins) count_pins(&judge);
   }
   const pinrail_status_t closed = pools.close();
   if (closed != PINRAIL_SUCCESS) judge.failed("closing the pools", pinrail_status_name(closed));

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kBlocks = 64;
 constexpr size_t kAllocated = 16;
+constexpr size_t kPinned = 4;
 constexpr size_t kMaxBlock = size_t{256} << 10;
 
 }  // namespace
@@ -20,12 +21,14 @@ Worker::Worker(Run* run, unsigned thread)
       random_(run->options.seed + 1000 * (thread + 1)),
       seen_(std::max(run->options.largest, tools::kLargeBlock)),
       blocks_(kBlocks, nullptr),
-      allocated_(kAllocated) {}
+      allocated_(kAllocated),
+      pinned_(kPinned) {}
 
 Worker::~Worker() {
   for (const pinrail_handle_t& handle : held_) drop(handle);
   for (void* block : blocks_) std::free(block);
   for (Allocated& piece : allocated_) free_allocated(&piece);
+  for (Pinned& pinned : pinned_) unpin(&pinned);
 }
 
 void Worker::work() {
@@ -35,6 +38,7 @@ void Worker::work() {
 void Worker::step() {
   const bool hunts = run_.options.mutant != nullptr;
   if (run_.options.allocates && one_in(8)) return use_allocated();
+  if (run_.options.pins && one_in(8)) return use_pinned();
   const uint64_t die = random_() % 1000;
   if (die < 500 && !hunts && run_.choice.is_behind()) return event();
   if (die < (hunts ? 500 : 60)) return event();

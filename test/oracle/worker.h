@@ -9,6 +9,8 @@
 #ifndef PINRAIL_TEST_ORACLE_WORKER_H
 #define PINRAIL_TEST_ORACLE_WORKER_H
 
+#include <pinrail/pin.h>
+
 #include <atomic>
 #include <deque>
 #include <vector>
@@ -18,6 +20,14 @@
 #include "test/oracle/pools.h"
 
 namespace pinrail::oracle {
+
+// Of each request, unless something else is said.
+constexpr uint32_t kBothWays = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
+
+// Others hold what is needed; the pool with a limit says so, too.
+inline bool is_refusal(pinrail_status_t status) {
+  return status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE || status == PINRAIL_ERR_OUT_OF_RESOURCE;
+}
 
 struct Run {
   const Options& options;
@@ -60,6 +70,18 @@ class Worker {
   void compare_allocated(const Allocated& piece);
   void free_allocated(Allocated* piece);
 
+  // worker_pin.cc: pieces of the buffers that are pinned ahead of their use.
+  struct Pinned {
+    pinrail_mpool_t* pool = nullptr;
+    pinrail_range_t range{};
+    pinrail_prepin_t* job = nullptr;  // of helper threads; NULL: the range is pinned
+  };
+  void use_pinned();
+  void pin(Pinned* pinned);
+  void check_pinned(Buffer* buffer, const Piece& piece, const Pinned& pinned);
+  bool end_job(pinrail_prepin_t* job);
+  void unpin(Pinned* pinned);
+
   // worker_event.cc
   void event();
   bool fire(Buffer* buffer, Kind* kind);
@@ -85,6 +107,7 @@ class Worker {
   std::deque<pinrail_handle_t> held_;  // kept over events
   std::vector<void*> blocks_;          // of churn()
   std::vector<Allocated> allocated_;   // of use_allocated()
+  std::vector<Pinned> pinned_;         // of use_pinned()
 };
 
 }  // namespace pinrail::oracle

@@ -11,7 +11,6 @@
 namespace pinrail::oracle {
 namespace {
 
-constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
 constexpr size_t kSmall = size_t{32} << 10;
 
 void fill(unsigned char* at, size_t length, unsigned char first) {
@@ -23,11 +22,6 @@ bool is_filled(const unsigned char* at, size_t length, unsigned char first) {
     if (at[i] != static_cast<unsigned char>(first + i * 7)) return false;
   }
   return true;
-}
-
-// Others hold what is needed; the pool with a limit says so, too.
-bool is_refusal(pinrail_status_t status) {
-  return status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE || status == PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
 }  // namespace
@@ -73,7 +67,7 @@ void Worker::resize(Allocated* piece) {
 // The device reads what the processor wrote, and writes what it then sees.
 void Worker::compare_allocated(const Allocated& piece) {
   pinrail_handle_t handle;
-  const pinrail_status_t status = pinrail_mpool_find(piece.pool, piece.at, piece.length, kAccess, &handle);
+  const pinrail_status_t status = pinrail_mpool_find(piece.pool, piece.at, piece.length, kBothWays, &handle);
   if (status != PINRAIL_SUCCESS) return run_.judge.failed("find of allocated memory", pinrail_status_name(status));
   const auto offset = static_cast<size_t>(piece.at - static_cast<unsigned char*>(handle.reg->base));
   pinrail_status_t moved = pinrail_mpool_device_read(handle, offset, seen_.data(), piece.length);

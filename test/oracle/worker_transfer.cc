@@ -7,7 +7,6 @@
 namespace pinrail::oracle {
 namespace {
 
-constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
 constexpr size_t kHeld = 4;
 
 std::string at_text(const Buffer& buffer, const Piece& piece) {
@@ -22,7 +21,7 @@ std::string at_text(const Buffer& buffer, const Piece& piece) {
 
 bool Worker::enter(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, pinrail_handle_t* handle_out) {
   unsigned char* const at = buffer->memory->base + piece.offset;
-  const pinrail_status_t status = pinrail_mpool_register(pool, at, piece.length, kAccess, 0, handle_out);
+  const pinrail_status_t status = pinrail_mpool_register(pool, at, piece.length, kBothWays, 0, handle_out);
   if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
     run_.judge.refused();
     return false;

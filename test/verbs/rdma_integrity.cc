@@ -5,9 +5,12 @@
 // Exit status: 0 if no byte differed and no call failed; 1 if one did, or if what --require-evictions asks for did not
 // happen; 2 for wrong usage; 77 without an RDMA device.
 #include <pinrail/pinrail.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "test/verbs/command_line.h"
@@ -38,7 +41,9 @@ const char kHelp[] =
     "  --threads N          default 2\n"
     "  --seed N             of the random work; default 1\n"
     "  --require-evictions  fail unless something was evicted and something was invalidated\n"
-    "  --mrall              take the pool mrall, and the monitor patcher instead of reports\n"
+    "  --mrall              take the pool mrall, and the monitor patcher instead of reports; then memory that may "
+    "only\n"
+    "                       be read must be read and not written\n"
     "  --no-reports         do not report what is freed: bytes must differ then\n"
     "  --help               this text\n";
 
@@ -135,6 +140,34 @@ int judge(const Options& options, const Tally& tally, const pinrail_mpool_stats_
   return 0;
 }
 
+// What the process may only read, the device lets peers read and not write, whoever has the key.
+bool keeps_read_only(pinrail_mpool_t* pool, RdmaPair* pair) {
+  constexpr size_t kPage = 4096;
+  constexpr char kOther[] = "other bytes";
+  unsigned char seen[sizeof(kOther)] = {};
+  const int file = memfd_create("rdma_integrity", MFD_CLOEXEC);
+  void* const at = file >= 0 && ftruncate(file, kPage) == 0 && pwrite(file, "bytes", 6, 100) == 6
+                       ? mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, file, 0)
+                       : MAP_FAILED;
+  if (file >= 0) close(file);
+  if (at == MAP_FAILED) return false;
+  pinrail_handle_t handle;
+  bool keeps = pinrail_mpool_find(pool, at, kPage, PINRAIL_ACCESS_REMOTE_READ, &handle) == PINRAIL_SUCCESS;
+  if (keeps) {
+    auto* const memory = static_cast<unsigned char*>(at) + 100;
+    const auto place = static_cast<size_t>(memory - static_cast<unsigned char*>(handle.reg->base));
+    const bool is_read = pair->read(handle, place, seen, sizeof(seen)) == PINRAIL_SUCCESS;
+    const bool is_same = std::memcmp(seen, memory, sizeof(seen)) == 0 && std::memcmp(memory, "bytes", 6) == 0;
+    std::fprintf(stderr, "a write that the device must refuse: ");
+    const bool is_refused = pair->write(handle, place, kOther, sizeof(kOther)) != PINRAIL_SUCCESS;
+    keeps = is_read && is_same && is_refused && std::memcmp(memory, "bytes", 6) == 0;
+    if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) keeps = false;
+  }
+  munmap(at, kPage);
+  std::printf("read-only      %s\n", keeps ? "read, and not written" : "NOT AS IT SHOULD BE");
+  return keeps;
+}
+
 // Exit status.
 int run(const Options& options, RdmaPair* pair) {
   pinrail_mpool_t* pool = nullptr;
@@ -149,6 +182,7 @@ int run(const Options& options, RdmaPair* pair) {
   stats.size = sizeof(stats);
   status = pinrail_mpool_read_stats(pool, &stats);
   int result = judge(options, tally, stats);
+  if (options.maps_all && !keeps_read_only(pool, pair)) result = kDifferent;
   if (status != PINRAIL_SUCCESS || pinrail_mpool_destroy(pool, 0) != PINRAIL_SUCCESS) result = kDifferent;
   if (pinrail_finalize() != PINRAIL_SUCCESS) result = kDifferent;
   return result;

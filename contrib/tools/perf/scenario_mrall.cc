@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// scenario_mrall.cc - eight threads map, remap and unmap memory and look for it; then what is registered is compared
-// with what is mapped.
+// scenario_mrall.cc - eight threads map, remap and unmap memory; the device reads and writes what they have mapped,
+// through registrations that none of them asked for. Then what is registered is compared with what is mapped.
 #include <pinrail/listing.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,16 +24,73 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE;
+constexpr uint32_t kRead = PINRAIL_ACCESS_REMOTE_READ;
+constexpr uint32_t kWrite = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE | kRead;
+constexpr size_t kMostPages = 64;
+constexpr double kLeastFinds = 100;  // an emulated machine finds a hundredth of what others find
+
+// Random bytes, in memory and in a file. Each mapping has those from some page on.
+class Contents {
+ public:
+  Contents() : bytes_(2 * kMostPages * page_size()), file_(memfd_create("pinrail_perf", MFD_CLOEXEC)) {
+    std::mt19937 random(1);
+    for (char& byte : bytes_) byte = static_cast<char>(random());
+    if (file_ < 0) return;
+    const ssize_t written = write(file_, bytes_.data(), bytes_.size());
+    if (written == static_cast<ssize_t>(bytes_.size())) return;
+    close(file_);
+    file_ = -1;
+  }
+  ~Contents() {
+    if (file_ >= 0) close(file_);
+  }
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+
+  const char* from(size_t page) const { return bytes_.data() + page * page_size(); }
+  // A mapping that may only be read; MAP_FAILED if there is none.
+  void* map_read_only(size_t page, size_t length) const {
+    return mmap(nullptr, length, PROT_READ, MAP_PRIVATE, file_, static_cast<off_t>(page * page_size()));
+  }
+
+ private:
+  std::vector<char> bytes_;
+  int file_;
+};
 
 struct Mapped {
   char* at;
   size_t length;
+  size_t page;  // from which its contents are
+  bool is_read_only;
+};
+
+// What the threads counted.
+struct Counts {
+  uint64_t looks = 0, missing = 0, failed = 0, verified = 0, wrong = 0, writable = 0;
+  std::vector<double> waits_us;
+
+  void add(const Counts& other) {
+    looks += other.looks;
+    missing += other.missing;
+    failed += other.failed;
+    verified += other.verified;
+    wrong += other.wrong;
+    writable += other.writable;
+    waits_us.insert(waits_us.end(), other.waits_us.begin(), other.waits_us.end());
+  }
+};
+
+// What the registrar can do.
+struct Abilities {
+  bool moves_bytes;
+  bool takes_read_only;
 };
 
 class Mapper {
  public:
-  Mapper(pinrail_mpool_t* pool, unsigned seed) : pool_(pool), random_(seed) {}
+  Mapper(pinrail_mpool_t* pool, const Contents& contents, Abilities abilities, unsigned seed)
+      : pool_(pool), contents_(contents), abilities_(abilities), random_(seed), seen_(kMostPages * page_size()) {}
 
   void run(Clock::time_point end) {
     while (Clock::now() < end) {
@@ -42,26 +100,20 @@ class Mapper {
     for (const Mapped& one : live_) munmap(one.at, one.length);
   }
 
-  uint64_t looks = 0, missing = 0;
-  std::vector<double> waits_us;
+  Counts counts;
 
  private:
-  size_t any_length() { return (1 + random_() % 64) * page_size(); }
+  size_t any_length() { return (1 + random_() % kMostPages) * page_size(); }
 
   void change() {
     const unsigned what = live_.empty() ? 0 : random_() % 4;
-    const size_t length = any_length();
-    if (what == 0 && live_.size() < 16) {
-      void* const at = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (at != MAP_FAILED) live_.push_back({static_cast<char*>(at), length});
-      return;
-    }
+    if (what == 0 && live_.size() < 16) return map();
     Mapped& one = live_[random_() % live_.size()];
     if (what == 1) {
-      void* const at = mremap(one.at, one.length, length, MREMAP_MAYMOVE);
-      if (at != MAP_FAILED) one = {static_cast<char*>(at), length};
-    } else if (what == 2) {
+      remap(&one);
+    } else if (what == 2 && !one.is_read_only) {
       mmap(one.at, one.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+      fill(&one);
     } else {
       munmap(one.at, one.length);
       one = live_.back();
@@ -69,24 +121,114 @@ class Mapper {
     }
   }
 
+  void map() {
+    Mapped one = {nullptr, any_length(), random_() % kMostPages, abilities_.takes_read_only && random_() % 4 == 0};
+    void* const at = one.is_read_only
+                         ? contents_.map_read_only(one.page, one.length)
+                         : mmap(nullptr, one.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return;
+    one.at = static_cast<char*>(at);
+    if (!one.is_read_only) fill(&one);
+    live_.push_back(one);
+  }
+
+  void remap(Mapped* one) {
+    const size_t length = any_length();
+    void* const at = mremap(one->at, one->length, length, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED) return;
+    one->at = static_cast<char*>(at);
+    one->length = length;
+    if (!one->is_read_only) fill(one);
+  }
+
+  void fill(Mapped* one) {
+    one->page = random_() % kMostPages;
+    std::memcpy(one->at, contents_.from(one->page), one->length);
+  }
+
+  // From any live address.
   void look() {
     if (live_.empty()) return;
     const Mapped& one = live_[random_() % live_.size()];
+    const size_t offset = random_() % one.length, length = 1 + random_() % (one.length - offset);
     pinrail_handle_t handle;
     const auto began = Clock::now();
-    ++looks;
-    if (pinrail_mpool_find(pool_, one.at, one.length, kAccess, &handle) != PINRAIL_SUCCESS) {
-      ++missing;
+    ++counts.looks;
+    if (pinrail_mpool_find(pool_, one.at + offset, length, one.is_read_only ? kRead : kWrite, &handle) !=
+        PINRAIL_SUCCESS) {
+      ++counts.missing;
       return;
     }
-    waits_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+    counts.waits_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+    if (abilities_.moves_bytes) move(one, offset, length, handle);
     pinrail_mpool_deregister(handle);
   }
 
+  void move(const Mapped& one, size_t offset, size_t length, pinrail_handle_t handle) {
+    const size_t place = reinterpret_cast<uintptr_t>(one.at) + offset - reinterpret_cast<uintptr_t>(handle.reg->base);
+    const char* const expected = contents_.from(one.page) + offset;
+    expect(pinrail_mpool_device_read(handle, place, seen_.data(), length), seen_.data(), expected, length);
+    if (one.is_read_only) {
+      const bool is_refused = pinrail_mpool_device_write(handle, place, expected, length) != PINRAIL_SUCCESS;
+      if (handle.reg->rights != kRead || !is_refused) ++counts.writable;
+      return;
+    }
+    std::memset(one.at + offset, 0, length);
+    // Beside these bytes nothing may have changed, either.
+    expect(pinrail_mpool_device_write(handle, place, expected, length), one.at, contents_.from(one.page), one.length);
+  }
+
+  void expect(pinrail_status_t status, const char* seen, const char* expected, size_t length) {
+    if (status != PINRAIL_SUCCESS) {
+      ++counts.failed;
+      return;
+    }
+    counts.verified += length;
+    if (std::memcmp(seen, expected, length) == 0) return;
+    for (size_t i = 0; i < length; ++i) counts.wrong += seen[i] != expected[i] ? 1 : 0;
+  }
+
   pinrail_mpool_t* const pool_;
+  const Contents& contents_;
+  const Abilities abilities_;
   std::mt19937 random_;
   std::vector<Mapped> live_;
+  std::vector<char> seen_;
 };
+
+// Tries it with a mapping that may only be read.
+Abilities abilities_of(const Session& session, const Contents& contents) {
+  const size_t length = page_size();
+  char seen = 0;
+  Abilities abilities = {false, false};
+  for (const bool is_read_only : {false, true}) {
+    void* const at = is_read_only ? contents.map_read_only(0, length)
+                                  : mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) continue;
+    pinrail_handle_t handle;
+    if (pinrail_mpool_find(session.pool(), at, length, is_read_only ? kRead : kWrite, &handle) == PINRAIL_SUCCESS) {
+      const auto place = static_cast<size_t>(static_cast<char*>(at) - static_cast<char*>(handle.reg->base));
+      const bool moves = pinrail_mpool_device_read(handle, place, &seen, 1) == PINRAIL_SUCCESS;
+      (is_read_only ? abilities.takes_read_only : abilities.moves_bytes) = is_read_only || moves;
+      pinrail_mpool_deregister(handle);
+    }
+    munmap(at, length);
+  }
+  return abilities;
+}
+
+Counts run_mappers(const Session& session, unsigned threads, Abilities abilities, const Contents& contents) {
+  const auto end = Clock::now() + std::chrono::seconds(2);
+  std::vector<Mapper> mappers;
+  for (unsigned i = 0; i < threads; ++i) mappers.emplace_back(session.pool(), contents, abilities, i);
+  std::vector<std::thread> team;
+  for (Mapper& mapper : mappers) team.emplace_back([&mapper, end] { mapper.run(end); });
+  for (std::thread& thread : team) thread.join();
+  Counts counts;
+  for (const Mapper& mapper : mappers) counts.add(mapper.counts);
+  std::sort(counts.waits_us.begin(), counts.waits_us.end());
+  return counts;
+}
 
 // Bytes that the mappings permit to be registered; the tool's own reading, not the pool's.
 uint64_t registrable_bytes() {
@@ -131,33 +273,34 @@ double difference(const Session& session, double* registered_out, double* refuse
   return least;
 }
 
+void add_transfers(const Counts& counts, Abilities abilities, Figures* figures) {
+  if (!abilities.moves_bytes) return figures->leave_out("transfers", "the registrar moves no bytes");
+  figures->add("moved by the device, and compared", static_cast<double>(counts.verified), "bytes", Bound::at_least, 1);
+  figures->add("  of these, wrong", static_cast<double>(counts.wrong), "bytes", Bound::at_most, 0);
+  figures->add("  transfers that failed", static_cast<double>(counts.failed), "calls", Bound::at_most, 0);
+  if (!abilities.takes_read_only) return figures->leave_out("read-only memory", "the registrar refuses it");
+  figures->add("read-only memory that a device could write", static_cast<double>(counts.writable), "calls",
+               Bound::at_most, 0);
+}
+
 }  // namespace
 
 Result run_mrall(const Options& /*options*/, const Session& session, Figures* figures) {
   if (std::strcmp(session.pool_name(), "mrall") != 0) return Result::bad("it needs the pool mrall");
   constexpr unsigned threads = 8;
-  const auto end = Clock::now() + std::chrono::seconds(2);
-  std::vector<Mapper> mappers;
-  for (unsigned i = 0; i < threads; ++i) mappers.emplace_back(session.pool(), i);
-  std::vector<std::thread> team;
-  for (Mapper& mapper : mappers) team.emplace_back([&mapper, end] { mapper.run(end); });
-  for (std::thread& thread : team) thread.join();
-  uint64_t looks = 0, missing = 0;
-  std::vector<double> waits;
-  for (const Mapper& mapper : mappers) {
-    looks += mapper.looks;
-    missing += mapper.missing;
-    waits.insert(waits.end(), mapper.waits_us.begin(), mapper.waits_us.end());
-  }
+  const Contents contents;
+  const Abilities abilities = abilities_of(session, contents);
+  const Counts counts = run_mappers(session, threads, abilities, contents);
+  const std::vector<double>& waits = counts.waits_us;
   if (waits.empty()) return Result::bad("nothing was found");
-  std::sort(waits.begin(), waits.end());
   double registered = 0, refused = 0;
   const double differs = difference(session, &registered, &refused);
   figures->add("threads", threads, "");
-  figures->add("finds in live memory", static_cast<double>(looks), "calls", Bound::at_least, 1000);
-  figures->add("of these, not found", static_cast<double>(missing), "calls", Bound::at_most, 0);
+  figures->add("finds in live memory", static_cast<double>(counts.looks), "calls", Bound::at_least, kLeastFinds);
+  figures->add("of these, not found", static_cast<double>(counts.missing), "calls", Bound::at_most, 0);
   figures->add("a find, median", waits[waits.size() / 2], "us");
   figures->add("a find, 99 of 100", waits[waits.size() * 99 / 100], "us");
+  add_transfers(counts, abilities, figures);
   figures->add("registered", registered, "bytes");
   figures->add("refused by the registrar, a monitor or a limit", refused, "bytes");
   figures->add("registered + refused - what maps permit", differs, "bytes", Bound::at_most, 0);
