@@ -39,7 +39,8 @@ grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fails "munmap is not counted
 try 1 $oracle --seconds 2 --monitor none
 last | grep -Eq ', [1-9][0-9]* differences$' || fails "without a monitor no difference was found"
 grep -q 'DIFFERENCE: buffer .* the device' "$work/out" || fails "a difference is not explained"
-try 0 $mutants --seconds 3 --events munmap,mmap-over
+try 0 $mutants --seconds 3 --prepin --events munmap,mmap-over
+grep -q "^pinned ahead  [1-9]" "$work/out" || fails "nothing was pinned ahead"
 try 1 $mutants --seconds 30 --mutant munmap-reuse
 last | grep -Eq ', [1-9][0-9]* differences$' || fails "the mutant was not caught"
 

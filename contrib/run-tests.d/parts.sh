@@ -132,10 +132,11 @@ guest_tests() {
   cat <<END
 conform_verbs test/conform/verbs
 perf_within_a_limit PINRAIL_MCA_mpool_grdma_size_limit=8M contrib/tools/pinrail_perf --registrar verbs --size 1M --regions 64 --iterations 200
-oracle test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
+oracle test/oracle/oracle --prepin --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
 oracle_can_fail test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ \$? -eq 1 ]
 rdma_fork test/verbs/rdma_fork
 mrall test/conform/mrall --gtest_filter=*MrallDevice*
+mrall_everywhere contrib/tools/pinrail_perf --scenario mrall
 rdma_integrity_mrall test/verbs/rdma_integrity --mrall --regions 64 --seconds $seconds
 tutorial contrib/examples/cached_reg_mr | tee /dev/stderr | grep -q '^999 hits, 1 misses\$'
 rdma_pingpong test/verbs/rdma_pingpong --seconds $((seconds / 3))

@@ -84,6 +84,20 @@ TEST_F(Prepin, what_was_used_before_can_be_pinned) {
   EXPECT_EQ(registrar_->live_count(), 0u);
 }
 
+// What the cache has registered since may contain what is pinned.
+TEST_F(Prepin, what_is_pinned_can_be_pinned_again_inside_a_longer_registration) {
+  make();
+  ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
+  pool_->use(kBase, 16 * kPage);
+  const uint64_t before = calls();
+  EXPECT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), before) << "both pins are of one registration";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(unpin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool_->invariants_hold());
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 0u);
+}
+
 // pin_plan/L2: a device of small granularity does not get what its maximum forbids, because pools register whole pages.
 TEST_F(Prepin, chunks_of_a_device_with_small_pages_are_whole_pages) {
   fake::FakeOptions device;

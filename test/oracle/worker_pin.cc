@@ -2,6 +2,7 @@
 // Pieces of the buffers that are pinned ahead of their use, at once or by helper threads. Events may end them, or the
 // memory under the helper threads; each pin is undone, whatever became of its memory.
 #include <algorithm>
+#include <string>
 
 #include "test/oracle/worker.h"
 
@@ -39,7 +40,9 @@ void Worker::pin(Pinned* pinned) {
       by_helpers ? pinrail_mpool_prepin_start(pool, &wanted.range, 1, kBothWays, &options, &wanted.job)
                  : pinrail_mpool_prepin(pool, &wanted.range, 1, kBothWays, one_in(2) ? &options : nullptr, nullptr);
   if (is_refusal(status)) return run_.judge.refused();
-  if (status != PINRAIL_SUCCESS) return run_.judge.failed("prepin", pinrail_status_name(status));
+  if (status != PINRAIL_SUCCESS) {
+    return run_.judge.failed("prepin", std::string(pinrail_status_name(status)) + "\n" + buffer->history());
+  }
   *pinned = wanted;
   if (!by_helpers) check_pinned(buffer, piece, wanted);
 }

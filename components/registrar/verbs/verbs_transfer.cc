@@ -78,11 +78,12 @@ Outcome move_locked(Registrar* registrar, const Transfer& transfer, size_t offse
   return outcome;
 }
 
-// Soft-RoCE refuses an access now and then while the kernel takes pages of on-demand memory away: tries once more.
+// Soft-RoCE now and then refuses an access, or never completes it, while the kernel takes pages of on-demand memory
+// away: tries once more. A new queue pair, so nothing of the first try comes later.
 Outcome move_on_demand_locked(Registrar* registrar, const Transfer& transfer, size_t offset, size_t done, size_t step)
     REQUIRES(registrar->transfer) {
   const Outcome outcome = move_locked(registrar, transfer, offset, done, step);
-  if (outcome.completion != IBV_WC_REM_ACCESS_ERR) return outcome;
+  if (outcome.completion != IBV_WC_REM_ACCESS_ERR && outcome.error != ETIMEDOUT) return outcome;
   close_loopback_locked(registrar);
   return open_loopback_locked(registrar).ok() ? move_locked(registrar, transfer, offset, done, step) : outcome;
 }
