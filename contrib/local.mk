@@ -19,7 +19,8 @@ bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_info
 dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
 # Completion: bash searches a file with the command's name.
 bashcompletiondir = $(datadir)/bash-completion/completions
-nodist_bashcompletion_DATA = contrib/completion/pinrail_info contrib/completion/pinrail_perf
+nodist_bashcompletion_DATA = contrib/completion/pinrail_info contrib/completion/pinrail_perf \
+	contrib/completion/pinrail_conform contrib/completion/pinrun
 $(nodist_bashcompletion_DATA): contrib/completion/pinrail.bash
 	$(AM_V_GEN)$(MKDIR_P) contrib/completion && cp $(srcdir)/contrib/completion/pinrail.bash $@
 CLEANFILES += $(nodist_bashcompletion_DATA)

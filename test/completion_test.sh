@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# completion_test.sh - what bash and zsh offer behind pinrail_info and pinrail_perf. Runs in the build tree.
+# completion_test.sh - what bash and zsh offer behind pinrail_info, pinrail_perf, pinrail_conform and pinrun. Runs in the
+# build tree.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
 grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
@@ -21,7 +22,7 @@ offers() {
 
 # shellcheck source=contrib/completion/pinrail.bash
 . "$srcdir/contrib/completion/pinrail.bash"
-complete -p pinrail_info pinrail_perf >/dev/null || failures=1
+complete -p pinrail_info pinrail_perf pinrail_conform pinrun >/dev/null || failures=1
 info=./contrib/tools/pinrail_info perf=./contrib/tools/pinrail_perf
 for option in --all --param --level --monitors --parsable --json --mca --help --version; do offers $option $info --; done
 for option in --pool --registrar --size --regions --threads --iterations --trace --scenario --json --mca; do offers $option $perf --; done
@@ -36,6 +37,18 @@ offers mlock $perf --registrar m
 offers grdma $perf --pool ""
 offers 7 $info --level ""
 offers "$srcdir/README" $perf --trace "$srcdir/READ"
+conform=test/conform/pinrail_conform
+if [[ -x $conform ]]; then
+  offers --components $conform --c
+  offers rcache $conform rc
+fi
+pinrun=contrib/pinrun/pinrun
+if [[ -x $pinrun ]]; then
+  offers --release $pinrun --r
+  offers --record $pinrun --stats --rec
+  offers "$srcdir/README" $pinrun --record "$srcdir/READ"
+  offers bash $pinrun --stats --mca monitor external bas
+fi
 COMP_WORDS=("$info" --nonsense) COMP_CWORD=1
 _pinrail
 [[ ${#COMPREPLY[@]} -eq 0 ]] || { echo "FAIL: --nonsense is completed to ${COMPREPLY[*]}"; failures=$((failures + 1)); }
@@ -57,6 +70,8 @@ if command -v zsh >/dev/null; then
   zsh_offers mpool_grdma_size_limit $info --mca ""
   zsh_offers mlock $perf --registrar ""
   zsh_offers --trace $perf ""
+  [[ ! -x $conform ]] || zsh_offers registrar $conform ""
+  [[ ! -x $pinrun ]] || zsh_offers --stats $pinrun --
 else
   echo "  not checked: zsh is not installed"
 fi

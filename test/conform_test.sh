@@ -75,6 +75,17 @@ awk -v work="$work" '
   END { finish(); exit bad }
 ' "$srcdir/test/conform/broken/list" >"$work/broken" || fail "a line of test/conform/broken/list is not in its source"
 
+# Each rule that the suite of a framework can name has a component that breaks it.
+for framework in mpool rcache registrar monitor; do
+  grep -ohE '(KEEPS|CHECK_OF|breaks)\("[A-Z][0-9]+"|rule = "[A-Z][0-9]+"' "$srcdir/test/conform/suite/component_checks.cc" \
+    "$srcdir/test/conform/suite/${framework}_checks.cc" | grep -oE '[A-Z][0-9]+' | sort -u >"$work/promises"
+  [ "$(wc -l <"$work/promises")" -ge 10 ] || fail "only $(wc -l <"$work/promises") rules of $framework are seen"
+  for rule in $(awk -v framework="$framework" '$1 == framework { print $2 }' "$work/broken" | sort -u |
+    comm -13 - "$work/promises"); do
+    fail "test/conform/broken/list has no $framework that breaks $rule"
+  done
+done
+
 # Elsewhere than on glibc allocations are not counted.
 uncounted=$("$conform" rcache "$work/whole/rcache_broken.so" --all --components "$others" 2>&1 |
   grep -c 'allocations cannot be counted')

@@ -17,6 +17,15 @@ done
 ! grep -rnE '(base|components|framework)/' "$include" >&2 ||
   { echo "headers_test: an installed header refers to what is not installed" >&2; exit 1; }
 
+# Each call that may be refused for its arguments has a line in refusal_test.cc, which checks that it says so.
+refusals=$srcdir/test/unit/front/refusal_test.cc
+calls=$(cat "$include"/pinrail/*.h | grep -oE '^PINRAIL_API pinrail_status_t pinrail_[a-z_]+' | awk '{ print $3 }')
+[ "$(echo "$calls" | wc -l)" -ge 40 ] || { echo "headers_test: only $(echo "$calls" | wc -l) calls are seen" >&2; exit 1; }
+for call in $calls; do
+  [ "$call" != pinrail_mpool_invalidate_range ] || continue # it never reports
+  grep -q "$call" "$refusals" || { echo "headers_test: $refusals does not call $call" >&2; exit 1; }
+done
+
 # Nothing public without the prefix: names that the library exports.
 library=.libs/libpinrail.so
 if [ -e "$library" ]; then

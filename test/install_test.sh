@@ -51,7 +51,8 @@ for page in "$srcdir"/contrib/man/*.[0-9]; do
 done
 
 data=${PINRAIL_MANDIR%/man}
-for file in bash-completion/completions/pinrail_info bash-completion/completions/pinrail_perf zsh/site-functions/_pinrail; do
+for file in zsh/site-functions/_pinrail bash-completion/completions/pinrail_info bash-completion/completions/pinrail_perf \
+  bash-completion/completions/pinrail_conform bash-completion/completions/pinrun; do
   [ -s "$data/$file" ] || fail "$file is not installed"
 done
 

@@ -23,6 +23,10 @@ expect 0 'Usage: pinrun' --help
 expect 0 'pinrun ' --version
 expect 0 'pinrun ' -V
 expect 0 'Usage: pinrun' -h
+for option in --version --help; do
+  "$pinrun" $option >/dev/full 2>"$work/out"
+  [ $? -eq 1 ] || fail "pinrun $option >/dev/full: it says that all is well, or another word"
+done
 expect 2 'no command'
 expect 2 '--nothing is no option' --nothing true
 expect 2 '--record needs a file' --record

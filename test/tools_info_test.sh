@@ -206,6 +206,9 @@ awk 'length > 60 { exit 1 }' "$work/out" || fail "--help is wider than COLUMNS"
 COLUMNS=60 expect 0 --param mpool grdma --level 9
 awk 'length > 60 && /^    [A-Z]/ { exit 1 }' "$work/out" || fail "the help of parameters is wider than COLUMNS"
 
+COLUMNS=60 expect 0 --mca registrar_cuda_ipc_library /no/such/driver.so
+awk 'length > 60 && !/\// { exit 1 }' "$work/out" || fail "the overview is wider than COLUMNS, beside its paths"
+
 echo "help and version"
 expect 0 -V
 shows '^pinrail_info [0-9]'

@@ -33,6 +33,8 @@ namespace pinrail::front {
 namespace {
 
 constexpr const char* kNoWholePages = "the range, in whole pages, does not lie within memory that can be registered";
+constexpr const char* kBytesOutOfReach = "the bytes at the address that it passed cannot be accessed";
+constexpr const char* kWrongStream = "the stream is not valid, or is not of the GPU's primary context";
 constexpr const char* kPoolIsCorrupt = "the pool in the registration is overwritten (rule C6)";
 constexpr const char* kDeregister = "pinrail_mpool_deregister";
 
@@ -417,29 +419,37 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
 }
 
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
+  constexpr const char* kCall = "pinrail_mpool_device_read";
   const char* const fault = front::fault_of_transfer(handle, offset, into, length);
-  if (fault != nullptr) return front::refuse("pinrail_mpool_device_read", fault);
-  return front::with_registrar(handle, [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  const auto read = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
     return registrar::device_read(bound, thread, handle.reg, offset, into, length);
-  });
+  };
+  return front::report_if_bad(front::with_registrar(handle, read), kCall, front::kBytesOutOfReach);
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
+  constexpr const char* kCall = "pinrail_mpool_device_write";
   const char* const fault = front::fault_of_transfer(handle, offset, from, length);
-  if (fault != nullptr) return front::refuse("pinrail_mpool_device_write", fault);
-  return front::with_registrar(handle, [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  const auto write = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
     return registrar::device_write(bound, thread, handle.reg, offset, from, length);
-  });
+  };
+  return front::report_if_bad(front::with_registrar(handle, write), kCall, front::kBytesOutOfReach);
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
-  if (!front::is_current(handle)) return front::refuse("pinrail_mpool_record", front::kHandleIsGone);
-  return front::call_data_function(handle, &pinrail_registrar_t::record, stream);
+  constexpr const char* kCall = "pinrail_mpool_record";
+  if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
+  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::record, stream);
+  return front::report_if_bad(status, kCall, front::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
-  if (!front::is_current(handle)) return front::refuse("pinrail_mpool_wait", front::kHandleIsGone);
-  return front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
+  constexpr const char* kCall = "pinrail_mpool_wait";
+  if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
+  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
+  return front::report_if_bad(status, kCall, front::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
@@ -463,9 +473,10 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
   if (status != PINRAIL_SUCCESS) return status;
   const OnUnwind drop([&] { Status(pinrail_mpool_deregister(handle)).ignore(); });  // the thread may end inside advise
   const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
-  return front::with_registrar(handle, [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+  const auto advise = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
     return registrar::advise(bound, thread, handle.reg, offset, length, advice);
-  });
+  };
+  return front::report_if_bad(front::with_registrar(handle, advise), kCall, "the device refuses advice on this range");
 }
 
 void pinrail_monitor_report(void* addr, size_t length) {

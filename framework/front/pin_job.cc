@@ -75,7 +75,9 @@ Status acquire_pin(pinrail_mpool_t* pool, const Span& span, uint32_t access, con
                    pinrail_handle_t* handle_out) {
   constexpr int kTries = 2;
   pinrail_register_options_t own{};
-  if (options.is_any && !options.at(span.base, &own)) return PINRAIL_ERR_BAD_PARAM;
+  if (options.is_any && !options.at(span.base, &own)) {
+    return refuse("pinrail_mpool_prepin", "a range's iova or its offset in the dmabuf would be negative or too large");
+  }
   for (int i = 0; i < kTries; ++i) {
     pinrail_handle_t handle;
     const Status status =

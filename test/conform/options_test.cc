@@ -160,6 +160,7 @@ TEST_F(RegisterOptions, of_a_prepin_have_no_address_below_the_first_page) {
   pinrail_prepin_options_t prepin = PINRAIL_PREPIN_OPTIONS_INIT;
   prepin.registration = &options_;
   const pinrail_range_t ranges[] = {{address(kBase + 4 * kPage), kPage}, {address(kBase), kPage}};
+  testing::internal::CaptureStderr();
   for (const uint64_t iova : {uint64_t{4 * kPage}, uint64_t{3 * kPage}}) {
     options_.iova = iova;  // the second range's would be 0, which asks for none, or negative
     EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), ranges, 2, 1, &prepin, nullptr), PINRAIL_ERR_BAD_PARAM);
@@ -167,6 +168,8 @@ TEST_F(RegisterOptions, of_a_prepin_have_no_address_below_the_first_page) {
   const pinrail_range_t ascending[] = {{address(kBase), kPage}, {address(kBase + 4 * kPage), kPage}};
   options_.iova = UINT64_MAX - 2 * kPage + 1;
   EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), ascending, 2, 1, &prepin, nullptr), PINRAIL_ERR_BAD_PARAM);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("called pinrail_mpool_prepin, and a range's iova"), std::string::npos) << said;
   EXPECT_EQ(registrar_->live_count(), 0u);
 }
 

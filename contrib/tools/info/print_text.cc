@@ -17,6 +17,15 @@ void put_pair(std::ostream& out, const char* name, const std::string& value) {
   out << "  " << std::left << std::setw(kNameWidth) << name << "  " << value << '\n';
 }
 
+// As put_pair(), with a value that may need several lines.
+void put_words(std::ostream& out, const std::string& name, const std::string& value) {
+  const std::string indent(kNameWidth + 4, ' ');
+  if (indent.size() + value.size() <= tools::text_width()) return put_pair(out, name.c_str(), value);
+  std::string lines = tools::wrapped(value, indent);
+  if (name.size() + 2 < indent.size()) lines.erase(0, name.size() + 2);
+  out << "  " << name << (name.size() + 2 < indent.size() ? "" : "\n") << lines;
+}
+
 const pinrail_param_info_t* find(const Snapshot& snapshot, const std::string& name) {
   const auto found = std::find_if(snapshot.params.begin(), snapshot.params.end(),
                                   [&name](const pinrail_param_info_t& param) { return param.name == name; });
@@ -25,7 +34,7 @@ const pinrail_param_info_t* find(const Snapshot& snapshot, const std::string& na
 
 void put_build(const Snapshot& snapshot, std::ostream& out) {
   out << "Build\n";
-  for (const auto& fact : snapshot.facts) put_pair(out, fact.name, *fact.value != '\0' ? fact.value : "(no option)");
+  for (const auto& fact : snapshot.facts) put_words(out, fact.name, *fact.value != '\0' ? fact.value : "(no option)");
 }
 
 // In the largest unit without a remainder; callers round memory down to MiB first.
@@ -46,8 +55,8 @@ void put_machine(const Snapshot& snapshot, std::ostream& out) {
   put_pair(out, "pages", pages);
   put_pair(out, "NUMA nodes", std::to_string(machine.numa_nodes));
   const bool is_bounded = machine.default_limit != UINT64_MAX;
-  put_pair(out, "default limit",
-           (is_bounded ? bytes_text(machine.default_limit) : "none") + ": " + machine.default_limit_from);
+  put_words(out, "default limit",
+            (is_bounded ? bytes_text(machine.default_limit) : "none") + ": " + machine.default_limit_from);
 }
 
 void put_choice(const Choice& choice, std::ostream& out) {
@@ -65,7 +74,7 @@ void put_memory_kinds(const Snapshot& snapshot, std::ostream& out) {
   out << "\nMemory that is kept registered  (monitors: " << (snapshot.monitors.empty() ? "none" : snapshot.monitors)
       << ")\n";
   for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {
-    put_pair(out, kind.name, kind.is_kept != 0 ? "kept" : std::string("not kept: ") + kind.why_not);
+    put_words(out, kind.name, kind.is_kept != 0 ? "kept" : std::string("not kept: ") + kind.why_not);
   }
 }
 
@@ -89,7 +98,7 @@ void put_component(const pinrail_component_info_t& component, std::ostream& out)
   const bool open = component.selected != 0 && component.status == PINRAIL_SUCCESS;
   std::string about = component.version;
   if (component.version[0] != '\0') about += "  priority " + std::to_string(component.priority) + "  ";
-  put_pair(out, component.name, about + state_text(component));
+  put_words(out, component.name, about + state_text(component));
   if (component.help[0] != '\0') out << tools::wrapped(component.help, "                    ");
   if (!open) out << "                    " << component.path << '\n';
 }

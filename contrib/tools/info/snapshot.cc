@@ -135,7 +135,8 @@ std::string state_text(const pinrail_component_info_t& component) {
   if (component.status == PINRAIL_SUCCESS) {
     return *component.reason == '\0' ? "open" : std::string("open, not at work: ") + component.reason;
   }
-  return std::string(pinrail_status_name(component.status)) + ": it " + component.reason;
+  const std::string status = pinrail_status_name(component.status), reason = component.reason;
+  return reason.find(status) != std::string::npos ? reason : status + ": it " + reason;
 }
 
 bool wants(const Options& options, const pinrail_param_info_t& param) {

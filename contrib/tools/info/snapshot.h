@@ -52,7 +52,7 @@ const char* scope_name(pinrail_param_scope_t scope);
 // "environment", "file /etc/x.conf line 3"
 const char* source_name(const pinrail_param_info_t& param);
 std::string source_text(const pinrail_param_info_t& param);
-// "open", "not selected", "NOT_AVAILABLE: does not open: ..."
+// "open", "not selected", "does not open: NOT_AVAILABLE (...)"
 std::string state_text(const pinrail_component_info_t& component);
 
 // Whether the options select the parameter or the component.

@@ -145,7 +145,13 @@ void two_copies_of_the_library_can_load_it(const File& file, Verdict* verdict) {
 void open_and_close_leave_nothing_behind(const File& file, Verdict* verdict) {
   const pinrail_component_t* component = load(file, verdict);
   if (component == nullptr) return;
-  { const Opened warm(*component, verdict); }
+  pinrail_status_t status;
+  {
+    const Opened warm(*component, verdict);
+    status = warm.status();
+  }
+  KEEPS("C3", status == PINRAIL_SUCCESS || status == PINRAIL_ERR_NOT_AVAILABLE,
+        std::string("open() returns ") + pinrail_status_name(status) + ", with every parameter at its default");
   const size_t descriptors = test::open_descriptors();
   for (int i = 0; i < 20; ++i) {
     const Opened opened(*component, verdict);

@@ -2,6 +2,7 @@
 // refusal_test.cc - a call that is refused for its arguments says why, once for each kind and place, where the program
 // wants to hear it.
 #include <gtest/gtest.h>
+#include <pinrail/alloc.h>
 #include <pinrail/listing.h>
 #include <pinrail/pin.h>
 #include <pinrail/pinrail.h>
@@ -21,6 +22,12 @@ using pinrail::fake::FakeRegistrar;
 struct Message {
   int level;
   std::string channel, text;
+};
+
+struct Wrong {
+  const char* call;
+  const char* why;
+  std::function<pinrail_status_t()> make;
 };
 
 class Refusal : public testing::Test {
@@ -61,15 +68,24 @@ class Refusal : public testing::Test {
     return all;
   }
 
+  // Each is refused three times, and said the first time.
+  void expect_said_once(const std::vector<Wrong>& wrong) {
+    for (const Wrong& it : wrong) {
+      SCOPED_TRACE(std::string(it.call) + ": " + it.why);
+      messages_.clear();
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(it.make(), PINRAIL_ERR_BAD_PARAM);
+      ASSERT_EQ(messages_.size(), 1U) << all();
+      EXPECT_EQ(count(std::string("called ") + it.call + ", and "), 1U) << all();
+      EXPECT_EQ(count(it.why), 1U) << all();
+      EXPECT_EQ(messages_[0].channel, "base");
+      EXPECT_EQ(messages_[0].level, 1);
+      EXPECT_NE(messages_[0].text.back(), '\n');
+    }
+  }
+
   FakeRegistrar fake_;
   pinrail_mpool_t* pool_ = nullptr;
   std::vector<Message> messages_;
-};
-
-struct Wrong {
-  const char* call;
-  const char* why;
-  std::function<pinrail_status_t()> make;
 };
 
 TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
@@ -159,18 +175,125 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
       {"pinrail_component_at", "info_out is NULL", [] { return pinrail_component_at(0, nullptr); }},
       {"pinrail_memory_kind_at", "kind_out is NULL", [] { return pinrail_memory_kind_at(0, nullptr); }},
   };
-  for (const Wrong& it : wrong) {
-    SCOPED_TRACE(std::string(it.call) + ": " + it.why);
-    messages_.clear();
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(it.make(), PINRAIL_ERR_BAD_PARAM);
-    ASSERT_EQ(messages_.size(), 1U) << all();
-    EXPECT_EQ(count(std::string("called ") + it.call + ", and "), 1U) << all();
-    EXPECT_EQ(count(it.why), 1U) << all();
-    EXPECT_EQ(messages_[0].channel, "base");
-    EXPECT_EQ(messages_[0].level, 1);
-    EXPECT_NE(messages_[0].text.back(), '\n');
-  }
+  expect_said_once(wrong);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS) << "nothing has changed";
+}
+
+TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_once) {
+  make_pool();
+  char page[8192] = {};
+  pinrail_handle_t handle{};
+  const pinrail_range_t range = {page, sizeof(page)}, empty = {page, 0};
+  pinrail_pinned_t pinned;
+  pinrail_prepin_t* prepin = nullptr;
+  pinrail_prepin_progress_t progress{};
+  pinrail_chunk_stream_t* stream = nullptr;
+  pinrail_register_options_t with = PINRAIL_REGISTER_OPTIONS_INIT;
+  pinrail_prepin_options_t pins = PINRAIL_PREPIN_OPTIONS_INIT;
+  pinrail_chunk_options_t pieces = PINRAIL_CHUNK_OPTIONS_INIT;
+  pinrail_alloc_stats_t stats{};
+  pinrail_registration_details_t details{};
+  void* allocated = nullptr;
+  size_t found = 0;
+  const auto register_with = [&](auto change) {
+    with = PINRAIL_REGISTER_OPTIONS_INIT;
+    change();
+    return pinrail_mpool_register_with(pool_, page, 1, 0, 0, &with, &handle);
+  };
+  const auto prepin_with = [&](auto change) {
+    pins = PINRAIL_PREPIN_OPTIONS_INIT;
+    change();
+    return pinrail_mpool_prepin(pool_, &range, 1, 0, &pins, nullptr);
+  };
+  expect_said_once({
+      {"pinrail_mpool_register_with", "handle_out is NULL",
+       [&] { return pinrail_mpool_register_with(pool_, page, 1, 0, 0, &with, nullptr); }},
+      {"pinrail_mpool_register_with", "options->reserved", [&] { return register_with([&] { with.reserved = 1; }); }},
+      {"pinrail_mpool_register_with", "options->dmabuf_fd is below",
+       [&] { return register_with([&] { with.dmabuf_fd = -2; }); }},
+      {"pinrail_mpool_register_with", "an offset and no dmabuf",
+       [&] { return register_with([&] { with.dmabuf_offset = 1; }); }},
+      {"pinrail_mpool_register_with", "in whole pages", [&] { return register_with([&] { with.iova = 1; }); }},
+      {"pinrail_registration_read_details", "reg or details_out is NULL",
+       [&] { return pinrail_registration_read_details(nullptr, &details); }},
+      {"pinrail_mpool_prepin", "ranges is NULL",
+       [&] { return pinrail_mpool_prepin(pool_, nullptr, 1, 0, nullptr, nullptr); }},
+      {"pinrail_mpool_prepin", "length is 0",
+       [&] { return pinrail_mpool_prepin(pool_, &empty, 1, 0, nullptr, nullptr); }},
+      {"pinrail_mpool_prepin", "options->flags", [&] { return prepin_with([&] { pins.flags = 0x100; }); }},
+      {"pinrail_mpool_prepin", "options->numa_node", [&] { return prepin_with([&] { pins.numa_node = -2; }); }},
+      {"pinrail_mpool_prepin_start", "prepin_out is NULL",
+       [&] { return pinrail_mpool_prepin_start(pool_, &range, 1, 0, nullptr, nullptr); }},
+      {"pinrail_prepin_read_progress", "its size is not set",
+       [&] { return pinrail_prepin_read_progress(prepin, &progress); }},
+      {"pinrail_prepin_wait", "prepin is NULL", [] { return pinrail_prepin_wait(nullptr, nullptr); }},
+      {"pinrail_prepin_wait_range", "length is 0", [&] { return pinrail_prepin_wait_range(nullptr, page, 0); }},
+      {"pinrail_prepin_cancel", "prepin is NULL", [] { return pinrail_prepin_cancel(nullptr); }},
+      {"pinrail_prepin_free", "prepin is NULL", [] { return pinrail_prepin_free(nullptr); }},
+      {"pinrail_mpool_unpin", "ranges is NULL", [&] { return pinrail_mpool_unpin(pool_, nullptr, 1, 0); }},
+      {"pinrail_mpool_query", "pinned_out is NULL",
+       [&] { return pinrail_mpool_query(pool_, page, 1, 0, nullptr, nullptr, 0, nullptr); }},
+      {"pinrail_mpool_query", "ranges_out is NULL",
+       [&] { return pinrail_mpool_query(pool_, page, 1, 0, &pinned, nullptr, 1, nullptr); }},
+      {"pinrail_mpool_advise", "there is no such advice",
+       [&] { return pinrail_mpool_advise(pool_, page, 1, 0, static_cast<pinrail_advice_t>(7)); }},
+      {"pinrail_mpool_left_out", "count_out is NULL",
+       [&] { return pinrail_mpool_left_out(pool_, nullptr, 0, nullptr); }},
+      {"pinrail_mpool_left_out", "entries_out is NULL",
+       [&] { return pinrail_mpool_left_out(pool_, nullptr, 1, &found); }},
+      {"pinrail_chunk_stream_open", "stream_out is NULL",
+       [&] { return pinrail_chunk_stream_open(pool_, page, 1, 0, nullptr, nullptr); }},
+      {"pinrail_chunk_stream_open", "options->flags",
+       [&] {
+         pieces.flags = 0x100;
+         return pinrail_chunk_stream_open(pool_, page, 1, 0, &pieces, &stream);
+       }},
+      {"pinrail_chunk_stream_next", "stream or handle_out is NULL",
+       [&] { return pinrail_chunk_stream_next(nullptr, &handle, nullptr, nullptr); }},
+      {"pinrail_chunk_stream_close", "stream is NULL", [] { return pinrail_chunk_stream_close(nullptr); }},
+      {"pinrail_mpool_alloc", "length is 0", [&] { return pinrail_mpool_alloc(pool_, 0, 0, -1, &allocated); }},
+      {"pinrail_mpool_alloc", "alignment is not a power of two",
+       [&] { return pinrail_mpool_alloc(pool_, 1, 3, -1, &allocated); }},
+      {"pinrail_mpool_alloc", "numa_node is no node", [&] { return pinrail_mpool_alloc(pool_, 1, 0, -9, &allocated); }},
+      {"pinrail_mpool_realloc", "addr is not an allocation",
+       [&] { return pinrail_mpool_realloc(pool_, page, 1, &allocated); }},
+      {"pinrail_mpool_free", "addr is not an allocation", [&] { return pinrail_mpool_free(pool_, page); }},
+      {"pinrail_mpool_alloc_read_stats", "stats_out->size",
+       [&] { return pinrail_mpool_alloc_read_stats(pool_, &stats); }},
+      {"pinrail_machine_read", "machine_out is NULL", [] { return pinrail_machine_read(nullptr); }},
+  });
+}
+
+// The registrar alone knows that a stream is of another context, or that bytes cannot be accessed.
+TEST_F(Refusal, what_the_registrar_finds_wrong_with_an_argument_is_said_too) {
+  make_pool();
+  pinrail_registrar_t table = *fake_.table();
+  table.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
+  table.device_read = [](void*, const pinrail_registration_t*, size_t, void*, size_t) { return PINRAIL_ERR_BAD_PARAM; };
+  table.device_write = [](void*, const pinrail_registration_t*, size_t, const void*, size_t) {
+    return PINRAIL_ERR_BAD_PARAM;
+  };
+  table.record = [](void*, pinrail_registration_t*, void*) { return PINRAIL_ERR_BAD_PARAM; };
+  table.wait = table.record;
+  table.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) {
+    return PINRAIL_ERR_BAD_PARAM;
+  };
+  const pinrail_registrar_choice_t lent = {nullptr, &table, nullptr};
+  pinrail_mpool_t* pool = nullptr;
+  ASSERT_EQ(pinrail_mpool_create("grdma", &lent, "other", nullptr, &pool), PINRAIL_SUCCESS);
+  char page[64] = {};
+  pinrail_handle_t held{};
+  ASSERT_EQ(pinrail_mpool_register(pool, page, sizeof(page), 0, 0, &held), PINRAIL_SUCCESS);
+  expect_said_once({
+      {"pinrail_mpool_device_read", "cannot be accessed", [&] { return pinrail_mpool_device_read(held, 0, page, 1); }},
+      {"pinrail_mpool_device_write", "cannot be accessed",
+       [&] { return pinrail_mpool_device_write(held, 0, page, 1); }},
+      {"pinrail_mpool_record", "the stream is not valid", [&] { return pinrail_mpool_record(held, page); }},
+      {"pinrail_mpool_wait", "the stream is not valid", [&] { return pinrail_mpool_wait(held, page); }},
+      {"pinrail_mpool_advise", "refuses advice",
+       [&] { return pinrail_mpool_advise(pool, page, sizeof(page), 0, PINRAIL_ADVICE_PREFETCH); }},
+  });
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
 TEST_F(Refusal, what_is_an_answer_is_not_said) {
