@@ -168,7 +168,7 @@ void put_param_counts(const Snapshot& snapshot, std::ostream& out) {
     put_pair(out, ("level " + std::to_string(level)).c_str(), std::to_string(counts[level]));
   }
   put_pair(out, "levels 4 to 9", std::to_string(rest));
-  out << "  (see them with --all, --level N or --param FRAMEWORK COMPONENT)\n";
+  out << tools::wrapped("(see them with --all, --level N or --param FRAMEWORK COMPONENT)", "  ");
 }
 
 void put_stats(const Snapshot& snapshot, std::ostream& out) {
