@@ -326,11 +326,14 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
   }
 }
 
-// Not a use: what was queried is evicted as if it had not been.
+// Not a use: what was queried is evicted as if it had not been. The eviction in another cache makes it a later epoch.
 TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
   make();
+  fake::FakeRegistrar other_fake;
+  Pool other(other_fake, {1, PINRAIL_UNSET, 1, 0, "other"});
   pool_->use(kBase, kPage);
   pool_->use(kBase + 2 * kPage, kPage);
+  for (uintptr_t i = 1; i <= 2; ++i) other.use(kBase * i, kPage);
   for (int i = 0; i < 10; ++i) query(kBase, kPage);
   EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_FALSE(pool_->has(kBase, kPage));
