@@ -9,15 +9,29 @@
 #include "test/openmpi/common.h"
 
 enum { kApart = 8192, kBytes = 4096 };  // pages between them are unused, so that ranges do not touch
+enum { kAlive = 1, kDone = 2 };         // tags of the first rank's signs of life
 
 static uint64_t step(uint64_t* state) {
   *state = *state * 6364136223846793005ull + 1442695040888963407ull;
   return *state >> 33;
 }
 
+static void tell_others(int tag) {
+  alive();
+  for (int other = 1; other < ranks; ++other) MPI_Send(NULL, 0, MPI_BYTE, other, tag, MPI_COMM_WORLD);
+}
+
+static void wait_for_first(void) {
+  MPI_Status status = {.MPI_TAG = kAlive};
+  while (status.MPI_TAG != kDone) {
+    MPI_Recv(NULL, 0, MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    alive();
+  }
+}
+
 static void attach_and_detach(MPI_Win window, char* buffer) {
   static unsigned times;
-  if (times++ % 1024 == 0) alive();  // at each of them it would be a part of what is measured
+  if (times++ % 1024 == 0) tell_others(kAlive);  // at each of them it would be a part of what is measured
   MPI_Win_attach(window, buffer, kBytes);
   MPI_Win_detach(window, buffer);
 }
@@ -53,6 +67,8 @@ int main(int argc, char** argv) {
   const double filled = now_seconds();
   for (int i = 0; rank == 0 && i < operations; ++i) attach_and_detach(window, memory + step(&state) % buffers * kApart);
   const double end = now_seconds();
+  if (rank == 0) tell_others(kDone);
+  if (rank != 0) wait_for_first();
   MPI_Barrier(MPI_COMM_WORLD);
   use(window, memory + step(&state) % buffers * kApart, out);
   if (rank == 0) {
