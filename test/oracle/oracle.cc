@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // oracle - is what a device sees through a cached registration always what the processor sees?
-#include <malloc.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
@@ -162,21 +160,13 @@ int run_oracle(const Options& options) {
   return verdict(options, choice, judge);
 }
 
-// An event moves the break, and back: what malloc took above it meanwhile would be cut off. Workers have arenas of
-// their own; the first one, of which the threads themselves are made, gets all that it may need before there are
-// events.
-void keep_malloc_off_the_break() {
-  constexpr int kRoom = 16 << 20;
-  mallopt(M_TRIM_THRESHOLD, 4 * kRoom);
-  mallopt(M_TOP_PAD, kRoom);
-}
-
 }  // namespace
 }  // namespace pinrail::oracle
 
 int main(int argc, char** argv) {
   using namespace pinrail::oracle;
-  keep_malloc_off_the_break();
+  // Workers have arenas of their own.
+  pinrail::tools::keep_malloc_off_the_break();
   Options options;
   if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
   if (options.lists_mutants) return list_mutants();

@@ -100,6 +100,10 @@ constexpr size_t kSmallBlock = size_t{32} << 10;
 constexpr size_t kLargeBlock = size_t{128} << 10;
 std::unique_ptr<EventMemory> prepare_memory(MemoryKind kind, size_t length);
 
+// Where memory of the heap is used. An event moves the break, and back: malloc would move it before, or what malloc
+// took above would be cut off. So the first arena gets all that it may need in advance.
+void keep_malloc_off_the_break();
+
 // Fires the event. False and errno: it did not happen. EBUSY: it cannot happen to this memory now, so prepare new
 // memory (heap: another thread moved the break; mremap before Linux 6.17: earlier events split the memory into several
 // mappings).

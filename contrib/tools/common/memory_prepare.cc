@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -167,6 +168,18 @@ bool take_block(EventMemory* memory) {
 EventMemory::~EventMemory() {
   if (base != nullptr && length != 0) give_back(this);
   if (file >= 0) close(file);
+}
+
+void keep_malloc_off_the_break() {
+#if defined(__GLIBC__)
+  constexpr int kRoom = 16 << 20;
+  constexpr size_t kBlock = size_t{32} << 10;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): glibc's takes its lock
+  if (mallopt(M_TRIM_THRESHOLD, 4 * kRoom) == 0 || mallopt(M_TOP_PAD, kRoom) == 0) return;
+  std::array<void*, 8> blocks{};  // more than there was room for before
+  for (void*& block : blocks) block = std::malloc(kBlock);
+  for (void* const block : blocks) std::free(block);
+#endif
 }
 
 std::unique_ptr<EventMemory> prepare_memory(MemoryKind kind, size_t length) {

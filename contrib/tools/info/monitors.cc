@@ -87,6 +87,7 @@ bool answers(pinrail_mpool_t* pool, const tools::Extent& range) {
 
 Outcome try_event(const std::vector<pinrail_setting_t>& settings, const tools::MemoryEvent& event, Kernel kernel) {
   pinrail_mpool_t* pool = nullptr;
+  if (event.kind == tools::MemoryKind::heap) tools::keep_malloc_off_the_break();
   if (start(settings, &pool) != PINRAIL_SUCCESS) return Outcome::broken;
   const auto memory = tools::prepare_memory(event.kind, kPages * static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   if (memory == nullptr) return Outcome::impossible;
