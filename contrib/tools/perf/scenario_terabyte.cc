@@ -132,7 +132,8 @@ Result measure_first(const Session& session, size_t bytes, Figures* figures) {
   return Result::good();
 }
 
-// The best of some rounds, each way in turns.
+// The best of some rounds, each way in turns. As many tries in the background as synchronous ones, because the best of
+// more tries is better.
 Result measure_whole(const Session& session, size_t bytes, Figures* figures) {
   const int rounds = bytes > (size_t{1} << 30) ? 2 : 4;
   const std::string size = size_text(bytes);
@@ -144,9 +145,9 @@ Result measure_whole(const Session& session, size_t bytes, Figures* figures) {
       for (const Way way : {Way::whole, Way::chunks, Way::populated}) {
         if (result.ok()) result = pin_synchronously(session, bytes, way, &ms);
         if (result.ok()) synchronous = std::min(synchronous, ms);
+        if (result.ok()) result = pin_in_background(session, bytes, &ms);
+        if (result.ok()) background = std::min(background, ms);
       }
-      if (result.ok()) result = pin_in_background(session, bytes, &ms);
-      if (result.ok()) background = std::min(background, ms);
     }
     if (processors() > 1 && result.ok()) result = pin_in_background(session, bytes, &ms);
     if (processors() > 1 && result.ok()) parallel = std::min(parallel, ms);
