@@ -102,7 +102,7 @@ TEST_F(Prepin, what_is_pinned_can_be_pinned_again_inside_a_longer_registration) 
 TEST_F(Prepin, chunks_of_a_device_with_small_pages_are_whole_pages) {
   fake::FakeOptions device;
   device.granularity = 64;
-  device.max_length = 9 * 1024;
+  device.max_length = 3 * kPage - 64;
   make({}, device);
   EXPECT_EQ(pin({range(kBase, 16 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(calls(), 8u);
