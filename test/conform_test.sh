@@ -27,7 +27,7 @@ fail() {
 
 keeps_the_rules() {
   count=$((count + 1))
-  "$conform" "$1" "$2" --components "$others" >"$work/out" 2>&1 || fail "$2 breaks rules"
+  "$conform" "$1" "$2" --components "$others" --seconds 120 >"$work/out" 2>&1 || fail "$2 breaks rules"
 }
 
 for file in "$others"/*.so; do
