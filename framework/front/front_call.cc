@@ -473,7 +473,9 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
   if (status != PINRAIL_SUCCESS) return status;
   const OnUnwind drop([&] { Status(pinrail_mpool_deregister(handle)).ignore(); });  // the thread may end inside advise
   const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
-  const auto advise = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+  // advice is captured by value. By reference it would lie in memory, and to load a value that is no enumerator from
+  // there, as the check above would, is undefined.
+  const auto advise = [&, advice](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
     return registrar::advise(bound, thread, handle.reg, offset, length, advice);
   };
   return front::report_if_bad(front::with_registrar(handle, advise), kCall, "the device refuses advice on this range");
