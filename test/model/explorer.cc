@@ -831,7 +831,7 @@ bool Explorer::try_lock(uintptr_t mutex) {
     drain();
   }
   if (word.owner != kNobody) {
-    record(current_, "try to lock, in vain", mutex, 0);
+    record(current_, "try to lock: owned", mutex, 0);
     return false;
   }
   own(word, "try to lock");

@@ -134,7 +134,7 @@ TEST(UffdStress, many_events_at_a_time_are_all_told) {
       watched.pool.use(base, 3 * kPage);
       raw_unmap(base + kPage, 1);
       if (watched.has(base, 3)) ++stale;
-      // Not all three at once: the page between them may be somebody else's mapping by now, a sanitizer's for instance.
+      // Not all three at once: another mapping may lie between them by now, for instance a sanitizer's.
       raw_unmap(base, 1);
       raw_unmap(base + 2 * kPage, 1);
     }
