@@ -103,7 +103,7 @@ Result pin_in_background(const Session& session, size_t bytes, double* ms_out) {
   return status == PINRAIL_SUCCESS ? unpin(session, range) : failed("pinrail_prepin_wait", status);
 }
 
-// How long after the call the first bytes can be used. The rest is cancelled.
+// How long after the call the first bytes can be used. The rest is cancelled, or given back if all is pinned by then.
 Result use_first(const Session& session, size_t bytes, double* ms_out) {
   const FreshMemory memory(bytes);
   if (!memory.is_mapped()) return Result::bad("no memory");
@@ -115,8 +115,11 @@ Result use_first(const Session& session, size_t bytes, double* ms_out) {
   const pinrail_status_t status = pinrail_mpool_register(session.pool(), memory.at(), page_size(), kAccess, 0, &handle);
   *ms_out = ms_since(began);
   if (status == PINRAIL_SUCCESS) (void)pinrail_mpool_deregister(handle);
+  (void)pinrail_prepin_cancel(prepin);
+  const bool was_faster = pinrail_prepin_wait(prepin, nullptr) == PINRAIL_SUCCESS;
   (void)pinrail_prepin_free(prepin);
-  return status == PINRAIL_SUCCESS ? Result::good() : failed("the first request", status);
+  if (status != PINRAIL_SUCCESS) return failed("the first request", status);
+  return was_faster ? unpin(session, {memory.at(), bytes}) : Result::good();
 }
 
 Result measure_first(const Session& session, size_t bytes, Figures* figures) {
