@@ -29,8 +29,10 @@ if [ "${1:-}" = --describe ]; then
   exit
 fi
 if command -v abidiff >/dev/null && [ "$(uname -m)" = x86_64 ]; then
-  abidiff --no-added-syms --suppressions "$srcdir/test/abi/allowed.abignore" "$srcdir/test/abi/1.0.abi" "$work/stub.so" \
-    >"$work/out" 2>&1 || fail "the interface is not that of test/abi/1.0.abi: $(cat "$work/out")"
+  compare() { abidiff --no-added-syms "$@" "$srcdir/test/abi/1.0.abi" "$work/stub.so" >"$work/out" 2>&1; }
+  # Only where a struct has grown, what that may do is left out: libabigail 2.2 would leave out any change of a struct.
+  compare || { grep -q 'data member insertion' "$work/out" && compare --suppressions "$srcdir/test/abi/allowed.abignore"; } ||
+    fail "the interface is not that of test/abi/1.0.abi: $(cat "$work/out")"
 else
   echo "types are not compared: no abidiff, or not x86-64"
 fi
