@@ -72,6 +72,24 @@ TEST(GrdmaDefaultLimit, one_that_was_set_refuses) {
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
+// R7: nothing is idle when the pool looks, because another thread gave back the last one after the device had refused.
+TEST(GrdmaCache, what_was_given_back_after_the_device_refused_has_made_room) {
+  Library library;
+  fake::FakeRegistrar fake;
+  const Pool pool(fake);
+  fake.set_capacity(SIZE_MAX, 1);
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  const uint64_t asked = fake.register_calls();
+  fake.set_capacity(SIZE_MAX, 2);
+  fake.fail_register(1, PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.register_calls(), asked + 2);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
 // R5: a call waits for the one that covers it, and not for the others that are under way.
 TEST(GrdmaPending, a_call_that_waits_for_another_goes_on_when_that_has_returned) {
   Library library;

@@ -211,6 +211,17 @@ TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {
   EXPECT_EQ(pool.stats().registered_count, 0u);
 }
 
+// Another thread closed what was in the way between the driver's answer and the look for something to close.
+TEST_F(Rgpusm, what_was_closed_meanwhile_is_not_in_the_way) {
+  const GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+  pool.use(a.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+  const PeerMemory b(kA, 2 * kBase, 4096);
+  pool.use(b.block);
+}
+
 TEST_F(Rgpusm, ways_of_idle_ones_of_that_exporter_are_tried_only_while_it_would_block) {
   GpuPool pool("rgpusm");
   const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), other(kB, kBase, 4096);

@@ -132,7 +132,12 @@ bool look(pinrail_mpool_t* pool, const Message& message, std::vector<uint64_t>* 
     }
     words->assign(message.length / sizeof(uint64_t), 0);
     const pinrail_status_t read = pinrail_mpool_device_read(handle, message.offset, words->data(), message.length);
-    if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS || read != PINRAIL_SUCCESS) return false;
+    const pinrail_status_t released = pinrail_mpool_deregister(handle);
+    if (released != PINRAIL_SUCCESS || read != PINRAIL_SUCCESS) {
+      std::fprintf(stderr, "soak: round %" PRIu64 ": device_read %s, deregister %s\n", message.round,
+                   pinrail_status_name(read), pinrail_status_name(released));
+      return false;
+    }
     figures->stale += strangers(*words, message.round, message.offset / sizeof(uint64_t));
     figures->bytes += message.length;
   }

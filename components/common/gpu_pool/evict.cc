@@ -6,6 +6,7 @@
 // (cache_->mutex); before all others the caller holds no lock, because they call the registrar. The calling thread may
 // hold references of other registrations.
 #include <algorithm>
+#include <utility>
 
 #include "base/core/on_unwind.h"
 #include "base/sync/assert_held.h"
@@ -195,7 +196,9 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
 
 // The driver reports that a stale mapping is in the way. Each call closes something, and the caller then asks the
 // driver again: first closes what is idle at that base, of any length; then what overlaps; then the exporter's other
-// idle registrations, one per call. in_use: nothing could be closed, or what overlaps is referenced.
+// idle registrations, one per call. Where nothing is left the driver is asked once more: what another thread was
+// closing when the driver refused may be closed by now. in_use: nothing could be closed, or what overlaps is
+// referenced.
 Pool::StaleMapping Pool::clear_stale_mapping(pinrail_thread_t* thread, const Request& request, int* stage) {
   if (request.block == nullptr) return StaleMapping::in_use;
   const Key& key = request.key;
@@ -207,7 +210,8 @@ Pool::StaleMapping Pool::clear_stale_mapping(pinrail_thread_t* thread, const Req
     if (held) return StaleMapping::in_use;
   }
   if (close_oldest_of(thread, *key.peer) || wait_for_closing(thread)) return StaleMapping::cleared;
-  return StaleMapping::in_use;
+  constexpr int kAskedOnceMore = 3;
+  return std::exchange(*stage, kAskedOnceMore) == kAskedOnceMore ? StaleMapping::in_use : StaleMapping::cleared;
 }
 
 // Deregisters by the registrar, or (Device::restarted) only abandons. The reason becomes INVALIDATED if the memory is

@@ -4,6 +4,7 @@
 // API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
 // lock. The calling thread may hold references, and takes one more by each successful call.
 #include <new>
+#include <utility>
 
 #include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
@@ -222,9 +223,10 @@ Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinr
   return status;
 }
 
-// Adds the registration to the budget and to its peer's list; evicts idle ones if a limit requires it (R8).
+// Adds the registration to the budget and to its peer's list; evicts idle ones if a limit requires it (R8). Where
+// nothing is idle it looks once more, because another thread may have closed one since.
 Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  for (;;) {
+  for (bool once_more = true;;) {
     {
       Guard guard(cache_->mutex);
       if (!cache_->budget.could_ever_hold(reg->length)) break;
@@ -234,21 +236,22 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
         return success();
       }
     }
-    if (!make_room(thread)) return no_victim_status(nullptr);
+    if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(nullptr);
   }
   report_limit(reg);
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// Calls the registrar; evicts and repeats while it is out of resources or a stale mapping is in the way.
+// Calls the registrar; evicts and repeats while it is out of resources or a stale mapping is in the way. Where nothing
+// is idle it asks once more: what another thread was closing when the driver refused may be closed by now.
 Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   const pinrail_register_request_t asked = request_for(request, reg);
   int stage = 0;
-  for (;;) {
+  for (bool once_more = true;;) {
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &asked, reg);
     if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
-      if (!make_room(thread)) return no_victim_status(reg);
+      if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(reg);
     } else if (status.is(PINRAIL_ERR_WOULD_BLOCK)) {
       if (clear_stale_mapping(thread, request, &stage) == StaleMapping::in_use) return status;
     } else {

@@ -75,10 +75,10 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
 }
 
 // See the header.
-bool Cache::admit_beyond_limit(Pool* pool, pinrail_registration_t* reg) {
+bool Cache::admit_after_all(Pool* pool, pinrail_registration_t* reg) {
   Guard guard(mutex);
   pool->assert_cache_held();
-  if (!budget_.may_exceed()) return false;
+  if (!budget_.has_room_for(reg->length) && !budget_.may_exceed()) return false;
   budget_.add(reg->length);
   pool->list_locked(reg);
   return true;

@@ -61,8 +61,9 @@ class Cache {
   // which dismisses it.
   // OUT_OF_RESOURCE: the registration can never fit.
   Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) EXCLUDES(mutex);
-  // Adds it although it does not fit, after all that was idle has left. False: a limit that was set forbids it.
-  bool admit_beyond_limit(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
+  // For what found no room, after all that was idle has left: adds it if another thread has made room since, or
+  // although it does not fit. False: a limit that was set forbids that.
+  bool admit_after_all(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
   // The reverse, once the device has deregistered it.
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
 

@@ -3,6 +3,8 @@
 // because the registrar is called (R6). The calling thread may hold references of other registrations.
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma.h"
 #include "framework/mpool/device_request.h"
@@ -96,7 +98,7 @@ Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_
     const bool is_hopeless = !is_over && victim.reg == nullptr && !make_room(thread);
     unwound.disarm();
     if (is_over) return status;
-    if (is_hopeless) return cache_->admit_beyond_limit(this, reg) ? success() : no_victim_status(reg);
+    if (is_hopeless) return cache_->admit_after_all(this, reg) ? success() : no_victim_status(reg);
   }
 }
 
@@ -186,13 +188,14 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
   return as_host.ok() ? as_host : status;
 }
 
-// Calls the registrar; if room may be made, again until it succeeds or nothing is idle (R7).
+// Calls the registrar; if room may be made, again until it succeeds or nothing is idle (R7), and then once more: what
+// another thread was giving back when the device refused may have made room by now.
 Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
                             pinrail_registration_t* reg, Room room) {
-  for (;;) {
+  for (bool once_more = true;;) {
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
-    if (!make_room(thread)) return no_victim_status(reg);
+    if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(reg);
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   }
 }
