@@ -216,10 +216,11 @@ TEST_F(Rgpusm, what_was_closed_meanwhile_is_not_in_the_way) {
   const GpuPool pool("rgpusm");
   const PeerMemory a(kA, kBase, 4096);
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
-  pool.use(a.block);
+  const pinrail_handle_t held = pool.must(a.block);
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
   const PeerMemory b(kA, 2 * kBase, 4096);
   pool.use(b.block);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
 TEST_F(Rgpusm, ways_of_idle_ones_of_that_exporter_are_tried_only_while_it_would_block) {
