@@ -10,6 +10,12 @@
 #include "framework/front/pin_job.h"
 
 namespace pinrail::front {
+namespace {
+
+// Whether the pool still caches the registration, so that no event has ended it.
+bool is_cached(pinrail_handle_t handle) { return (state::load(handle.reg) & state::kIndexed) != 0; }
+
+}  // namespace
 
 // The caller becomes the one that registers.
 Span ChunkStream::begin_locked() {
@@ -36,12 +42,8 @@ Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_ou
   return status;
 }
 
-// Whether the first chunk that is ready was not ended by an event. What is not cached, no event ends.
-bool ChunkStream::has_valid_locked() const {
-  if (ready_.empty()) return false;
-  const Piece& first = ready_.front();
-  return !first.is_cached || (state::load(first.handle.reg) & state::kIndexed) != 0;
-}
+// Whether the first chunk that is ready was not ended by an event.
+bool ChunkStream::has_valid_locked() const { return !ready_.empty() && is_cached(ready_.front().handle); }
 
 // Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready.
 void ChunkStream::drop_ready() {
@@ -110,28 +112,34 @@ bool ChunkStream::begin_ahead(Span* span_out) {
   return true;
 }
 
-// The helper thread: keeps `ahead` chunks ready.
+// The helper thread: keeps `ahead` chunks ready, until it meets one that cannot be kept.
 void ChunkStream::run_ahead() {
   Span span;
   while (begin_ahead(&span)) {
     pinrail_handle_t handle;
     Status status = register_piece(span, &handle);
-    if (status.ok() && !keep(span, handle)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+    const bool is_registered = status.ok();
+    if (is_registered) status = keep(span, handle);
     end(span, status);
+    if (is_registered && status.is(PINRAIL_ERR_NOT_SUPPORTED)) return;
   }
 }
 
-// False: there is no memory for it, and its reference was dropped.
-bool ChunkStream::keep(const Span& span, pinrail_handle_t handle) {
-  const Status kept = guarded([&] {
+// NOT_SUPPORTED: the pool does not cache it, or an event was faster. OUT_OF_RESOURCE: there is no memory for it. Either
+// way its reference was dropped.
+Status ChunkStream::keep(const Span& span, pinrail_handle_t handle) {
+  const Status kept = guarded([&]() -> Status {
+    if (!is_cached(handle)) return PINRAIL_ERR_NOT_SUPPORTED;
     Guard guard(mutex_);
-    ready_.push_back({span, handle, (state::load(handle.reg) & state::kIndexed) != 0});
+    ready_.push_back({span, handle});
     return success();
   });
-  if (kept.ok()) return true;
+  if (kept.ok()) return kept;
+  OnUnwind unwound([&] { end(span, PINRAIL_ERR_ERROR); });
   const deferred::CallerScope outside;
   drop_pin(handle);
-  return false;
+  unwound.disarm();
+  return kept;
 }
 
 bool ChunkStream::is_unfinished() {

@@ -10,7 +10,7 @@
 // chunk_stream/C2  At most `ahead` chunks are registered and not handed out.
 // chunk_stream/C3  After an error the helper thread pauses until the caller has registered that chunk by itself.
 // chunk_stream/C4  A chunk is not handed out if an event has ended its registration since it was made: it is registered
-//     anew, and so is what was ready behind it.
+//     anew, and so is what was ready behind it. What the pool does not cache, no event ends: it is not kept ahead.
 #ifndef PINRAIL_FRAMEWORK_FRONT_CHUNK_STREAM_H
 #define PINRAIL_FRAMEWORK_FRONT_CHUNK_STREAM_H
 
@@ -50,7 +50,6 @@ class ChunkStream : public mpool::PoolWork {
   struct Piece {
     Span span;
     pinrail_handle_t handle;
-    bool is_cached;  // when it was registered
   };
 
   static void run_helper(void* stream);
@@ -62,7 +61,7 @@ class ChunkStream : public mpool::PoolWork {
   void drop_ready();
   void end(const Span& span, Status status);
   Status register_piece(const Span& span, pinrail_handle_t* handle_out);
-  bool keep(const Span& span, pinrail_handle_t handle);
+  Status keep(const Span& span, pinrail_handle_t handle);
 
   const Wanted wanted_;
   mpool::HelperThread helper_;

@@ -41,7 +41,8 @@ size_t step_of(pinrail_mpool_t* pool, size_t wanted) {
 // pinrail_chunk_stream_open() after its checks. Without a helper thread the stream registers on request.
 Status open_stream(ChunkStream::Wanted wanted, size_t chunk_size, pinrail_chunk_stream_t** stream_out) {
   wanted.step = step_of(wanted.pool, chunk_size);
-  if (wanted.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) wanted.ahead = 0;
+  const bool is_alone = (wanted.flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;  // no event would end it
+  if (is_alone || wanted.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) wanted.ahead = 0;
   auto handle = std::make_unique<pinrail_chunk_stream>();
   handle->stream = std::make_shared<ChunkStream>(wanted);
   wanted.pool->works.add(handle->stream);

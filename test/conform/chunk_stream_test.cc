@@ -241,18 +241,66 @@ TEST_P(ChunkStream, bad_arguments_change_nothing) {
 
 INSTANTIATE_TEST_SUITE_P(Ahead, ChunkStream, testing::Values(0u, 1u, 3u));
 
+pinrail_chunk_stream_t* open_ahead(pinrail_mpool_t* pool, uint32_t flags) {
+  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
+  options.chunk_size = kPiece;
+  options.ahead = 3;
+  options.flags = flags;
+  pinrail_chunk_stream_t* stream = nullptr;
+  void* const addr = reinterpret_cast<void*>(kBase);
+  EXPECT_EQ(pinrail_chunk_stream_open(pool, addr, kPieces * kPiece, 1, &options, &stream), PINRAIL_SUCCESS);
+  return stream;
+}
+
+// chunk_stream/C4: an event would end nothing of these, so each piece is registered when the caller asks for it.
+TEST(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
+  const Library library;
+  fake::FakeRegistrar registrar;
+  Pool pool(registrar);
+  pinrail_chunk_stream_t* const stream = open_ahead(pool.get(), PINRAIL_FLAG_CACHE_BYPASS);
+  for (size_t i = 0; i < kPieces; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_EQ(registrar.live_count(), 0u);
+    EXPECT_EQ(registrar.register_calls(), i);
+    pinrail_handle_t handle;
+    ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.violations(), std::vector<std::string>{});
+}
+
+// The device refuses a tile, so that the pool registers the piece alone and does not cache it.
+TEST(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
+  const Library library;
+  fake::FakeOptions paging;
+  paging.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
+  fake::FakeRegistrar registrar(paging);
+  registrar.fail_register(1, PINRAIL_ERR_PERM);
+  const pinrail_registrar_choice_t lent = lend(registrar);
+  pinrail_mpool_t* pool = nullptr;
+  ASSERT_EQ(pinrail_mpool_create("odp", &lent, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+  pinrail_chunk_stream_t* const stream = open_ahead(pool, 0);
+  for (int i = 0; i < 5000 && (registrar.register_calls() < 2 || registrar.live_count() != 0); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(registrar.register_calls(), 2u);
+  EXPECT_EQ(registrar.live_count(), 0u);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.live_count(), 0u);
+}
+
 // The helper thread registers up to `ahead` pieces before the caller asks, and no more.
 TEST(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
   const Library library;
   fake::FakeRegistrar registrar;
   Pool pool(registrar);
-  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
-  options.chunk_size = kPiece;
-  options.ahead = 3;
-  pinrail_chunk_stream_t* stream = nullptr;
-  ASSERT_EQ(
-      pinrail_chunk_stream_open(pool.get(), reinterpret_cast<void*>(kBase), kPieces * kPiece, 1, &options, &stream),
-      PINRAIL_SUCCESS);
+  pinrail_chunk_stream_t* const stream = open_ahead(pool.get(), 0);
   for (int i = 0; i < 5000 && registrar.live_count() < 3; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(registrar.live_count(), 3u);

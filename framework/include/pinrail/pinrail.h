@@ -336,7 +336,8 @@ typedef struct pinrail_chunk_options {
   size_t chunk_size; /**< bytes, the longest piece, rounded down to the device's granularity; 0:
                           mpool_<name>_max_reg_size. A device's own maximum holds in any case */
   uint32_t ahead;    /**< pieces that a helper thread registers ahead of the caller; 0: none, and no thread. Ignored
-                          for a registrar of thread mode CALLER */
+                          for a registrar of thread mode CALLER, with PINRAIL_FLAG_CACHE_BYPASS, and from the first
+                          piece on that the pool does not cache: it could become stale unseen */
   uint32_t flags;    /**< PINRAIL_FLAG_*, for each registration */
 } pinrail_chunk_options_t;
 
