@@ -39,7 +39,8 @@ Forever<std::vector<Member*>> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
 unsigned pauses GUARDED_BY(mutex) = 0;
 bool running GUARDED_BY(mutex) = false;
-mpool::HelperThread worker;  // started while running
+mpool::HelperThread worker;       // started while running
+std::atomic<uint64_t> rounds{0};  // that a thread has begun
 std::atomic<bool> stopping{false};
 
 int64_t now_ms() {
@@ -110,11 +111,35 @@ void wait_for_work(int64_t look_after_ms) {
   }
 }
 
+void run(void*);
+
+// Starts the thread if it does not run. False: no thread could be started.
+bool start_locked() REQUIRES(mutex) {
+  if (running) return true;
+  stopping.store(false);
+  running = worker.start("pinrail-gc", run, nullptr);
+  return running;
+}
+
+// A registrar's function has ended the thread: another one takes its place, unless stop() waits for this one. If none
+// can be started now, the next join() does it.
+void replace_thread() {
+  {
+    Guard guard(mutex);
+    if (!running) return;
+    running = false;
+    worker.detach();
+    (void)start_locked();
+  }
+  wake_hook(PINRAIL_GC_SOON);  // members that the round has not drained
+}
+
 // The thread: waits for a wake or an interval, then drains all members. After a drain that left something it looks
 // again after 100 ms, and then after twice the last time, at most 10 s.
 void run(void*) {
+  OnUnwind unwound(replace_thread);
   int64_t look_after_ms = kNoDeadline;
-  for (uint64_t round = 1; !stopping.load(); ++round) {
+  for (uint64_t round = ++rounds; !stopping.load(); round = ++rounds) {
     const int64_t interval = shortest_interval();
     const bool is_sooner = interval != kNoDeadline && (look_after_ms == kNoDeadline || interval < look_after_ms);
     wait_for_work(is_sooner ? interval : look_after_ms);
@@ -124,14 +149,7 @@ void run(void*) {
     const int64_t last = is_woken || look_after_ms == kNoDeadline ? kRetryMs / 2 : look_after_ms;
     look_after_ms = drain_all(round) ? std::min(2 * last, kMaxIntervalMs) : kNoDeadline;
   }
-}
-
-// Starts the thread if it does not run. False: no thread could be started.
-bool start_locked() REQUIRES(mutex) {
-  if (running) return true;
-  stopping.store(false);
-  running = worker.start("pinrail-gc", run, nullptr);
-  return running;
+  unwound.disarm();
 }
 
 }  // namespace

@@ -37,4 +37,9 @@ void HelperThread::join() {
   started_ = false;
 }
 
+void HelperThread::detach() {
+  pthread_detach(pthread_self());
+  started_ = false;
+}
+
 }  // namespace pinrail::mpool

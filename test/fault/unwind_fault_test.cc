@@ -5,6 +5,7 @@
 #include <pinrail/alloc.h>
 #include <pinrail/pin.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -281,6 +282,95 @@ TEST(UnwindingOf, out_of_an_allocation_or_a_free_leaves_nothing_mapped) {
   EXPECT_LT(mapped_pages(), before + kLarge / 4096 / 2);
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
+
+struct NamedPool : AnyPool {
+  NamedPool(const char* mpool, const LeavingRegistrar& registrar) {
+    PoolOptions options;
+    options.leave_pinned = PINRAIL_UNSET;
+    make(mpool, lend(registrar.table()), options);
+  }
+  ~NamedPool() { close(PINRAIL_DESTROY_FORCE); }
+  pinrail_status_t reg(const void* at, size_t length, pinrail_handle_t* handle_out, uint32_t flags = 0) const {
+    return pinrail_mpool_register(pool_, const_cast<void*>(at), length, 1, flags, handle_out);
+  }
+  pinrail_status_t use(const void* at, size_t length) const {
+    pinrail_handle_t handle;
+    const pinrail_status_t answer = reg(at, length, &handle);
+    return answer == PINRAIL_SUCCESS ? pinrail_mpool_deregister(handle) : answer;
+  }
+};
+
+// R10: the device is told once of each, and what was displaced together goes back all the same.
+TEST(UnwindingOf, out_of_a_pool_on_demand_leaves_nothing_behind) {
+  alarm(60);
+  const Library library(Settings{{"mpool_odp_tile_size", "4K"}});
+  LeavingRegistrar registrar;
+  registrar.page_on_demand();
+  NamedPool pool("odp", registrar);
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  auto* const base = reinterpret_cast<char*>(uintptr_t{kBase});
+  pinrail_handle_t handle;
+  ASSERT_EQ(pool.reg(base, kLength, &handle, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  on_a_thread([&] { pinrail_mpool_deregister(handle); });
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(pool.use(base + i * kLength, kLength), PINRAIL_SUCCESS);
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  on_a_thread([&] { pool.use(base, 4 * kLength); });
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+  EXPECT_EQ(registrar.tails.load(), 1);
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.tails.load(), 0);
+  alarm(0);
+}
+
+// gc_thread/W4, E4: what the thread would have given back is given back by the next one.
+TEST(UnwindingOf, out_of_the_gc_thread_another_one_takes_its_place) {
+  alarm(60);
+  const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}});
+  LeavingRegistrar registrar;
+  Pool pool(registrar.table(), {1});
+  for (int round = 0; round < 3; ++round) {
+    for (uintptr_t i = 0; i < 4; ++i) pool.use(kBase + 4 * i * kLength, kLength);
+    registrar.leave_in(In::deregister_mem, round == 1 ? Leave::is_cancelled : Leave::exits);
+    report(kBase, 64 * kLength);
+    EXPECT_TRUE(comes_true([&] { return pool.stats().registered_count == 0; }));
+    EXPECT_TRUE(registrar.has_left());
+  }
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.tails.load(), 0);
+  alarm(0);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // the patcher does not see what they unmap
+// A call that waits for the thread gets an error, and the next one an answer.
+TEST(UnwindingOf, out_of_the_thread_that_registers_everything_no_caller_waits_for_ever) {
+  alarm(60);
+  const Library library(Settings{{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}});
+  LeavingRegistrar registrar;
+  NamedPool pool("mrall", registrar);
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  for (const In where : {In::register_mem, In::tail_init, In::deregister_mem, In::tail_fini}) {
+    constexpr size_t kMapped = size_t{1} << 20;
+    void* at = mmap(nullptr, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    registrar.leave_in(where, Leave::exits);
+    const bool is_back = where == In::deregister_mem || where == In::tail_fini;
+    EXPECT_EQ(munmap(at, is_back ? kMapped / 2 : kPage), 0);
+    void* const second = static_cast<char*>(at) + kMapped / 2;
+    EXPECT_TRUE(comes_true([&] { return pool.use(second, kMapped / 2) == PINRAIL_SUCCESS && registrar.has_left(); }));
+    EXPECT_EQ(munmap(at, kMapped), 0);
+  }
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.tails.load(), 0);
+  alarm(0);
+}
+#endif
 
 // R10: the pins are removed before the first one is given back.
 TEST(UnwindingOf, out_of_an_unpin_drops_the_rest) {

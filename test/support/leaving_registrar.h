@@ -45,6 +45,7 @@ class LeavingRegistrar {
     };
   }
   const pinrail_registrar_t& table() const { return table_; }
+  void page_on_demand() { table_.on_demand = PINRAIL_ON_DEMAND_EXPLICIT; }
   void leave_in(In where, Leave how) {
     how_ = how;
     where_ = where;

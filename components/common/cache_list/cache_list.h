@@ -14,6 +14,7 @@
 #include <atomic>
 #include <string>
 
+#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/shortcut.h"
@@ -45,18 +46,25 @@ class DeadList {
     } while (!head_.compare_exchange_weak(head, reg, std::memory_order_release, std::memory_order_relaxed));
   }
 
-  // Takes all out and calls give_back(reg) for each, with no lock held.
+  // Takes all out and calls give_back(reg) for each, with no lock held. If it is left by the end of the thread, the
+  // rest is in the list again.
   template <typename GiveBack>
   void drain(GiveBack&& give_back) {
-    pinrail_registration_t* reg = head_.exchange(nullptr, std::memory_order_acquire);
-    while (reg != nullptr) {
-      pinrail_registration_t* const next = area_of(reg).next_dead;
-      give_back(reg);
-      reg = next;
-    }
+    pinrail_registration_t* rest = head_.exchange(nullptr, std::memory_order_acquire);
+    OnUnwind unwound([&] {
+      while (rest != nullptr) push_hook(take_first(&rest));
+    });
+    while (rest != nullptr) give_back(take_first(&rest));
+    unwound.disarm();
   }
 
  private:
+  static pinrail_registration_t* take_first(pinrail_registration_t** list) {
+    pinrail_registration_t* const first = *list;
+    *list = area_of(first).next_dead;
+    return first;
+  }
+
   std::atomic<pinrail_registration_t*> head_{nullptr};
 };
 

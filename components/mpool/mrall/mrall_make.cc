@@ -58,8 +58,10 @@ void Pool::work(pinrail_thread_t* thread) {
   }
 }
 
-// What a round that fails was to look at is queued again.
+// What a round that fails was to look at is queued again. If the registrar ends the thread, the demands that have no
+// answer fail.
 Status Pool::work_once(pinrail_thread_t* thread, bool is_due, Ranges* touched, Demand* demands) {
+  for (Demand* at = demands; at != nullptr; at = at->next) at->status = PINRAIL_ERR_ERROR;
   const OnUnwind at_the_end([&] { work_.end_round(demands, *touched); });
   const Status status = guarded([&] { return make_round(thread, *touched, demands, is_due); });
   for (Demand* at = demands; !status.ok() && at != nullptr; at = at->next) at->status = status;
@@ -208,11 +210,12 @@ Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, L
     host_->registrations->free(host_, reg);
     return admitted;
   }
-  const Status status = make_admitted(thread, reg, why_out);
-  if (!status.ok()) {
+  OnUnwind failed([&] {
     cache_->dismiss(reg);
     host_->registrations->free(host_, reg);
-  }
+  });
+  const Status status = make_admitted(thread, reg, why_out);
+  if (status.ok()) failed.disarm();
   return status;
 }
 
@@ -229,10 +232,12 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
     return status;
   }
   *why_out = {PINRAIL_LEFT_OUT_NONE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE};
+  OnUnwind failed([&] {
+    Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
+        .ignore();  // the framework has reported it
+  });
   status = publish(thread, reg);
-  if (status.ok()) return status;
-  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
-      .ignore();  // the framework has reported it
+  if (status.ok()) failed.disarm();
   return status;
 }
 
@@ -268,20 +273,19 @@ Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   const size_t page = page_mask_ + 1;
   void* const memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const OnUnwind unmap([&] { munmap(memory, page); });
   Status status = host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  if (!status.ok()) return status;
+  const OnUnwind free_it([&] { host_->registrations->free(host_, reg); });
+  reg->base = memory;
+  reg->length = page;
+  reg->rights = rights;
+  reg->pool = config_.pool;
+  const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
   if (status.ok()) {
-    reg->base = memory;
-    reg->length = page;
-    reg->rights = rights;
-    reg->pool = config_.pool;
-    const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-    status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
-    if (status.ok()) {
-      Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
-    }
-    host_->registrations->free(host_, reg);
+    Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
   }
-  munmap(memory, page);
   return status;
 }
 
@@ -333,9 +337,15 @@ void Pool::find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) 
   }
 }
 
+// Drops all, also if a registrar's function ends this thread.
 void Pool::drop_all(pinrail_thread_t* thread, Held* held) {
-  for (pinrail_registration_t* reg : *held) Status(drop(thread, {reg, generation_of(reg)})).ignore();
-  held->clear();
+  while (!held->empty()) {
+    pinrail_registration_t* const reg = held->back();
+    held->pop_back();
+    OnUnwind unwound([=] { drop_all(thread, held); });
+    Status(drop(thread, {reg, generation_of(reg)})).ignore();
+    unwound.disarm();
+  }
 }
 
 }  // namespace pinrail::mrall

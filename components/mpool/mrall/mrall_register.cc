@@ -2,6 +2,7 @@
 // Find, register and deregister: hits, and waiting for the maker. API context; the caller holds no lock, because it may
 // wait, and a drop may call the registrar. The calling thread may hold references.
 #include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
 #include "components/mpool/mrall/mrall.h"
 
 namespace pinrail::mrall {
@@ -88,10 +89,12 @@ pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pi
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   // relaxed: a statistic
   dead_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);
+  const OnUnwind at_the_end([&] {  // also if the registrar ends its thread
+    cache_->dismiss(reg);
+    host_->registrations->free(host_, reg);
+  });
   Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
       .ignore();  // the framework has reported it
-  cache_->dismiss(reg);
-  host_->registrations->free(host_, reg);
 }
 
 void Pool::give_back_dead(pinrail_thread_t* thread) {

@@ -29,7 +29,9 @@ Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_regist
   area_of(reg).owner = this;
   area_of(reg).charge = charge_of(wanted.span);
   touch(reg, __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
+  OnUnwind unwound([&] { host_->registrations->free(host_, reg); });
   status = register_admitted(thread, reg);
+  unwound.disarm();
   if (status.ok()) {
     *reg_out = reg;
   } else {
@@ -41,10 +43,7 @@ Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_regist
 Status Pool::register_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   Status status = admit(thread, reg);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] {
-    cache_->dismiss(reg);
-    host_->registrations->free(host_, reg);
-  });
+  OnUnwind unwound([&] { cache_->dismiss(reg); });
   status = call_registrar(thread, reg);
   unwound.disarm();
   if (!status.ok()) cache_->dismiss(reg);
@@ -105,10 +104,12 @@ bool Pool::evict_one(pinrail_thread_t* thread, uint64_t bytes) {
 
 // It is dead and has no reference.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  const OnUnwind at_the_end([&] {  // also if the registrar ends its thread
+    cache_->dismiss(reg);
+    host_->registrations->free(host_, reg);
+  });
   Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED))
       .ignore();  // the framework has reported it
-  cache_->dismiss(reg);
-  host_->registrations->free(host_, reg);
 }
 
 void Pool::give_back_displaced(pinrail_thread_t* thread) {

@@ -45,7 +45,11 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
       is_own || host_->pools->in_registrar(thread) != 0
           ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK}, &reg)
           : miss(thread, span, access, &reg);
+  OnUnwind unwound([&] {  // the caller will not get it
+    if (status.ok()) Status(drop(thread, {reg, generation_of(reg)})).ignore();
+  });
   give_back_displaced(thread);
+  unwound.disarm();
   if (status.ok()) *handle_out = {reg, generation_of(reg)};
   return status;
 }
