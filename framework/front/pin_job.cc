@@ -43,7 +43,8 @@ bool is_beyond(uint64_t used, uint64_t more, uint64_t limit) { return used > lim
 std::string limit_that_ends(const pinrail_mpool_t* pool, const pinrail_mpool_stats_t& now, uint64_t bytes,
                             uint64_t count) {
   const std::string prefix = "mpool_" + pool->name;
-  if (is_beyond(now.registered_bytes, bytes, now.size_limit)) {
+  const bool is_binding = now.evicts_idle_only == 0;
+  if (is_binding && is_beyond(now.registered_bytes, bytes, now.size_limit)) {
     return prefix + "_size_limit (" + std::to_string(now.size_limit) + " bytes)";
   }
   if (is_beyond(now.registered_count, count, now.count_limit)) {
@@ -140,7 +141,7 @@ bool PinJob::can_never_fit() {
   limits.size = sizeof(limits);
   pool()->ops->counters(pool()->module, &limits);
   limits.registered_bytes = limits.registered_count = 0;
-  if (limits.size_limit == 0) limits.size_limit = UINT64_MAX;
+  if (limits.size_limit == 0 || limits.evicts_idle_only != 0) limits.size_limit = UINT64_MAX;
   if (limits.count_limit == 0) limits.count_limit = UINT64_MAX;
   if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
   uint64_t bytes = 0, count = 0;
@@ -469,6 +470,8 @@ Status PinJob::wait_range(const Span& span) {
     if (chunks_[number] != Chunk::pinned && status.ok()) status = first_error_locked();
     if (chunks_[number] != Chunk::pinned && status.ok()) status = PINRAIL_ERR_ERROR;
   });
+  // What was registered is given back, or was.
+  if (status.ok() && failed_ && (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0) status = first_error_locked();
   return status;
 }
 

@@ -47,7 +47,7 @@ void prefault(const Span& span, Populate populate) {
 }
 
 void request_huge_pages(const Span& span) {
-  if (span.end < kHugePage) return;
+  if (span.end < kHugePage || span.base > UINTPTR_MAX - kHugePage) return;
   const uintptr_t base = (span.base + kHugePage - 1) & ~(kHugePage - 1), end = span.end & ~(kHugePage - 1);
   if (base < end) (void)madvise(pointer(base), end - base, MADV_HUGEPAGE);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/grdma: pools that share a cache name, and references that one thread takes and another one drops.
 #include <gtest/gtest.h>
+#include <pinrail/pin.h>
 
 #include <atomic>
 #include <chrono>
@@ -59,6 +60,24 @@ TEST(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_fir
   pool.use(kFar, kPage);
   EXPECT_LE(pool.stats().registered_bytes, limit);
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
+// R8: nor does it refuse what is pinned ahead of its use.
+TEST(GrdmaDefaultLimit, more_than_it_can_be_pinned) {
+  Library library(Settings{{"mpool_default_limits", "yes"}});
+  const fake::FakeRegistrar fake;
+  Pool pool(fake);
+  const uint64_t limit = pool.stats().size_limit;
+  if (limit == UINT64_MAX) GTEST_SKIP() << "nothing bounds what this machine may register";
+  const size_t more = limit / kPage * kPage + kPage;
+  pinrail_range_t range = {reinterpret_cast<void*>(uintptr_t{1} << 40), more};
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.chunk_size = more / 4 / kPage * kPage;
+  EXPECT_EQ(pool.stats().evicts_idle_only, 1u);
+  ASSERT_EQ(pinrail_mpool_prepin(pool.get(), &range, 1, 1, &options, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_bytes, more);
+  EXPECT_EQ(pinrail_mpool_unpin(pool.get(), &range, 1, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.live_count(), 0u);
 }
 
 TEST(GrdmaDefaultLimit, one_that_was_set_refuses) {

@@ -234,6 +234,9 @@ TEST_F(PrepinStart, after_any_failure_nothing_is_left) {
     EXPECT_EQ(pinrail_prepin_wait(prepin, &status), PINRAIL_ERR_PERM);
     EXPECT_EQ(status, PINRAIL_ERR_PERM);
     EXPECT_EQ(progress(prepin).status, PINRAIL_ERR_PERM);
+    for (const size_t at : {size_t{0}, kChunks - 1}) {  // what was registered is given back by now
+      EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase + at * kChunk), kPage), PINRAIL_ERR_PERM);
+    }
     EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
     EXPECT_EQ(unpin(whole_), PINRAIL_ERR_NOT_FOUND);
     expect_nothing_is_left();

@@ -3,9 +3,11 @@
 #include <pinrail/pin.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "base/core/span.h"
 #include "test/support/library.h"
@@ -275,6 +277,24 @@ TEST_F(Prepin, a_forced_destroy_drops_the_references_of_pins) {
     EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   }
   EXPECT_LT(used.size(), 50u) << "their memory is used again";
+}
+
+int mappings_with_huge_pages() {
+  std::ifstream maps("/proc/self/smaps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.rfind("VmFlags:", 0) == 0 && line.find(" hg") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+TEST_F(Prepin, huge_pages_at_the_end_of_the_address_space_are_requested_nowhere_else) {
+  make();
+  const int before = mappings_with_huge_pages();
+  const std::vector<pinrail_range_t> last = {range(UINTPTR_MAX - 2 * kPage + 1, 100)};
+  EXPECT_EQ(pin(last, PINRAIL_PREPIN_HUGE_PAGES), PINRAIL_SUCCESS) << "the fake maps what it is asked for";
+  EXPECT_EQ(unpin(last), PINRAIL_SUCCESS);
+  EXPECT_EQ(mappings_with_huge_pages(), before);
 }
 
 TEST_F(Prepin, bad_arguments_change_nothing) {

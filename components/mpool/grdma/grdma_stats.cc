@@ -28,6 +28,7 @@ pinrail_mpool_stats_t Pool::happened() const {
   totals.size_limit = cache_->limits().bytes;
   totals.count_limit = cache_->limits().count;
   totals.leave_pinned = settings_.leave_pinned ? 1 : 0;
+  totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
   return totals;
 }
 

@@ -32,7 +32,7 @@ typedef struct pinrail_mpool_stats {
   uint64_t size_limit;            /**< * bytes; UINT64_MAX: no limit */
   uint64_t count_limit;           /**< * registrations; UINT64_MAX: no limit */
   uint32_t leave_pinned;          /**< 1 if idle registrations are kept */
-  uint32_t reserved;              /**< 0 */
+  uint32_t evicts_idle_only;      /**< * 1: size_limit is a default, and what is in use may exceed it */
 } pinrail_mpool_stats_t;
 
 /** One statistic, for programs that list them. */
