@@ -125,19 +125,19 @@ void Allocator::leave(Region* region) {
 Status Allocator::make_region_of_slabs(Heap* heap, std::unique_ptr<Region>* region_out) {
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   for (size_t length = settings_.region_bytes; length != 0; length = length / 2 / kSlab * kSlab) {
-    status = make_region(heap, length, region_out);
+    status = make_region(heap, length, length / kSlab, region_out);
     if (status.ok()) break;
   }
   return status;
 }
 
-// Maps, and registers; on the first kind of page with which the pool keeps it. May throw bad_alloc; then nothing is
-// mapped.
-Status Allocator::make_region(Heap* heap, size_t length, std::unique_ptr<Region>* region_out) {
+// Maps, and registers; on the first kind of page with which the pool keeps it. slabs: how many of it are known. May
+// throw bad_alloc; then nothing is mapped.
+Status Allocator::make_region(Heap* heap, size_t length, size_t slabs, std::unique_ptr<Region>* region_out) {
   auto region = std::make_unique<Region>();
   region->heap = heap;
   region->length = length;
-  region->slab_count = std::max(length / kSlab, size_t{1});
+  region->slab_count = slabs;
   region->slabs = std::make_unique<Slab[]>(region->slab_count);
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   for (const Backing backing : {Backing::hugetlb, Backing::transparent, Backing::small}) {
@@ -400,9 +400,8 @@ Status Allocator::alloc_alone(Heap* heap, size_t length, size_t alignment, void*
   if (length > SIZE_MAX / 2) return PINRAIL_ERR_OUT_OF_RESOURCE;
   auto notes = std::make_unique<std::atomic<uint8_t>[]>(1);
   std::unique_ptr<Region> region;
-  Status status = make_region(heap, (length + unit - 1) / unit * unit, &region);
+  Status status = make_region(heap, (length + unit - 1) / unit * unit, 1, &region);
   if (!status.ok()) return status;
-  region->slab_count = 1;
   Slab& slab = region->slabs[0];
   slab.cls.store(kAlone);
   slab.capacity = 1;

@@ -151,7 +151,7 @@ class Allocator {
   void link_locked(Slab* slab) REQUIRES(mutex_);
   void unlink_locked(Slab* slab) REQUIRES(mutex_);
 
-  Status make_region(Heap* heap, size_t length, std::unique_ptr<Region>* region_out);
+  Status make_region(Heap* heap, size_t length, size_t slabs, std::unique_ptr<Region>* region_out);
   Status make_region_of_slabs(Heap* heap, std::unique_ptr<Region>* region_out);
   Status pin_region(Region* region, Backing backing);
   Status add_region(std::unique_ptr<Region> region, size_t free_slabs);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <random>
 #include <set>
@@ -359,6 +360,24 @@ TEST_F(Alloc, a_device_without_atomics_is_enough) {
   EXPECT_EQ(device_->register_calls(), calls);
   EXPECT_EQ(release(at), PINRAIL_SUCCESS);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep notes on what is mapped
+size_t resident_pages() {
+  std::ifstream file("/proc/self/statm");
+  size_t mapped = 0, resident = 0;
+  file >> mapped >> resident;
+  return resident;
+}
+
+TEST_F(Alloc, an_allocation_is_one_slab_however_long_it_is) {
+  start();
+  const size_t before = resident_pages();
+  void* at = nullptr;
+  if (alloc(size_t{1} << 38, &at) != PINRAIL_SUCCESS) GTEST_SKIP() << "this system maps no 256 GiB without a reserve";
+  EXPECT_LT(resident_pages(), before + 1024);
+  EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+}
+#endif
 
 TEST_F(Alloc, nodes_have_memory_of_their_own) {
   start();
