@@ -35,10 +35,10 @@ $(fabric_installed): install-libLTLIBRARIES
 
 # Unchanged programs of libfabric's.
 check_PROGRAMS += test/libfabric/per_transfer test/libfabric/close_unread
-test_libfabric_close_unread_SOURCES = test/libfabric/close_unread.c
+test_libfabric_close_unread_SOURCES = test/libfabric/close_unread.c test/libfabric/ends.h
 test_libfabric_close_unread_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_libfabric_close_unread_LDADD = $(FABRIC_LIBS)
-test_libfabric_per_transfer_SOURCES = test/libfabric/per_transfer.c
+test_libfabric_per_transfer_SOURCES = test/libfabric/per_transfer.c test/libfabric/ends.h
 test_libfabric_per_transfer_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_libfabric_per_transfer_LDADD = $(FABRIC_LIBS)
 endif

@@ -11,26 +11,13 @@
 // the clock. Run with and without FI_HOOK=pinrail.
 //
 // Exit status 0: all bytes were right; 1: not so; 77: the provider is not usable here.
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-enum { kMostBuffers = 64, kSent = 4096, kTimedCalls = 4, kSeconds = 20, kBasicMode = 1 << 0 };
+#include "test/libfabric/ends.h"
 
-typedef struct end {
-  struct fid_ep* ep;
-  struct fid_cq* cq;
-  struct fid_av* av;
-  fi_addr_t other;
-} end_t;
+enum { kMostBuffers = 64, kSent = 4096, kTimedCalls = 4, kSeconds = 20, kBasicMode = 1 << 0 };
 
 typedef struct totals {
   unsigned long transfers, failed, wrong_bytes;
@@ -40,15 +27,6 @@ typedef struct totals {
 
 static size_t bytes;
 static unsigned long buffers;
-static struct fid_fabric* fabric;
-static struct fid_domain* domain;
-static struct fi_info* info;
-
-static void stop_unless(int condition, const char* what) {
-  if (condition) return;
-  fprintf(stderr, "FAILED: %s\n", what);
-  exit(1);
-}
 
 static double now_us(void) {
   struct timespec time;
@@ -62,40 +40,6 @@ static double clock_cost(void) {
   const double start = now_us();
   for (int i = 0; i < kTries; ++i) (void)now_us();
   return (now_us() - start) / kTries;
-}
-
-static void open_provider(const char* provider, const char* address, int basic) {
-  struct fi_info* hints = fi_allocinfo();
-  hints->ep_attr->type = FI_EP_RDM;
-  hints->caps = FI_MSG | FI_RMA;
-  hints->domain_attr->mr_mode = basic ? kBasicMode : FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-  hints->fabric_attr->prov_name = strdup(provider);
-  const int found = fi_getinfo(FI_VERSION(1, 14), address, NULL, FI_SOURCE, hints, &info);
-  fi_freeinfo(hints);
-  if (found != 0) {
-    printf("SKIP: libfabric finds nothing for its provider %s\n", provider);
-    exit(77);
-  }
-  stop_unless(fi_fabric(info->fabric_attr, &fabric, NULL) == 0, "fi_fabric");
-  stop_unless(fi_domain(fabric, info, &domain, NULL) == 0, "fi_domain");
-}
-
-static void open_end(end_t* end) {
-  struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT};
-  struct fi_av_attr av = {.type = FI_AV_UNSPEC};
-  stop_unless(fi_endpoint(domain, info, &end->ep, NULL) == 0, "fi_endpoint");
-  stop_unless(fi_cq_open(domain, &cq, &end->cq, NULL) == 0, "fi_cq_open");
-  stop_unless(fi_av_open(domain, &av, &end->av, NULL) == 0, "fi_av_open");
-  stop_unless(fi_ep_bind(end->ep, &end->cq->fid, FI_TRANSMIT | FI_RECV) == 0, "fi_ep_bind");
-  stop_unless(fi_ep_bind(end->ep, &end->av->fid, 0) == 0, "fi_ep_bind");
-  stop_unless(fi_enable(end->ep) == 0, "fi_enable");
-}
-
-static void introduce(end_t* to, const end_t* whom) {
-  char name[256];
-  size_t length = sizeof(name);
-  stop_unless(fi_getname(&whom->ep->fid, name, &length) == 0, "fi_getname");
-  stop_unless(fi_av_insert(to->av, name, 1, &to->other, 0, NULL) == 1, "fi_av_insert");
 }
 
 static void close_end(end_t* end) {
@@ -222,7 +166,8 @@ int main(int argc, char** argv) {
   bytes = strtoul(argv[5], NULL, 10) * 1024;
   buffers = strtoul(argv[6], NULL, 10);
   stop_unless(count > 1 && buffers > 0 && buffers <= kMostBuffers && bytes >= kSent && totals.each != NULL, "numbers");
-  open_provider(argv[1], argv[2], argc == 8);
+  const int device_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  open_provider(argv[1], argv[2], FI_MSG | FI_RMA, argc == 8 ? kBasicMode : device_mode);
   const double clock_us = clock_cost();
   if (argc == 8 && strcmp(argv[7], "early") == 0) closes_only_when_unused();
   run(count, strtoul(argv[4], NULL, 10), &totals);

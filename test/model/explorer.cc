@@ -198,6 +198,7 @@ class Explorer {
   // Memory.
   Word& word_at(uintptr_t address);
   void keep(Word& word) { changes_.push_back({&word, *word.address, word.share, word.owner, word.is_freed}); }
+  Word& come_to(uintptr_t mutex, Op op);
   void own(Word& mutex, const char* what);
   void put(uintptr_t address, unsigned size, uint64_t value);
   void refresh(Word& word);
@@ -807,29 +808,28 @@ void Explorer::membarrier() {
   record(current_, "membarrier ends", 0, 0);
 }
 
-void Explorer::lock(uintptr_t mutex) {
+// A turn, if other threads touch the mutex.
+Word& Explorer::come_to(uintptr_t mutex, Op op) {
   Word& word = word_at(mutex);
   word.is_mutex = true;
   note(word, true);
   if (others_touch(word, static_cast<unsigned>(current_))) {
-    wait_for_turn(Op::lock, mutex & ~uintptr_t{7});
+    wait_for_turn(op, mutex & ~uintptr_t{7});
   } else if (!is_weak()) {
     drain();
   }
+  return word;
+}
+
+void Explorer::lock(uintptr_t mutex) {
+  Word& word = come_to(mutex, Op::lock);
   require(word.owner == kNobody, "a lock was taken twice");
   own(word, "lock");
 }
 
 // It looks once, and does not wait until the mutex is free.
 bool Explorer::try_lock(uintptr_t mutex) {
-  Word& word = word_at(mutex);
-  word.is_mutex = true;
-  note(word, true);
-  if (others_touch(word, static_cast<unsigned>(current_))) {
-    wait_for_turn(is_weak() ? Op::load : Op::drain, mutex & ~uintptr_t{7});
-  } else if (!is_weak()) {
-    drain();
-  }
+  Word& word = come_to(mutex, is_weak() ? Op::load : Op::drain);
   if (word.owner != kNobody) {
     record(current_, "try to lock: owned", mutex, 0);
     return false;
