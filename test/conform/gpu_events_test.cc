@@ -136,13 +136,7 @@ class GpuEvents : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     return handle;
   }
   static pinrail_gpu_block_t block_of(const GpuPool& pool, const GpuMemory& memory) {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
-    return block;
-  }
-  static void put(const GpuMemory& memory, uint32_t word) {
-    EXPECT_EQ(cuMemcpyHtoD(memory.at(), &word, sizeof(word)), CUDA_SUCCESS);
+    return pool.block_of(memory.pointer(), GpuMemory::kBytes);
   }
   void record(pinrail_handle_t handle) const { EXPECT_EQ(pinrail_mpool_record(handle, stream_), PINRAIL_SUCCESS); }
 
@@ -159,7 +153,7 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
   const pinrail_handle_t handle = hold(pool, memory);
   const pinrail_gpu_block_t block = block_of(pool, memory);
   EXPECT_TRUE(has_event(block));
-  put(memory, 0);
+  memory.put(0);
   expect_done(Task::open, block);
   for (uint32_t word = 1; word <= 20; ++word) {
     cuda_double_begin_work(stream_);
@@ -167,7 +161,7 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
     expect_done(Task::wait);
     peer.begin({Task::read, 0, {}});
     EXPECT_FALSE(peer.has_answered());
-    put(memory, word);
+    memory.put(word);
     cuda_double_end_work(stream_);
     EXPECT_EQ(peer.end().word, word);
   }
@@ -179,7 +173,7 @@ TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
   const Library library(with_events("true"));
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
-  put(memory, 5);
+  memory.put(5);
   cuda_double_begin_work(stream_);
   expect_done(Task::open, block_of(pool, memory));
   expect_done(Task::wait);
@@ -194,7 +188,7 @@ TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its
   const GpuPool pool("gpusm");
   const pinrail_handle_t handle = hold(pool, memory);
   const pinrail_gpu_block_t block = block_of(pool, memory);
-  put(memory, 1);
+  memory.put(1);
   expect_done(Task::open, block);
   cuda_double_begin_work(stream_);
   record(handle);
@@ -209,7 +203,7 @@ TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its
   expect_done(Task::wait);
   peer.begin({Task::read, 0, {}});
   EXPECT_FALSE(peer.has_answered());
-  put(memory, 2);
+  memory.put(2);
   cuda_double_end_work(stream_);
   EXPECT_EQ(peer.end().word, 2u);
   EXPECT_TRUE(same_event(block_of(pool, third), block));
@@ -319,7 +313,7 @@ TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
   const GpuMemory memory(GetParam());
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t block = block_of(pool, memory);
-  put(memory, 8);
+  memory.put(8);
   uint64_t calls = 1, succeeded = 0;
   for (uint32_t n = 1; n <= calls + 1; ++n) {
     const Answer answer = done(Task::fail, block, n);

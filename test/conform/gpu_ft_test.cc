@@ -160,12 +160,7 @@ class GpuFtOwner : public ::testing::Test {
   void SetUp() override { ASSERT_EQ(cuMemAlloc(&at_, 8192), CUDA_SUCCESS); }
   void TearDown() override { EXPECT_EQ(cuMemFree(at_), CUDA_SUCCESS); }
   void* memory() const { return reinterpret_cast<void*>(at_); }
-  pinrail_gpu_block_t block_of(const GpuPool& pool) const {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), memory(), 8192, &block, &offset), PINRAIL_SUCCESS);
-    return block;
-  }
+  pinrail_gpu_block_t block_of(const GpuPool& pool) const { return pool.block_of(memory(), 8192); }
   const CurrentContext context_;
   CUdeviceptr at_ = 0;
   Library library_{without_threads()};

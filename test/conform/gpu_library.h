@@ -288,6 +288,13 @@ class GpuPool : public AnyPool {
   void use(const pinrail_gpu_block_t& block) const {
     EXPECT_EQ(pinrail_mpool_deregister(must(block)), PINRAIL_SUCCESS);
   }
+  // The block of local memory.
+  pinrail_gpu_block_t block_of(void* at, size_t length) const {
+    pinrail_gpu_block_t block{};
+    size_t offset = 0;
+    EXPECT_EQ(pinrail_mpool_export(pool_, at, length, &block, &offset), PINRAIL_SUCCESS);
+    return block;
+  }
   // How many registrations are.
   size_t referenced() const { return pool_->ops->referenced(pool_->module); }
 };

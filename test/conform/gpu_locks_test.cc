@@ -95,12 +95,7 @@ TEST_P(GpuLocksExporting, an_export_delays_no_other_call_and_no_free) {
   const CurrentContext context;
   const GpuPool pool("gpusm");
   const GpuMemory first(PINRAIL_GPU_IPC), known(PINRAIL_GPU_IPC), other(PINRAIL_GPU_IPC);
-  const auto block_of = [&](const GpuMemory& memory) {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), 1, &block, &offset), PINRAIL_SUCCESS);
-    return block;
-  };
+  const auto block_of = [&](const GpuMemory& memory) { return pool.block_of(memory.pointer(), 1); };
   const pinrail_gpu_block_t of_known = block_of(known);
   const Inside inside(GetParam(), [&] { block_of(first); });
   EXPECT_EQ(block_of(known).slot_word, of_known.slot_word);

@@ -22,6 +22,7 @@ class GpuMemory {
 
   CUdeviceptr at() const { return at_; }
   void* pointer() const { return reinterpret_cast<void*>(at_); }
+  void put(uint32_t word) const { EXPECT_EQ(cuMemcpyHtoD(at_, &word, sizeof(word)), CUDA_SUCCESS); }
   // Other memory at the same address.
   void replace() {
     const CUdeviceptr before = at_;

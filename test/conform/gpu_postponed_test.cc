@@ -21,12 +21,6 @@ class PostponedEvents : public ::testing::Test {
  protected:
   CUdeviceptr at() const { return memory_.at(); }
   void* pointer() const { return memory_.pointer(); }
-  pinrail_gpu_block_t block_of(const GpuPool& pool) const {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
-    return block;
-  }
 
   const CurrentContext context_;
   const GpuMemory memory_{PINRAIL_GPU_IPC};
@@ -37,7 +31,7 @@ class PostponedEvents : public ::testing::Test {
 TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_gate_held) {
   const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "10000"}, kFolder});
   const GpuPool pool("gpusm");
-  const pinrail_gpu_block_t block = block_of(pool);
+  const pinrail_gpu_block_t block = pool.block_of(pointer(), GpuMemory::kBytes);
   slots::Importer importer;
   ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
   ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
@@ -60,7 +54,7 @@ TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_g
 TEST_F(PostponedEvents, host_memory_on_both_sides_of_an_export_ends_without_it) {
   const Library library({kFolder});
   const GpuPool pool("gpusm");
-  const pinrail_gpu_block_t block = block_of(pool);
+  const pinrail_gpu_block_t block = pool.block_of(pointer(), GpuMemory::kBytes);
   {
     const Guard guard(mutex_);
     for (uintptr_t i = 1; i <= 2 * deferred::kEvents; ++i) {

@@ -51,11 +51,8 @@ class GpuReset : public ::testing::Test {
     return at;
   }
   static pinrail_gpu_block_t exported(const GpuPool& pool, CUdeviceptr at) {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), reinterpret_cast<void*>(at), 1, &block, &offset), PINRAIL_SUCCESS);
-    return block;
+    return pool.block_of(reinterpret_cast<void*>(at), 1);
   }
   const CurrentContext context_;
   std::unique_ptr<Library> library_;

@@ -81,13 +81,7 @@ class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
   }
   static pinrail_gpu_block_t block_of(const GpuPool& pool, const GpuMemory& memory) {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), GpuMemory::kBytes, &block, &offset), PINRAIL_SUCCESS);
-    return block;
-  }
-  static void put(const GpuMemory& memory, uint32_t word) {
-    EXPECT_EQ(cuMemcpyHtoD(memory.at(), &word, sizeof(word)), CUDA_SUCCESS);
+    return pool.block_of(memory.pointer(), GpuMemory::kBytes);
   }
   static void expect_seen(const pinrail_gpu_block_t& block, uint32_t word) {
     const Seen seen = peer.done(block);
@@ -106,7 +100,7 @@ class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
 
 TEST_P(GpuRestart, what_is_exported_afterwards_names_the_process_as_it_is) {
   const GpuMemory memory(GetParam());
-  put(memory, 4711);
+  memory.put(4711);
   std::unique_ptr<GpuPool> pool;
   pinrail_gpu_block_t past{};
   {
@@ -154,14 +148,14 @@ TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on
 
 TEST_P(GpuRestart, a_peer_that_has_it_open_finds_it_stale_and_opens_it_anew) {
   const GpuMemory memory(GetParam());
-  put(memory, 1);
+  memory.put(1);
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t past = block_of(pool, memory);
   expect_seen(past, 1);
   restart(pool);
   expect_stale(past);
   EXPECT_FALSE(is_alive(past));
-  put(memory, 2);
+  memory.put(2);
   expect_seen(block_of(pool, memory), 2);
 }
 
@@ -195,7 +189,7 @@ TEST_P(GpuRestart, restarts_leave_no_descriptor_open) {
 
 TEST_P(GpuRestart, a_restart_that_fails_changes_nothing_and_may_be_tried_again) {
   const GpuMemory memory(GetParam());
-  put(memory, 3);
+  memory.put(3);
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t past = block_of(pool, memory);
   {
@@ -243,9 +237,7 @@ TEST(GpuRestartMonitor, frees_are_seen_whatever_the_process_is_now) {
   const GpuPool pool("gpusm");
   pid_override = 0;
   restart(pool);
-  pinrail_gpu_block_t block{};
-  size_t offset = 0;
-  ASSERT_EQ(pinrail_mpool_export(pool.get(), memory.pointer(), 1, &block, &offset), PINRAIL_SUCCESS);
+  const pinrail_gpu_block_t block = pool.block_of(memory.pointer(), 1);
   EXPECT_TRUE(is_alive(block));
   memory.free();
   EXPECT_FALSE(is_alive(block));

@@ -23,10 +23,7 @@ class Gpusm : public ::testing::Test {
     return at;
   }
   static pinrail_gpu_block_t must_export(const GpuPool& pool, CUdeviceptr at, size_t length) {
-    pinrail_gpu_block_t block{};
-    size_t offset = 0;
-    EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), length, &block, &offset), PINRAIL_SUCCESS);
-    return block;
+    return pool.block_of(pointer_of(at), length);
   }
   const CurrentContext context_;
 };
