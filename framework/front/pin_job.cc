@@ -231,7 +231,7 @@ void PinJob::run_chunk(size_t number) {
 }
 
 // Registers the chunk as a whole, so that its ranges are hits. If the device refuses that, for example because the
-// chunk spans different mappings, each range is registered by itself.
+// chunk spans different mappings, each range is registered by itself; and in a pool EXACT, where none would be a hit.
 Status PinJob::register_chunk(size_t number) {
   const Span span = plan_.chunk(number);
   if ((wanted_.flags & PINRAIL_PREPIN_HUGE_PAGES) != 0) request_huge_pages(span);
@@ -241,8 +241,9 @@ Status PinJob::register_chunk(size_t number) {
   pinrail_handle_t whole = {nullptr, 0};
   const auto drop_whole = [&] { drop_outside(whole); };
   OnUnwind unwound(drop_whole);
-  Status status = acquire_outside(span, &whole);
-  if (plan_.is_shared(number)) {
+  const bool is_shared = plan_.is_shared(number);
+  Status status = is_shared && pool()->is_exact ? success() : acquire_outside(span, &whole);
+  if (is_shared) {
     status = register_ranges(number);
   } else {
     plan_.for_ranges(number, [&](size_t range, const Span&) {

@@ -132,6 +132,7 @@ Status create(const loader::Loader& loader, const char* name, const pinrail_regi
               std::unique_ptr<pinrail_mpool>* pool_out) {
   if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0) return PINRAIL_ERR_BAD_PARAM;
   auto pool = std::make_unique<pinrail_mpool>();
+  pool->is_exact = (options.flags & PINRAIL_POOL_EXACT) != 0;
   const Status bound = registrar::bind(loader, registrar, kinds_for(loader, name), &pool->registrar);
   if (!bound.ok()) return bound;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);

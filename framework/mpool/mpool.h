@@ -30,6 +30,7 @@ struct alignas(64) pinrail_mpool {
   pinrail_shortcut_t shortcut = {};
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
+  bool is_exact = false;  // PINRAIL_POOL_EXACT
   pinrail::mpool::PinTable pins;
   std::atomic<pinrail::mpool::Allocator*> allocator{nullptr};  // made by the first allocation: front_alloc.cc
   pinrail::mpool::PoolWorks works;

@@ -199,6 +199,20 @@ TEST_F(Prepin, what_the_device_refuses_as_a_whole_is_pinned_range_by_range) {
 }
 
 // For every n: the n-th registrar call fails, and nothing is left behind.
+// R8: what touches is no hit there, so it is not registered as a whole beside.
+TEST_F(Prepin, in_an_exact_pool_each_range_takes_room_once) {
+  PoolOptions options;
+  options.flags = PINRAIL_POOL_EXACT;
+  options.size_limit = 4 * kPage;
+  make(options);
+  const std::vector<pinrail_range_t> ranges = {range(kBase, 2 * kPage), range(kBase + 2 * kPage, 2 * kPage)};
+  ASSERT_EQ(pin(ranges), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 2u);
+  EXPECT_TRUE(pool_->has(kBase, 2 * kPage));
+  EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_->live_count(), 0u);
+}
+
 TEST_F(Prepin, a_failure_gives_back_what_the_call_has_pinned) {
   const std::vector<pinrail_range_t> apart = {range(kBase, kPage), range(kBase + 2 * kPage, kPage),
                                               range(kBase + 4 * kPage, kPage)};
