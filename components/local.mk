@@ -48,7 +48,8 @@ components_mpool_mrall_la_SOURCES = \
 	components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
 	components/mpool/mrall/mrall_create.cc components/mpool/mrall/mrall_register.cc \
 	components/mpool/mrall/mrall_make.cc components/mpool/mrall/mrall_invalidate_hook.cc \
-	components/mpool/mrall/mrall_stats.cc components/common/cache_list/cache_list.h components/mpool/mrall/mrall_cache.h \
+	components/common/cache_list/cache_list.h components/common/cache_list/list_pool.h \
+	components/mpool/mrall/mrall_cache.h \
 	components/mpool/mrall/mrall_left_out.h components/mpool/mrall/mrall_maps.h \
 	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h components/mpool/mrall/mrall_work.cc
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
@@ -58,8 +59,8 @@ components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/mpool_odp.la
 components_mpool_odp_la_SOURCES = \
 	components/mpool/odp/odp_component.cc components/mpool/odp/odp.h components/mpool/odp/odp_create.cc \
-	components/mpool/odp/odp_register.cc components/mpool/odp/odp_device.cc components/mpool/odp/odp_stats.cc \
-	components/mpool/odp/odp_cache.h components/common/cache_list/cache_list.h
+	components/mpool/odp/odp_register.cc components/mpool/odp/odp_device.cc \
+	components/mpool/odp/odp_cache.h components/common/cache_list/cache_list.h components/common/cache_list/list_pool.h
 components_mpool_odp_la_LDFLAGS = $(component_ldflags)
 components_mpool_odp_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_odp)
 components_mpool_odp_la_CXXFLAGS = $(room_cxxflags)

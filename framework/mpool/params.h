@@ -40,6 +40,8 @@ constexpr pinrail_param_t count_limit_param(const char* help) {
 constexpr pinrail_param_t max_reg_size_param(const char* help) {
   return param("max_reg_size", "2M", help, PINRAIL_TYPE_SIZE, 5, nullptr, 1, INT64_MAX);
 }
+constexpr pinrail_param_t kRcacheName =
+    param("rcache_name", "vma", "Component that indexes the registrations.", PINRAIL_TYPE_STRING, 7);
 constexpr pinrail_param_t kEmptyCache =
     param("empty_cache", "no", "When room is needed, give back everything idle at once instead of the oldest one.",
           PINRAIL_TYPE_BOOL, 6);

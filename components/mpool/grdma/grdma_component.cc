@@ -37,7 +37,7 @@ constexpr pinrail_param_t kParams[] = {
     mpool::max_reg_size_param(
         "Largest piece in bytes that the chunk iterator cuts a buffer into, so that transfers pipeline and little is "
         "pinned needlessly. Registrations themselves are not cut."),
-    mpool::param("rcache_name", "vma", "Component that indexes the registrations.", PINRAIL_TYPE_STRING, 7),
+    mpool::kRcacheName,
     mpool::param(
         "gpu_registrar", "",
         "Registrar that knows GPU memory (cuda_ipc): with it, GPU memory is recognised and registered whole, by dmabuf "

@@ -11,88 +11,61 @@
 // mrall/A2  An event takes what it touches out of the index and then queues the ranges of all that it took out, under
 //     one lock. The maker inserts under the same lock, and only what no event has touched since the round began, so no
 //     registration that is in the index is older than its mapping (E1, E2).
-// mrall/A3  References are counted in the state word. The last drop of a dead registration gives it back; a dead one
-//     without references is given back by who killed it, a hook by the list of the dead.
-// mrall/A4  What is dead is given back with the reason INVALIDATED: its memory may be another's by now (R12). If it is
+// mrall/A3  What is dead is given back with the reason INVALIDATED: its memory may be another's by now (R12). If it is
 //     not, a registration that replaced it covers the same pages.
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_H
 
-#include <pinrail/component_mpool.h>
 #include <pinrail/listing.h>
 
-#include <atomic>
-#include <string>
 #include <vector>
 
-#include "base/hit/hit_counts.h"
+#include "components/common/cache_list/list_pool.h"
 #include "components/mpool/mrall/mrall_cache.h"
 #include "components/mpool/mrall/mrall_left_out.h"
 #include "components/mpool/mrall/mrall_maps.h"
 #include "components/mpool/mrall/mrall_work.h"
-#include "framework/mpool/caches.h"
 
 namespace pinrail::mrall {
 
-// One opened component.
-struct Component {
-  explicit Component(const pinrail_host_t* where) : host(where) {}
-  const pinrail_host_t* const host;
-  mpool::Caches<Cache> caches;
-};
+using Common = cache_list::Pool<Cache>;
+using Component = cache_list::Component<Cache>;
 
-struct Settings {
-  mpool::WantedLimits limits;
-  size_t max_reg_size = 0;
+struct Settings : cache_list::Settings {
   size_t largest_piece = 0;
   uint32_t rescan_ms = 0;
-  bool print_stats = false;
-  std::string rcache_name;
 };
 
-class Pool {
+class Pool : public Common {
  public:
-  static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
+  static Status create(Component* component, const pinrail_mpool_config_t& config, Common** pool_out);
+  ~Pool() override;
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out);
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
               pinrail_handle_t* handle_out);
-  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
   void invalidate_range_hook(const Span& span);
   Status evict(pinrail_thread_t* thread);
   // Returns when all that was mapped before the call is registered or left out.
   Status progress(pinrail_thread_t* thread);
   Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
-  using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
-  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg);
   size_t left_out(pinrail_left_out_t* entries_out, size_t room) const { return left_out_.list(entries_out, room); }
-  void stats(pinrail_mpool_stats_t* stats_out) const;
-  void counters(pinrail_mpool_stats_t* stats_out) const;
   size_t referenced();
-  size_t max_reg_size() const { return settings_.max_reg_size; }
-  const char* check() const;
 
  private:
-  using Held = std::vector<pinrail_registration_t*>;
-
   // mrall_create.cc
-  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache);
-  ~Pool() = default;
+  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
   Status connect();
-  void disconnect();
   void release_all(pinrail_thread_t* thread);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
 
   // mrall_register.cc
-  bool hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out);
   Status find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out);
   Status demand(Demand* demand);
   Status catch_up();
-  Status drop(pinrail_thread_t* thread, pinrail_handle_t handle);
-  void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  void give_back_dead(pinrail_thread_t* thread);
+  void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) override;
 
   // mrall_make.cc
   static int work_entry(void* pool, pinrail_thread_t* thread);
@@ -112,8 +85,6 @@ class Pool {
   Status ask_on_own_page(pinrail_thread_t* thread, uint32_t rights);
   Status publish(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg);
-  void find_all(pinrail_thread_t* thread, const Span& span, Held* held_out);
-  void drop_all(pinrail_thread_t* thread, Held* held);
   void kill_one(pinrail_registration_t* reg);
 
   // mrall_invalidate_hook.cc
@@ -122,25 +93,15 @@ class Pool {
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   void kill_hook(pinrail_registration_t* reg);
 
-  pinrail_mpool_stats_t happened() const;
-
-  const uintptr_t page_mask_;
   const uint64_t
       memory_bytes_;  // of the machine; a mapping that is longer is registered only as far as it is asked for
-  Cache* const cache_;
-  Component* const component_;
-  const pinrail_host_t* const host_;
-  const pinrail_mpool_config_t config_;
-  const pinrail_registrar_t limits_of_registrar_;
-  const Settings settings_;
-  pinrail_rcache_t rcache_{};
+  const size_t largest_piece_;
+  const uint32_t rescan_ms_;
   void* subscription_ = nullptr;
   void* gc_member_ = nullptr;
 
   Work work_;
-  cache_list::DeadList dead_;
   LeftOut left_out_;
-  std::atomic<uint64_t> dead_bytes_{0};
 
   // The maker's alone.
   Maps maps_;
@@ -150,9 +111,6 @@ class Pool {
   uint32_t most_rights_ = PINRAIL_RIGHTS_MASK;  // what the device grants at most
   bool has_asked_for_atomics_ = false;
   int64_t next_rescan_ms_ = 0;
-
-  std::atomic<uint64_t> misses_{0}, invalidations_{0}, races_{0}, uncovered_{0};
-  HitCounts hits_;
 };
 
 }  // namespace pinrail::mrall

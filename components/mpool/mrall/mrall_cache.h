@@ -19,7 +19,7 @@ class Cache : public cache_list::CacheList {
   using CacheList::CacheList;
 
   // Bytes that at least one registration covers. May throw bad_alloc.
-  uint64_t covered_bytes() const EXCLUDES(mutex_) {
+  uint64_t pinned_bytes() const EXCLUDES(mutex_) {
     std::vector<Span> spans;
     spans.reserve(usage().count + 64);
     {

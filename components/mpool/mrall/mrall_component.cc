@@ -29,11 +29,11 @@ constexpr pinrail_param_t kParams[] = {
                  "Milliseconds between two looks at all mappings, for changes that no monitor reports: mprotect, and "
                  "system calls without the C library. A request for such memory does not wait for that. 0: never.",
                  PINRAIL_TYPE_UNSIGNED, 6, nullptr, 0, 3600000),
-    mpool::param("rcache_name", "vma", "Component that indexes the registrations.", PINRAIL_TYPE_STRING, 7),
+    mpool::kRcacheName,
     mpool::kPrintStats,
 };
 
-using Forward = mpool::Forward<Component, Pool>;
+using Forward = mpool::Forward<Component, Pool, Common>;
 
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_range_hook(Span::of(base, length));

@@ -4,18 +4,14 @@
 #include <unistd.h>
 
 #include <memory>
-#include <string>
 
-#include "base/core/on_unwind.h"
-#include "base/registration/shortcut.h"
 #include "components/mpool/mrall/mrall.h"
-#include "framework/mpool/messages.h"
-#include "framework/mpool/settings_reader.h"
 
 namespace pinrail::mrall {
 namespace {
 
 constexpr size_t kPage = 4096;
+constexpr char kTopic[] = "cannot register everything";
 
 uint64_t memory_bytes() {
   const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -24,11 +20,8 @@ uint64_t memory_bytes() {
 
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings) {
   mpool::SettingsReader reader(host, "mpool_mrall_");
-  settings->limits = reader.limits(config);
-  settings->max_reg_size = reader.number("max_reg_size");
+  settings->read(&reader, config);
   settings->rescan_ms = static_cast<uint32_t>(reader.number("rescan"));
-  settings->print_stats = reader.flag("print_stats");
-  settings->rcache_name = reader.text("rcache_name");
   const uint64_t largest_piece = reader.number("largest_piece");
   if (!reader.is_complete()) return PINRAIL_ERR_ERROR;
   const size_t most = config.limits->max_length;
@@ -37,99 +30,74 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   return settings->largest_piece == 0 ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
 }
 
-Status refuse(const pinrail_host_t* host, const char* why) {
-  const pinrail_help_arg_t args[] = {{"why", why}};
-  host->help(host, "cannot register everything", args, 1);
-  return PINRAIL_ERR_NOT_SUPPORTED;
-}
-
 // E5, and what the creator asked for.
 Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config) {
-  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
-  if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (config.limits->thread_mode == PINRAIL_THREAD_CALLER) {
-    return refuse(host,
-                  "the registrar may be called by its caller only (CALLER), and not by the thread that registers");
-  }
-  if ((config.flags & PINRAIL_POOL_EXACT) != 0) return refuse(host, "the pool was asked for exact ranges (EXACT)");
-  if (config.leave_pinned == 0) return refuse(host, "leave_pinned=no was asked for");
+  const char* const unfit =
+      config.limits->thread_mode == PINRAIL_THREAD_CALLER
+          ? "the registrar may be called by its caller only (CALLER), and not by the thread that registers"
+          : nullptr;
+  const Status status = cache_list::check_config(host, config, kTopic, unfit);
   const char* why = "";
-  return host->monitor_works(host, &why) != 0 ? success() : refuse(host, why);
+  return !status.ok() || host->monitor_works(host, &why) != 0 ? status : cache_list::refuse(host, kTopic, why);
 }
 
 }  // namespace
 
-Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache)
-    : page_mask_(std::max(kPage, config.limits->granularity) - 1),
+Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
+    : Common(component, config, settings, std::max(kPage, config.limits->granularity), 0),
       memory_bytes_(memory_bytes()),
-      cache_(cache),
-      component_(component),
-      host_(component->host),
-      config_(config),
-      limits_of_registrar_(*config.limits),
-      settings_(settings),
+      largest_piece_(settings.largest_piece),
+      rescan_ms_(settings.rescan_ms),
       work_(HookLocks::of(component->host)) {}
 
-Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
-  const pinrail_host_t* const host = component->host;
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Common** pool_out) {
   Settings settings;
-  Status status = check_config(host, config);
-  if (status.ok()) status = read_settings(host, config, &settings);
-  Cache* cache = nullptr;
-  if (status.ok()) status = component->caches.join(host, config.cache_name, settings.limits, &cache);
+  Status status = check_config(component->host, config);
+  if (status.ok()) status = read_settings(component->host, config, &settings);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] { component->caches.leave(cache); });
-  const auto drop_pool = [](Pool* unused) { delete unused; };
-  std::unique_ptr<Pool, decltype(drop_pool)> pool(new Pool(component, config, settings, cache), drop_pool);
+  std::unique_ptr<Pool> pool(new Pool(component, config, settings));
   status = pool->connect();
   if (!status.ok()) return status;
-  unwound.disarm();
-  *pool_out = pool.release();
-  Status((*pool_out)->catch_up()).ignore();  // what could not be registered is in the list of what was left out
+  Pool* const connected = pool.release();
+  *pool_out = connected;
+  Status(connected->catch_up()).ignore();  // what could not be registered is in the list of what was left out
   return success();
 }
 
-// To the index, to the monitors, to the maker's thread. From here on hooks come in.
+// To the cache and the index, to the monitors, to the maker's thread. From here on hooks come in.
 Status Pool::connect() {
-  Status status = host_->pools->rcache_create(host_, settings_.rcache_name.c_str(), 0, &rcache_);
+  Status status = join();
   if (!status.ok()) return status;
-  if (rcache_.ops.find_all == nullptr) status = refuse(host_, "the index (mpool_mrall_rcache_name) has no find_all");
+  if (rcache_.ops.find_all == nullptr)
+    status = cache_list::refuse(host_, kTopic, "the index (mpool_mrall_rcache_name) has no find_all");
   if (status.ok()) status = host_->monitor_subscribe(host_, PINRAIL_KIND_HOST, report_hook, this, &subscription_);
-  if (status.ok()) status = host_->pools->gc_join(host_, work_entry, this, settings_.rescan_ms, &gc_member_);
-  if (!status.ok()) disconnect();
+  if (status.ok()) status = host_->pools->gc_join(host_, work_entry, this, rescan_ms_, &gc_member_);
   return status;
 }
 
-// The reverse; nothing is registered any more.
-void Pool::disconnect() {
+// Nothing is registered any more.
+Pool::~Pool() {
   if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
-  cache_list::destroy_index(host_, &rcache_);
 }
 
 // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   work_.pause();  // the maker holds references for moments
-  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !cache_->is_idle_or_reported(host_, this)) {
+  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !is_idle_or_reported()) {
     work_.resume();
     host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
     return PINRAIL_ERR_BUSY;
   }
-  if (settings_.print_stats) {
-    pinrail_mpool_stats_t totals{};
-    stats(&totals);
-    mpool::report_stats(host_, totals);
-  }
+  print_stats_if_asked();
   host_->pools->gc_leave(host_, gc_member_);
   release_all(thread);
-  disconnect();
-  component_->caches.leave(cache_);
   delete this;
   return success();
 }
 
 size_t Pool::referenced() {
   work_.pause();
-  const size_t count = cache_->count_referenced(this, nullptr);
+  const size_t count = count_referenced();
   work_.resume();
   host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
   return count;
@@ -139,13 +107,12 @@ size_t Pool::referenced() {
 void Pool::release_all(pinrail_thread_t* thread) {
   for (;;) {
     give_back_dead(thread);
-    pinrail_registration_t* const reg = cache_->first_of(this);
+    pinrail_registration_t* const reg = cache_->first_of(static_cast<Common*>(this));
     if (reg == nullptr) return;
     release_one(thread, reg);
   }
 }
 
-// A referenced one becomes an orphan: its handles may still be deregistered.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: an event was faster
   uint64_t before;
@@ -153,13 +120,9 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const bool is_held = state::references(state::load(reg)) != 0;
   if (!is_own && !is_held) return;  // an event killed it just now: give_back_dead() finds it
   const pinrail_reason_t reason = is_own ? PINRAIL_REASON_FINALIZED : PINRAIL_REASON_INVALIDATED;
-  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();
+  deregister_from_device(thread, reg, reason);
   cache_->dismiss(reg);
-  if (is_held) {
-    host_->registrations->orphan(host_, reg);
-  } else {
-    host_->registrations->free(host_, reg);
-  }
+  free_or_orphan(reg, is_held);
 }
 
 }  // namespace pinrail::mrall

@@ -6,7 +6,7 @@
 
 namespace pinrail::mrall {
 
-// Marks it as dead. Without references the maker gives it back, otherwise its last drop does (mrall/A3).
+// Marks it as dead. Without references the maker gives it back, otherwise its last drop does (list_pool/P1).
 void Pool::kill_hook(pinrail_registration_t* reg) {
   uint64_t before;
   if (!kill(reg, &before)) return;

@@ -40,8 +40,8 @@ int Pool::work_entry(void* pool, pinrail_thread_t* thread) {
 
 // Whether the mappings are read anew, although nothing says that they have changed: for what no monitor reports.
 bool Pool::is_rescan_due() {
-  if (settings_.rescan_ms == 0 || now_ms() < next_rescan_ms_) return false;
-  next_rescan_ms_ = now_ms() + settings_.rescan_ms;
+  if (rescan_ms_ == 0 || now_ms() < next_rescan_ms_) return false;
+  next_rescan_ms_ = now_ms() + rescan_ms_;
   return true;
 }
 
@@ -146,7 +146,7 @@ void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t ri
 // Registers the gap in pieces that end at multiples of the largest piece's size. What was refused before is left alone
 // until an event or a demand touches it.
 void Pool::register_gap(pinrail_thread_t* thread, const Span& gap, uint32_t rights) {
-  const size_t step = settings_.largest_piece;
+  const size_t step = largest_piece_;
   for (uintptr_t at = gap.base; at < gap.end;) {
     const uintptr_t next_multiple = at > UINTPTR_MAX - step ? gap.end : at - at % step + step;
     const Span piece{at, std::min(gap.end, next_multiple)};
@@ -195,25 +195,15 @@ Status Pool::answer(pinrail_thread_t* thread, const Demand& demand) {
 Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out) {
   pinrail_registration_t* reg;
   *why_out = {PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_OUT_OF_RESOURCE};
-  const Status allocated =
-      host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  const Status allocated = alloc(span, rights, &reg);
   if (!allocated.ok()) return allocated;
-  reg->base = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): an address
-  reg->length = span.length();
-  reg->rights = rights;
-  reg->pool = config_.pool;
-  area_of(reg).owner = this;
-  area_of(reg).charge = reg->length;
   const Status admitted = cache_->admit(reg);
   if (!admitted.ok()) {
     *why_out = {PINRAIL_LEFT_OUT_LIMIT, admitted.code()};
     host_->registrations->free(host_, reg);
     return admitted;
   }
-  OnUnwind failed([&] {
-    cache_->dismiss(reg);
-    host_->registrations->free(host_, reg);
-  });
+  OnUnwind failed([&] { dismiss_and_free(reg); });
   const Status status = make_admitted(thread, reg, why_out);
   if (status.ok()) failed.disarm();
   return status;
@@ -232,10 +222,7 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
     return status;
   }
   *why_out = {PINRAIL_LEFT_OUT_NONE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE};
-  OnUnwind failed([&] {
-    Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
-        .ignore();  // the framework has reported it
-  });
+  OnUnwind failed([&] { deregister_from_device(thread, reg, PINRAIL_REASON_INVALIDATED); });
   status = publish(thread, reg);
   if (status.ok()) failed.disarm();
   return status;
@@ -274,18 +261,12 @@ Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   void* const memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const OnUnwind unmap([&] { munmap(memory, page); });
-  Status status = host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  Status status = alloc(Span::of(memory, page), rights, &reg);
   if (!status.ok()) return status;
   const OnUnwind free_it([&] { host_->registrations->free(host_, reg); });
-  reg->base = memory;
-  reg->length = page;
-  reg->rights = rights;
-  reg->pool = config_.pool;
   const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
   status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
-  if (status.ok()) {
-    Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
-  }
+  if (status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_RELEASED);
   return status;
 }
 
@@ -321,31 +302,6 @@ Status Pool::publish_announced(pinrail_thread_t* thread, pinrail_announcement_t*
   const Status status = rcache_.ops.publish(rcache_.module, thread, announcement, reg, displaced_hook, this);
   if (!status.ok()) state::set(reg, state::kDead);
   return status;
-}
-
-// All that is in the index and overlaps the span, each with a reference. May throw bad_alloc, without references.
-void Pool::find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) {
-  held_out->resize(std::max(held_out->capacity(), size_t{64}));
-  for (;;) {
-    const size_t count =
-        rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), held_out->data(), held_out->size());
-    const bool is_whole = count <= held_out->size();
-    if (is_whole) held_out->resize(count);
-    if (is_whole) return;
-    drop_all(thread, held_out);
-    held_out->resize(count + 64);
-  }
-}
-
-// Drops all, also if a registrar's function ends this thread.
-void Pool::drop_all(pinrail_thread_t* thread, Held* held) {
-  while (!held->empty()) {
-    pinrail_registration_t* const reg = held->back();
-    held->pop_back();
-    OnUnwind unwound([=] { drop_all(thread, held); });
-    Status(drop(thread, {reg, generation_of(reg)})).ignore();
-    unwound.disarm();
-  }
 }
 
 }  // namespace pinrail::mrall

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Find, register and deregister: hits, and waiting for the maker. API context; the caller holds no lock, because it may
 // wait, and a drop may call the registrar. The calling thread may hold references.
-#include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "components/mpool/mrall/mrall.h"
 
 namespace pinrail::mrall {
@@ -11,16 +9,6 @@ namespace {
 constexpr int kTries = 100;  // each fails only if an event touches the range between the maker's insert and the find
 
 }  // namespace
-
-bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-  pinrail_registration_t* reg = rcache_.ops.find(rcache_.module, thread, span.base, span.length(), access);
-  if (reg == nullptr &&
-      rcache_.ops.find_under_lock(rcache_.module, thread, span.base, span.length(), access, &reg) != PINRAIL_SUCCESS) {
-    return false;
-  }
-  *handle_out = {reg, generation_of(reg)};
-  return true;
-}
 
 // Makes the demand and waits until a round has answered it.
 Status Pool::demand(Demand* demand) {
@@ -32,7 +20,7 @@ Status Pool::demand(Demand* demand) {
 
 // A hit, or what the maker registers meanwhile (mrall/A1).
 Status Pool::find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-  if (hit(thread, span, access, handle_out)) {
+  if (find_indexed(thread, span, access, handle_out)) {
     hits_.add(thread);
     return success();
   }
@@ -46,7 +34,7 @@ Status Pool::find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t a
     own.is_exact = tries != 0;
     const Status status = demand(&own);
     if (!status.ok()) return status;
-    if (hit(thread, span, access, handle_out)) return success();
+    if (find_indexed(thread, span, access, handle_out)) return success();
   }
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
@@ -55,8 +43,8 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
                           pinrail_handle_t* handle_out) {
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   const auto access = static_cast<uint32_t>(access_and_flags);
-  Span span = Span::of(addr, length);
-  if (!round_out(&span, page_mask_ + 1) || span.base == 0) return PINRAIL_ERR_BAD_PARAM;
+  Span span;
+  if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
   if ((flags & PINRAIL_FLAG_CACHE_BYPASS) != 0 || (access & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const size_t most = limits_of_registrar_.max_length;
   if (most != 0 && span.length() > most) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -72,33 +60,11 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   return is_refusal ? Status(PINRAIL_ERR_NOT_FOUND) : status;
 }
 
-// mrall/A3.
-Status Pool::drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  uint64_t after;
-  const Drop dropped = drop_shared(handle, &after);
-  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
-  if (dropped == Drop::was_last && (after & state::kDead) != 0) give_back(thread, handle.reg);
-  return success();
-}
-
-pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
-  return guarded([&] { return static_cast<Pool*>(pool)->drop(thread, handle); });
-}
-
 // It is dead and has no reference.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   // relaxed: a statistic
   dead_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);
-  const OnUnwind at_the_end([&] {  // also if the registrar ends its thread
-    cache_->dismiss(reg);
-    host_->registrations->free(host_, reg);
-  });
-  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_INVALIDATED))
-      .ignore();  // the framework has reported it
-}
-
-void Pool::give_back_dead(pinrail_thread_t* thread) {
-  dead_.drain([&](pinrail_registration_t* reg) { give_back(thread, reg); });
+  deregister_and_free(thread, reg, PINRAIL_REASON_INVALIDATED);
 }
 
 // Nothing is evicted: all that can be pinned is.

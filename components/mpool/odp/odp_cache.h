@@ -16,6 +16,8 @@ class Cache : public cache_list::CacheList {
  public:
   using CacheList::CacheList;
 
+  static uint64_t pinned_bytes() { return 0; }  // the device faults pages in
+
   // Marks the least recently used idle registration dead, if what is idle makes enough room for so many bytes and one
   // registration, and takes it out of the list. NULL: there is none, or not enough. dismiss_victim() follows.
   pinrail_registration_t* take_victim(uint64_t bytes) EXCLUDES(mutex_) {

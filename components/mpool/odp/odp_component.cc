@@ -22,11 +22,11 @@ constexpr pinrail_param_t kParams[] = {
                  "device's tables and what a key opens to peers grow with it. The device's page size: a registration "
                  "covers what was asked for, and no more.",
                  PINRAIL_TYPE_SIZE, 5, nullptr, 4096, INT64_MAX),
-    mpool::param("rcache_name", "vma", "Component that indexes the registrations.", PINRAIL_TYPE_STRING, 7),
+    mpool::kRcacheName,
     mpool::kPrintStats,
 };
 
-using Forward = mpool::Forward<Component, Pool>;
+using Forward = mpool::Forward<Component, Pool, Common>;
 
 // odp/O2.
 void invalidate_range_hook(void*, uintptr_t, size_t) {}

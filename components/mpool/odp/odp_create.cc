@@ -2,12 +2,9 @@
 // Makes and destroys a pool. API context; the caller holds no lock.
 #include <algorithm>
 #include <memory>
-#include <string>
 
 #include "base/registration/shortcut.h"
 #include "components/mpool/odp/odp.h"
-#include "framework/mpool/messages.h"
-#include "framework/mpool/settings_reader.h"
 
 namespace pinrail::odp {
 namespace {
@@ -21,101 +18,66 @@ size_t power_of_two(size_t number) {
 
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings) {
   mpool::SettingsReader reader(host, "mpool_odp_");
-  settings->limits = reader.limits(config);
-  settings->max_reg_size = reader.number("max_reg_size");
+  settings->read(&reader, config);
   const size_t wanted = reader.number("tile_size");
   const size_t most = config.limits->on_demand_max_length;
   settings->tile_size = std::max(config.limits->granularity, power_of_two(most != 0 ? std::min(most, wanted) : wanted));
-  settings->print_stats = reader.flag("print_stats");
-  settings->rcache_name = reader.text("rcache_name");
   return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
 }
 
-Status refuse(const pinrail_host_t* host, const char* why) {
-  const pinrail_help_arg_t args[] = {{"why", why}};
-  host->help(host, "cannot page on demand", args, 1);
-  return PINRAIL_ERR_NOT_SUPPORTED;
-}
-
-Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config) {
-  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
-  if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (config.limits->on_demand == PINRAIL_ON_DEMAND_NONE) {
-    return refuse(host, "the registrar does not register memory on demand (for verbs, see registrar_verbs_odp)");
+// NULL, or why the registrar cannot serve such a pool.
+const char* unfit(const pinrail_registrar_t& registrar) {
+  if (registrar.on_demand == PINRAIL_ON_DEMAND_NONE) {
+    return "the registrar does not register memory on demand (for verbs, see registrar_verbs_odp)";
   }
-  if (config.limits->thread_mode == PINRAIL_THREAD_CALLER) {
-    return refuse(host, "the registrar may be called by its caller only (CALLER), and pools evict from each other");
-  }
-  if ((config.flags & PINRAIL_POOL_EXACT) != 0) return refuse(host, "the pool was asked for exact ranges (EXACT)");
-  return config.leave_pinned != 0 ? success() : refuse(host, "leave_pinned=no was asked for");
+  return registrar.thread_mode == PINRAIL_THREAD_CALLER
+             ? "the registrar may be called by its caller only (CALLER), and pools evict from each other"
+             : nullptr;
 }
 
 }  // namespace
 
-Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache)
-    : page_mask_(config.limits->granularity - 1),
-      cache_(cache),
-      component_(component),
-      host_(component->host),
+Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
+    : Common(component, config, settings, config.limits->granularity, PINRAIL_TRAIT_ON_DEMAND),
       epoch_(shortcut::of(component->host)->epoch),
-      config_(config),
-      limits_of_registrar_(*config.limits),
-      settings_(settings) {}
+      tile_size_(settings.tile_size) {}
 
-Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
-  const pinrail_host_t* const host = component->host;
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Common** pool_out) {
   Settings settings;
-  Status status = check_config(host, config);
-  if (status.ok()) status = read_settings(host, config, &settings);
-  Cache* cache = nullptr;
-  if (status.ok()) status = component->caches.join(host, config.cache_name, settings.limits, &cache);
+  Status status = cache_list::check_config(component->host, config, "cannot page on demand", unfit(*config.limits));
+  if (status.ok()) status = read_settings(component->host, config, &settings);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] { component->caches.leave(cache); });
-  const auto drop_pool = [](Pool* unused) { delete unused; };
-  std::unique_ptr<Pool, decltype(drop_pool)> pool(new Pool(component, config, settings, cache), drop_pool);
-  status = host->pools->rcache_create(host, settings.rcache_name.c_str(), 0, &pool->rcache_);
-  if (!status.ok()) return status;
-  unwound.disarm();
-  *pool_out = pool.release();
-  return success();
+  std::unique_ptr<Pool> pool(new Pool(component, config, settings));
+  status = pool->join();
+  if (status.ok()) *pool_out = pool.release();
+  return status;
 }
 
 // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
-  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !cache_->is_idle_or_reported(host_, this)) return PINRAIL_ERR_BUSY;
-  if (settings_.print_stats) {
-    pinrail_mpool_stats_t totals{};
-    stats(&totals);
-    mpool::report_stats(host_, totals);
-  }
+  if ((flags & PINRAIL_DESTROY_FORCE) == 0 && !is_idle_or_reported()) return PINRAIL_ERR_BUSY;
+  print_stats_if_asked();
   release_all(thread);
   cache_->wait_for_evictors();
-  cache_list::destroy_index(host_, &rcache_);
-  component_->caches.leave(cache_);
   delete this;
   return success();
 }
 
 void Pool::release_all(pinrail_thread_t* thread) {
   for (;;) {
-    give_back_displaced(thread);
-    pinrail_registration_t* const reg = cache_->take_any_of(this);
+    give_back_dead(thread);
+    pinrail_registration_t* const reg = cache_->take_any_of(static_cast<Common*>(this));
     if (reg == nullptr) return;
     release_one(thread, reg);
   }
 }
 
-// A referenced one becomes an orphan: its handles may still be deregistered.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const bool is_held = state::references(state::load(reg)) != 0;
   Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was never in it
-  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_FINALIZED)).ignore();
+  deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED);
   cache_->repay(area_of(reg).charge);
-  if (is_held) {
-    host_->registrations->orphan(host_, reg);
-  } else {
-    host_->registrations->free(host_, reg);
-  }
+  free_or_orphan(reg, is_held);
 }
 
 }  // namespace pinrail::odp

@@ -19,14 +19,9 @@ uint64_t Pool::charge_of(const Span& span) const {
 Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  Status status = host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+  Status status = alloc(wanted.span, wanted.rights, &reg);
   if (!status.ok()) return status;
-  reg->base = reinterpret_cast<void*>(wanted.span.base);  // NOLINT(performance-no-int-to-ptr): an address
-  reg->length = wanted.span.length();
-  reg->rights = wanted.rights;
   reg->traits = wanted.traits;
-  reg->pool = config_.pool;
-  area_of(reg).owner = this;
   area_of(reg).charge = charge_of(wanted.span);
   touch(reg, __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
   OnUnwind unwound([&] { host_->registrations->free(host_, reg); });
@@ -83,11 +78,11 @@ void Pool::report_limit(uint64_t bytes) {
 }
 
 // Gives back the least recently used idle registration of the cache, if that helps to make room for so many bytes. It
-// may be another pool's: that pool does not end meanwhile (odp/O4).
+// may be another pool's: that pool does not end meanwhile (odp/O3).
 bool Pool::evict_one(pinrail_thread_t* thread, uint64_t bytes) {
   pinrail_registration_t* const victim = cache_->take_victim(bytes);
   if (victim == nullptr) return false;
-  Pool* const owner = static_cast<Pool*>(area_of(victim).owner);
+  Pool* const owner = static_cast<Pool*>(static_cast<Common*>(area_of(victim).owner));
   const uint64_t charge = area_of(victim).charge;
   const auto finish = [&] {
     host_->registrations->free(host_, victim);
@@ -96,7 +91,7 @@ bool Pool::evict_one(pinrail_thread_t* thread, uint64_t bytes) {
   OnUnwind unwound(finish);
   owner->evictions_.fetch_add(1, std::memory_order_relaxed);                  // relaxed: a statistic
   Status(owner->rcache_.ops.remove(owner->rcache_.module, victim)).ignore();  // NOT_FOUND: it was displaced just now
-  Status(host_->pools->registrar_deregister(owner->config_.registrar, thread, victim, PINRAIL_REASON_EVICTED)).ignore();
+  owner->deregister_from_device(thread, victim, PINRAIL_REASON_EVICTED);
   unwound.disarm();
   finish();
   return true;
@@ -104,16 +99,7 @@ bool Pool::evict_one(pinrail_thread_t* thread, uint64_t bytes) {
 
 // It is dead and has no reference.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  const OnUnwind at_the_end([&] {  // also if the registrar ends its thread
-    cache_->dismiss(reg);
-    host_->registrations->free(host_, reg);
-  });
-  Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED))
-      .ignore();  // the framework has reported it
-}
-
-void Pool::give_back_displaced(pinrail_thread_t* thread) {
-  displaced_.drain([&](pinrail_registration_t* reg) { give_back(thread, reg); });
+  deregister_and_free(thread, reg, PINRAIL_REASON_RELEASED);
 }
 
 // An insert has made them superfluous.
@@ -121,27 +107,14 @@ void Pool::displaced_hook(void* pool, pinrail_registration_t* const* regs, size_
   for (size_t i = 0; i < count; ++i) {
     uint64_t before;
     if (!kill(regs[i], &before)) continue;  // an evictor has it
-    if (state::references(before) == 0) static_cast<Pool*>(pool)->displaced_.push_hook(regs[i]);
+    if (state::references(before) == 0) static_cast<Pool*>(pool)->dead_.push_hook(regs[i]);
   }
-}
-
-// odp/O3.
-Status Pool::drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  uint64_t after;
-  const Drop dropped = drop_shared(handle, &after);
-  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
-  if (dropped == Drop::was_last && (after & state::kDead) != 0) give_back(thread, handle.reg);
-  return success();
-}
-
-pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
-  return guarded([&] { return static_cast<Pool*>(pool)->drop(thread, handle); });
 }
 
 Status Pool::evict(pinrail_thread_t* thread) { return evict_one(thread, 0) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
 
 Status Pool::progress(pinrail_thread_t* thread) {
-  give_back_displaced(thread);
+  give_back_dead(thread);
   return success();
 }
 
@@ -151,7 +124,7 @@ Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
   if (state == PINRAIL_FT_RESTART) return PINRAIL_ERR_NOT_SUPPORTED;
   while (evict_one(thread, 0)) {
   }
-  give_back_displaced(thread);
+  give_back_dead(thread);
   return success();
 }
 

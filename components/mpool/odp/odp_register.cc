@@ -7,14 +7,10 @@
 namespace pinrail::odp {
 
 bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-  pinrail_registration_t* reg = rcache_.ops.find(rcache_.module, thread, span.base, span.length(), access);
-  if (reg == nullptr &&
-      rcache_.ops.find_under_lock(rcache_.module, thread, span.base, span.length(), access, &reg) != PINRAIL_SUCCESS) {
-    return false;
-  }
-  touch(reg, __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
+  if (!find_indexed(thread, span, access, handle_out)) return false;
+  touch(handle_out->reg,
+        __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
   hits_.add(thread);
-  *handle_out = {reg, generation_of(reg)};
   return true;
 }
 
@@ -23,7 +19,7 @@ Span Pool::tiles_of(const Span& span) const {
   const uintptr_t page = page_mask_ + 1;
   if (limits_of_registrar_.on_demand == PINRAIL_ON_DEMAND_IMPLICIT) return {page, UINTPTR_MAX & ~page_mask_};
   Span tiles = span;
-  if (!round_out(&tiles, settings_.tile_size)) return span;
+  if (!round_out(&tiles, tile_size_)) return span;
   if (tiles.base == 0) tiles.base = page;  // no registration begins at address 0
   const size_t most = limits_of_registrar_.on_demand_max_length;
   const bool fits_device = most == 0 || tiles.length() <= most;
@@ -34,9 +30,9 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
                           pinrail_handle_t* handle_out) {
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
-  Span span = Span::of(addr, length);
-  if (!round_out(&span, page_mask_ + 1) || span.base == 0) return PINRAIL_ERR_BAD_PARAM;
-  give_back_displaced(thread);
+  Span span;
+  if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+  give_back_dead(thread);
   const bool is_own = (flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;
   if (!is_own && hit(thread, span, access, handle_out)) return success();
   pinrail_registration_t* reg = nullptr;
@@ -48,7 +44,7 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   OnUnwind unwound([&] {  // the caller will not get it
     if (status.ok()) Status(drop(thread, {reg, generation_of(reg)})).ignore();
   });
-  give_back_displaced(thread);
+  give_back_dead(thread);
   unwound.disarm();
   if (status.ok()) *handle_out = {reg, generation_of(reg)};
   return status;
@@ -57,8 +53,8 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
 Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                   pinrail_handle_t* handle_out) {
   const auto access = static_cast<uint32_t>(access_and_flags);
-  Span span = Span::of(addr, length);
-  if (!round_out(&span, page_mask_ + 1) || span.base == 0) return PINRAIL_ERR_BAD_PARAM;
+  Span span;
+  if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
   return hit(thread, span, access | PINRAIL_TRAIT_ON_DEMAND, handle_out) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// list_pool.h - what the pools of mrall and odp have in common: one index, registrations that are listed in a cache and
+// count their references in the state word, and statistics.
+//
+// Owns     its index and all its registrations.
+// Threads  all functions may run together, but create() and destroy() exclude every other on the same pool. API
+//          context; the caller holds no lock.
+//
+// list_pool/P1  References are counted in the state word. The last drop of a dead registration gives it back; a dead
+// one
+//     without references is given back by who killed it, a hook by the list of the dead.
+#ifndef PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
+#define PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
+
+#include <pinrail/component_mpool.h>
+#include <pinrail/pinrail.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
+#include "base/core/span.h"
+#include "base/hit/hit_counts.h"
+#include "components/common/cache_list/cache_list.h"
+#include "framework/mpool/caches.h"
+#include "framework/mpool/settings_reader.h"
+
+namespace pinrail::cache_list {
+
+// One opened component.
+template <typename Cache>
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  mpool::Caches<Cache> caches;
+};
+
+struct Settings {
+  mpool::WantedLimits limits;
+  size_t max_reg_size = 0;
+  bool print_stats = false;
+  std::string rcache_name;
+
+  void read(mpool::SettingsReader* reader, const pinrail_mpool_config_t& config) {
+    limits = reader->limits(config);
+    max_reg_size = reader->number("max_reg_size");
+    print_stats = reader->flag("print_stats");
+    rcache_name = reader->text("rcache_name");
+  }
+};
+
+// Reports why there can be no pool, under that topic of the component's messages.
+inline Status refuse(const pinrail_host_t* host, const char* topic, const char* why) {
+  const pinrail_help_arg_t args[] = {{"why", why}};
+  host->help(host, topic, args, 1);
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+// What the creator asked for. unfit: NULL, or why the registrar cannot serve such a pool.
+inline Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* topic,
+                           const char* unfit) {
+  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
+  if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (unfit != nullptr) return refuse(host, topic, unfit);
+  if ((config.flags & PINRAIL_POOL_EXACT) != 0) {
+    return refuse(host, topic, "the pool was asked for exact ranges (EXACT)");
+  }
+  return config.leave_pinned != 0 ? success() : refuse(host, topic, "leave_pinned=no was asked for");
+}
+
+template <typename OfCache>
+class Pool {
+ public:
+  using Cache = OfCache;
+  using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
+
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  // Leaves the cache. The pool has no registration any more.
+  virtual ~Pool() {
+    if (rcache_.ops.destroy != nullptr) destroy_index(host_, &rcache_);
+    if (cache_ != nullptr) component_->caches.leave(cache_);
+  }
+
+  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
+    return guarded([&] { return static_cast<Pool*>(pool)->drop(thread, handle); });
+  }
+
+  // Visits the range of each registration in the index that overlaps the span and has the access.
+  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
+    if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    std::vector<Span> spans;
+    Held held;
+    find_all(thread, span, &held);
+    OnUnwind unwound([&] { drop_all(thread, &held); });  // there may be no memory
+    for (const pinrail_registration_t* reg : held) {
+      const bool serves = (access & PINRAIL_RIGHTS_MASK & ~reg->rights) == 0;
+      if (serves && reg->traits == ((access & PINRAIL_TRAITS_MASK) | own_traits_)) spans.push_back(span_of(reg));
+    }
+    unwound.disarm();
+    drop_all(thread, &held);
+    for (const Span& each : spans) visit(arg, each.base, each.length());
+    return success();
+  }
+
+  // For a forked child: no lock and no list.
+  void counters(pinrail_mpool_stats_t* stats_out) const { *stats_out = happened(); }
+  void stats(pinrail_mpool_stats_t* stats_out) const {
+    pinrail_mpool_stats_t totals = happened();
+    totals.indexed = rcache_.ops.count(rcache_.module);
+    totals.dead_bytes = dead_bytes_.load(std::memory_order_relaxed);  // relaxed: a statistic
+    const mpool::Usage usage = cache_->usage();
+    totals.registered_bytes = usage.bytes;
+    totals.registered_count = usage.count;
+    totals.peak_registered_bytes = usage.peak_bytes;
+    totals.pinned_bytes = cache_->pinned_bytes();
+    *stats_out = totals;
+  }
+  size_t max_reg_size() const { return settings_.max_reg_size; }
+  // For tests: NULL, or what is broken.
+  const char* check() const {
+    return rcache_.ops.check(rcache_.module) != PINRAIL_SUCCESS ? "the index is broken" : cache_->check();
+  }
+
+ protected:
+  using Held = std::vector<pinrail_registration_t*>;
+
+  // page: what is registered is whole pages of so many bytes. own_traits: those of all registrations.
+  Pool(Component<Cache>* component, const pinrail_mpool_config_t& config, const Settings& settings, size_t page,
+       uint32_t own_traits)
+      : page_mask_(page - 1),
+        own_traits_(own_traits),
+        component_(component),
+        host_(component->host),
+        config_(config),
+        limits_of_registrar_(*config.limits),
+        settings_(settings) {}
+
+  // Joins the cache of the configuration's name and makes the index, before all other functions.
+  Status join() {
+    const Status joined = component_->caches.join(host_, config_.cache_name, settings_.limits, &cache_);
+    if (!joined.ok()) return joined;
+    return host_->pools->rcache_create(host_, settings_.rcache_name.c_str(), 0, &rcache_);
+  }
+
+  // list_pool/P1. The pool has counted it as dead, if it counts these.
+  virtual void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) = 0;
+  void give_back_dead(pinrail_thread_t* thread) {
+    dead_.drain([&](pinrail_registration_t* reg) { give_back(thread, reg); });
+  }
+  Status drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
+    uint64_t after;
+    const Drop dropped = drop_shared(handle, &after);
+    if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
+    if (dropped == Drop::was_last && (after & state::kDead) != 0) give_back(thread, handle.reg);
+    return success();
+  }
+
+  // The whole pages of a request. False: they begin at address 0 or end above the last one.
+  bool pages_of(uintptr_t addr, size_t length, Span* span_out) const {
+    *span_out = Span::of(addr, length);
+    return round_out(span_out, page_mask_ + 1) && span_out->base != 0;
+  }
+  bool find_indexed(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
+    const pinrail_rcache_ops_t& ops = rcache_.ops;
+    pinrail_registration_t* reg = ops.find(rcache_.module, thread, span.base, span.length(), access);
+    if (reg == nullptr &&
+        ops.find_under_lock(rcache_.module, thread, span.base, span.length(), access, &reg) != PINRAIL_SUCCESS) {
+      return false;
+    }
+    *handle_out = {reg, generation_of(reg)};
+    return true;
+  }
+  // All that is in the index and overlaps the span, each with a reference. May throw bad_alloc, without references.
+  void find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) {
+    held_out->resize(std::max(held_out->capacity(), size_t{64}));
+    for (;;) {
+      const size_t count =
+          rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), held_out->data(), held_out->size());
+      const bool is_whole = count <= held_out->size();
+      if (is_whole) held_out->resize(count);
+      if (is_whole) return;
+      drop_all(thread, held_out);
+      held_out->resize(count + 64);
+    }
+  }
+  // Drops all, also if a registrar's function ends this thread.
+  void drop_all(pinrail_thread_t* thread, Held* held) {
+    while (!held->empty()) {
+      pinrail_registration_t* const reg = held->back();
+      held->pop_back();
+      OnUnwind unwound([=] { drop_all(thread, held); });
+      Status(drop(thread, {reg, generation_of(reg)})).ignore();
+      unwound.disarm();
+    }
+  }
+
+  // A registration that the device and the index do not know yet.
+  Status alloc(const Span& span, uint32_t rights, pinrail_registration_t** reg_out) {
+    pinrail_registration_t* reg;
+    const Status status =
+        host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+    if (!status.ok()) return status;
+    reg->base = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): an address
+    reg->length = span.length();
+    reg->rights = rights;
+    reg->pool = config_.pool;
+    area_of(reg).owner = this;
+    area_of(reg).charge = reg->length;
+    *reg_out = reg;
+    return status;
+  }
+  void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+    Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, reason))
+        .ignore();  // the framework has reported it
+  }
+  // The device does not know it any more.
+  void dismiss_and_free(pinrail_registration_t* reg) {
+    cache_->dismiss(reg);
+    host_->registrations->free(host_, reg);
+  }
+  // Also if the registrar ends its thread.
+  void deregister_and_free(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+    const OnUnwind at_the_end([&] { dismiss_and_free(reg); });
+    deregister_from_device(thread, reg, reason);
+  }
+  // Of a pool that ends. A referenced one becomes an orphan: its handles may still be deregistered.
+  void free_or_orphan(pinrail_registration_t* reg, bool is_held) {
+    (is_held ? host_->registrations->orphan : host_->registrations->free)(host_, reg);
+  }
+
+  size_t count_referenced() const { return cache_->count_referenced(this, nullptr); }
+  bool is_idle_or_reported() const { return cache_->is_idle_or_reported(host_, this); }
+  void print_stats_if_asked() const {
+    if (!settings_.print_stats) return;
+    pinrail_mpool_stats_t totals{};
+    stats(&totals);
+    mpool::report_stats(host_, totals);
+  }
+
+  const uintptr_t page_mask_;
+  const uint32_t own_traits_;
+  Cache* cache_ = nullptr;
+  Component<Cache>* const component_;
+  const pinrail_host_t* const host_;
+  const pinrail_mpool_config_t config_;
+  const pinrail_registrar_t limits_of_registrar_;
+  const Settings settings_;
+  pinrail_rcache_t rcache_{};
+  DeadList dead_;
+
+  std::atomic<uint64_t> misses_{0}, evictions_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
+  std::atomic<uint64_t> dead_bytes_{0};
+  HitCounts hits_;
+
+ private:
+  // relaxed throughout: statistics, each right by itself.
+  pinrail_mpool_stats_t happened() const {
+    pinrail_mpool_stats_t totals{};
+    totals.size = sizeof(totals);
+    totals.hits = hits_.sum();
+    totals.misses = misses_.load(std::memory_order_relaxed);
+    totals.evictions = evictions_.load(std::memory_order_relaxed);
+    totals.invalidations = invalidations_.load(std::memory_order_relaxed);
+    totals.races = races_.load(std::memory_order_relaxed);
+    totals.retries = retries_.load(std::memory_order_relaxed);
+    totals.uncovered = uncovered_.load(std::memory_order_relaxed);
+    totals.size_limit = cache_->limits().bytes;
+    totals.count_limit = cache_->limits().count;
+    totals.leave_pinned = 1;
+    return totals;
+  }
+};
+
+}  // namespace pinrail::cache_list
+
+#endif
