@@ -136,5 +136,16 @@ whose_args() {
   cp "$build/contrib/openmpi/.libs/$component" "$work/empty" && truncate -s 2000 "$work/empty/$component"
   "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>>"$work/args" &&
     { fail_case mpirun_args "it succeeds with half a component" "$work/args" && return; }
-  expect mpirun_args "$work/args" "there is no $component" "does not take" "Open MPI's own grdma"
+  mkdir -p "$work/bin"
+  # As if this Open MPI had been built without the transports that ask for grdma.
+  cat >"$work/bin/ompi_info" <<END
+#!/bin/sh
+$(command -v ompi_info) "\$@" | grep -v -E '^mca:(btl:(ofi|openib|uct|ugni|usnic)|smsc:knem):' || true
+END
+  chmod +x "$work/bin/ompi_info"
+  PATH=$work/bin:$PATH "$here/mpirun-args" --components "$build/contrib/openmpi/.libs" >"$work/args.out" 2>>"$work/args" ||
+    { fail_case mpirun_args "it fails where no transport asks for grdma" "$work/args" && return; }
+  [[ -s $work/args.out ]] || { fail_case mpirun_args "no options where no transport asks for grdma" "$work/args" && return; }
+  expect mpirun_args "$work/args" "there is no $component" "does not take" "Open MPI's own grdma" \
+    "no transport that uses grdma"
 }
