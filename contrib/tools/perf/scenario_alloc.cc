@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "contrib/tools/perf/scenario.h"
 #include "contrib/tools/perf/text.h"
@@ -81,14 +82,18 @@ bool run_steps(const Source& source, const std::vector<Step>& steps, std::vector
   return true;
 }
 
-// Nanoseconds of one replacement on each thread; the median of rounds, after five that are not counted and at whose end
-// warmed_up() is called; ended() before what is held is freed. 0: a call failed.
-template <typename Source, typename WarmedUp, typename Ended>
-double measure(const Source& source, unsigned threads, size_t count, int rounds, WarmedUp&& warmed_up, Ended&& ended) {
+// Nanoseconds of one replacement on each thread; the median of the rounds that follow when is_steady() says so, which
+// is called after each round before, at least 5 and at most 100 times. ended() is called before what is held is freed.
+// 0: a call failed.
+template <typename Source, typename IsSteady, typename Ended>
+double measure(const Source& source, unsigned threads, size_t count, size_t rounds, IsSteady&& is_steady,
+               Ended&& ended) {
+  constexpr int kLeast = 5, kMost = 100;
   std::vector<std::vector<Object>> held(threads, std::vector<Object>(kHeld));
   std::vector<double> times;
   std::atomic<bool> has_failed{false};
-  for (int round = -4; round <= rounds; ++round) {
+  bool is_warm = false;
+  for (int warming = 1; times.size() < rounds; ++warming) {
     std::vector<std::vector<Step>> steps;
     for (unsigned i = 0; i < threads; ++i) steps.push_back(make_steps(count, i + 1));
     std::vector<std::thread> team;
@@ -100,8 +105,11 @@ double measure(const Source& source, unsigned threads, size_t count, int rounds,
     }
     for (std::thread& thread : team) thread.join();
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - began;
-    if (round > 0) times.push_back(took.count() / static_cast<double>(count));
-    if (round == 0) warmed_up();
+    if (is_warm) {
+      times.push_back(took.count() / static_cast<double>(count));
+    } else {
+      is_warm = (is_steady() && warming >= kLeast) || warming == kMost;
+    }
   }
   ended();
   for (std::vector<Object>& objects : held) {
@@ -138,11 +146,19 @@ Result run_alloc(const Options& /*options*/, const Session& session, Figures* fi
   constexpr unsigned threads = 2;
   const FromPool source{session.pool()};
   uint64_t calls = 0;
-  const auto count_calls = [&] { calls = alloc_stats(session.pool()).registrations + session.stats().misses - calls; };
+  int without = 0;  // rounds in a row
+  const auto calls_so_far = [&] { return alloc_stats(session.pool()).registrations + session.stats().misses; };
+  // How much is used at a time depends on how the threads meet, so the first rounds differ.
+  const auto makes_no_calls = [&] {
+    const uint64_t before = std::exchange(calls, calls_so_far());
+    without = calls == before ? without + 1 : 0;
+    return without >= 10;
+  };
+  const auto at_once = [] { return true; };
   const auto nothing = [] {};
-  const double pool_ns = measure(source, threads, 200000, 5, count_calls, count_calls);
-  const double malloc_ns = measure(FromMalloc{}, threads, 200000, 5, nothing, nothing);
-  const double registered_ns = measure(Registered{session.pool()}, threads, 5000, 3, nothing, nothing);
+  const double pool_ns = measure(source, threads, 200000, 5, makes_no_calls, [&] { calls = calls_so_far() - calls; });
+  const double malloc_ns = measure(FromMalloc{}, threads, 200000, 5, at_once, nothing);
+  const double registered_ns = measure(Registered{session.pool()}, threads, 5000, 3, at_once, nothing);
   if (pool_ns <= 0 || registered_ns <= 0) return Result::bad("a call failed");
   const pinrail_alloc_stats_t stats = alloc_stats(session.pool());
   figures->add("threads", threads, "");
