@@ -2,6 +2,7 @@
 // scenario_alloc.cc - allocations of 64 bytes to 1 MiB on two threads: from the pool's slabs, from malloc, and by
 // posix_memalign with a registration. Each replaces one of 64 objects at random.
 #include <pinrail/alloc.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
@@ -82,6 +83,54 @@ bool run_steps(const Source& source, const std::vector<Step>& steps, std::vector
   return true;
 }
 
+// Threads that do the same steps in each round, each on objects of its own.
+template <typename Source>
+class Team {
+ public:
+  Team(const Source& source, unsigned threads, size_t count) : source_(source), count_(count) {
+    pthread_barrier_init(&meeting_, nullptr, threads + 1);
+    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this, i] { work(i + 1); });
+  }
+  // Frees what is held.
+  ~Team() {
+    is_over_ = true;
+    pthread_barrier_wait(&meeting_);
+    for (std::thread& thread : threads_) thread.join();
+    pthread_barrier_destroy(&meeting_);
+  }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  // Returns the nanoseconds of one replacement on each thread.
+  double play_round() {
+    const auto began = std::chrono::steady_clock::now();
+    pthread_barrier_wait(&meeting_);
+    pthread_barrier_wait(&meeting_);
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - began;
+    return took.count() / static_cast<double>(count_);
+  }
+  bool has_failed() const { return has_failed_; }
+
+ private:
+  void work(unsigned seed) {
+    const std::vector<Step> steps = make_steps(count_, seed);
+    std::vector<Object> held(kHeld);
+    for (;;) {
+      pthread_barrier_wait(&meeting_);
+      if (is_over_) break;
+      if (!run_steps(source_, steps, &held)) has_failed_ = true;
+      pthread_barrier_wait(&meeting_);
+    }
+    for (Object& object : held) source_.end(&object);
+  }
+
+  const Source& source_;
+  const size_t count_;
+  pthread_barrier_t meeting_;  // of the threads and the caller, before and after each round
+  std::atomic<bool> is_over_{false}, has_failed_{false};
+  std::vector<std::thread> threads_;
+};
+
 // Nanoseconds of one replacement on each thread; the median of the rounds that follow when is_steady() says so, which
 // is called after each round before, at least 5 and at most 100 times. ended() is called before what is held is freed.
 // 0: a call failed.
@@ -89,34 +138,16 @@ template <typename Source, typename IsSteady, typename Ended>
 double measure(const Source& source, unsigned threads, size_t count, size_t rounds, IsSteady&& is_steady,
                Ended&& ended) {
   constexpr int kLeast = 5, kMost = 100;
-  std::vector<std::vector<Object>> held(threads, std::vector<Object>(kHeld));
+  Team<Source> team(source, threads, count);
+  for (int round = 1; round <= kMost; ++round) {
+    team.play_round();
+    if (is_steady() && round >= kLeast) break;
+  }
   std::vector<double> times;
-  std::atomic<bool> has_failed{false};
-  bool is_warm = false;
-  for (int warming = 1; times.size() < rounds; ++warming) {
-    std::vector<std::vector<Step>> steps;
-    for (unsigned i = 0; i < threads; ++i) steps.push_back(make_steps(count, i + 1));
-    std::vector<std::thread> team;
-    const auto began = std::chrono::steady_clock::now();
-    for (unsigned i = 0; i < threads; ++i) {
-      team.emplace_back([&, i] {
-        if (!run_steps(source, steps[i], &held[i])) has_failed = true;
-      });
-    }
-    for (std::thread& thread : team) thread.join();
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - began;
-    if (is_warm) {
-      times.push_back(took.count() / static_cast<double>(count));
-    } else {
-      is_warm = (is_steady() && warming >= kLeast) || warming == kMost;
-    }
-  }
+  while (times.size() < rounds) times.push_back(team.play_round());
   ended();
-  for (std::vector<Object>& objects : held) {
-    for (Object& object : objects) source.end(&object);
-  }
   std::sort(times.begin(), times.end());
-  return has_failed ? 0 : times[times.size() / 2];
+  return team.has_failed() ? 0 : times[times.size() / 2];
 }
 
 pinrail_alloc_stats_t alloc_stats(pinrail_mpool_t* pool) {
