@@ -95,7 +95,7 @@ Result pin_in_background(const Session& session, size_t bytes, double* ms_out) {
   const pinrail_range_t range = {memory.at(), bytes};
   pinrail_prepin_t* prepin = nullptr;
   const uint64_t began = now_ns();
-  const Result started = start(session, range, &prepin);
+  Result started = start(session, range, &prepin);
   if (!started.ok()) return started;
   const pinrail_status_t status = pinrail_prepin_wait(prepin, nullptr);
   *ms_out = ms_since(began);
@@ -110,7 +110,7 @@ Result use_first(const Session& session, size_t bytes, double* ms_out) {
   pinrail_prepin_t* prepin = nullptr;
   pinrail_handle_t handle;
   const uint64_t began = now_ns();
-  const Result started = start(session, {memory.at(), bytes}, &prepin);
+  Result started = start(session, {memory.at(), bytes}, &prepin);
   if (!started.ok()) return started;
   const pinrail_status_t status = pinrail_mpool_register(session.pool(), memory.at(), page_size(), kAccess, 0, &handle);
   *ms_out = ms_since(began);
@@ -126,7 +126,7 @@ Result measure_first(const Session& session, size_t bytes, Figures* figures) {
   constexpr size_t kTries = 15;
   std::vector<double> ms(kTries);
   for (double& each : ms) {
-    const Result result = use_first(session, bytes, &each);
+    Result result = use_first(session, bytes, &each);
     if (!result.ok()) return result;
   }
   std::sort(ms.begin(), ms.end());
@@ -224,7 +224,7 @@ Result measure_hits(const Session& session, size_t bytes, Figures* figures) {
   stop = false;
   double busy = 0;
   pinrail_prepin_t* prepin = nullptr;
-  const Result started = start(session, range, &prepin);
+  Result started = start(session, range, &prepin);
   if (!started.ok()) return started;
   std::thread hits([&] { busy = p99_of_hits(session, buffers, stop); });
   const pinrail_status_t status = pinrail_prepin_wait(prepin, nullptr);
