@@ -179,12 +179,14 @@ Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) 
   Region* const added = region.release();
   OnUnwind unwound([&] { end_region(added, true); });
   const Status status = enter(added);
-  if (!status.ok()) return status;
-  Guard guard(mutex_);
-  added->heap->regions.push_back(added);
-  added->free_slabs = free_slabs;
-  added->heap->free_bytes += free_slabs * kSlab;
+  if (status.ok()) {
+    Guard guard(mutex_);
+    added->heap->regions.push_back(added);
+    added->free_slabs = free_slabs;
+    added->heap->free_bytes += free_slabs * kSlab;
+  }
   unwound.disarm();
+  if (!status.ok()) end_region(added, true);  // not in a destructor, because the registrar may end the thread
   return status;
 }
 

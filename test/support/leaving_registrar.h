@@ -59,9 +59,12 @@ class LeavingRegistrar {
   static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }
   pinrail_status_t pass(In here) {
     if (here == In::register_mem && in_register) in_register();
-    if (where_ != here) return PINRAIL_SUCCESS;
+    // A thread that ends calls functions of the registrar on its way out: they return, whatever was asked for since.
+    thread_local bool is_ending = false;
+    if (where_ != here || is_ending) return PINRAIL_SUCCESS;
     where_ = In::none;
     if (how_ == Leave::throws) throw std::bad_alloc();
+    is_ending = true;
     if (how_ == Leave::exits) pthread_exit(nullptr);
     pthread_cancel(pthread_self());
     pthread_testcancel();

@@ -222,9 +222,11 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
     return status;
   }
   *why_out = {PINRAIL_LEFT_OUT_NONE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE};
-  OnUnwind failed([&] { deregister_from_device(thread, reg, PINRAIL_REASON_INVALIDATED); });
+  const auto give_up = [&] { deregister_from_device(thread, reg, PINRAIL_REASON_INVALIDATED); };
+  OnUnwind unwound(give_up);
   status = publish(thread, reg);
-  if (status.ok()) failed.disarm();
+  unwound.disarm();
+  if (!status.ok()) give_up();  // not in a destructor, because the registrar may end the thread
   return status;
 }
 
