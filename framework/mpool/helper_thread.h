@@ -27,7 +27,8 @@ class HelperThread {
   // Waits for the end of the thread, if one was started. The body must be about to return. Not a cancellation point.
   void join();
 
-  // For the thread itself when it ends before its body has returned: nobody joins it, and start() may start another.
+  // Called by the thread itself if it ends before its body has returned. No thread joins it then, and start() may start
+  // another one.
   void detach();
 
   bool is_started() const { return started_; }
