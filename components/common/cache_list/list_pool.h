@@ -6,9 +6,8 @@
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool. API
 //          context; the caller holds no lock.
 //
-// list_pool/P1  References are counted in the state word. The last drop of a dead registration gives it back; a dead
-// one
-//     without references is given back by who killed it, a hook by the list of the dead.
+// list_pool/P1  References are counted in the state word. The last drop of a dead registration gives it back. A dead
+//     one without references is given back by the function that killed it; a hook puts it on the list of the dead.
 #ifndef PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
 
