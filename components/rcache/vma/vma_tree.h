@@ -83,7 +83,8 @@ class Tree {
   SearchResult search_overlap(const Span& span, Unchanged&& unchanged) const {
     const Node* root = root_.get();
     if (!unchanged()) return SearchResult::disturbed;
-    return root == nullptr ? SearchResult::absent : search_overlap_below(root, span, ends_rise(), unchanged);
+    if (root == nullptr) return SearchResult::absent;
+    return ends_rise() ? search_overlap_rising(root, span, unchanged) : search_overlap_below(root, span, unchanged);
   }
 
   // Calls visit(reg) for the slots that overlap the span, in order of base, until it returns false.
@@ -102,7 +103,9 @@ class Tree {
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
   template <typename Unchanged>
-  static SearchResult search_overlap_below(const Node* node, const Span& span, bool rising, Unchanged& unchanged);
+  static SearchResult search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged);
+  template <typename Unchanged>
+  static SearchResult search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged);
 
   // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
   // is being inserted; then its search is ordered before that insert.
@@ -204,30 +207,47 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
   return {taken, is_last};
 }
 
-// Follows a pointer only after unchanged() has confirmed the node it was read from. If ends rise, a slot that ends
-// before the span shows that all slots to its left do so too.
+// For a tree in which ends rise: of the slots that begin before the span's end only the last one needs to be tested, so
+// the search is one path down. It starts again in all slots if the path's leaf has none that begins before the span's
+// end: a separator may be smaller than the first key of its child, and then that last slot is in a leaf to the left.
+// Follows a pointer only after unchanged() has confirmed the node it was read from. The caller calls unchanged() once
+// more before it uses "absent": until then, even the level may be that of another node in the same cell.
 template <typename Unchanged>
-SearchResult Tree::search_overlap_below(const Node* node, const Span& span, bool rising, Unchanged& unchanged) {
+SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged) {
+  const Node* node = root;
+  while (!is_leaf(node)) {
+    const Inner* inner = as_inner(node);
+    const uint32_t slot = bases_up_to(inner, span.end - 1) - 1;
+    if (inner->reach[slot].get() <= span.base) return SearchResult::absent;
+    node = inner->child[slot].get();
+    if (!unchanged()) return SearchResult::disturbed;
+    fetch(node);
+  }
+  const Leaf* leaf = as_leaf(node);
+  const uint32_t before = bases_up_to(leaf, span.end - 1);
+  if (before == 0) return search_overlap_below(root, span, unchanged);
+  return leaf->end[before - 1].get() > span.base ? SearchResult::found : SearchResult::absent;
+}
+
+// The same for any tree: each slot that begins before the span's end may overlap it.
+template <typename Unchanged>
+SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged) {
   const bool at_leaf = is_leaf(node);
   if (!unchanged()) return SearchResult::disturbed;
   if (at_leaf) {
     const Leaf* leaf = as_leaf(node);
     for (uint32_t i = bases_up_to(leaf, span.end - 1); i > 0; --i) {
       if (leaf->end[i - 1].get() > span.base) return SearchResult::found;
-      if (rising) break;
     }
     return SearchResult::absent;
   }
   const Inner* inner = as_inner(node);
   for (uint32_t i = bases_up_to(inner, span.end - 1); i > 0; --i) {
-    if (inner->reach[i - 1].get() <= span.base) {
-      if (rising) break;
-      continue;
-    }
+    if (inner->reach[i - 1].get() <= span.base) continue;
     const Node* child = inner->child[i - 1].get();
     if (!unchanged()) return SearchResult::disturbed;
     fetch(child);
-    const SearchResult result = search_overlap_below(child, span, rising, unchanged);
+    const SearchResult result = search_overlap_below(child, span, unchanged);
     if (result != SearchResult::absent) return result;
   }
   return SearchResult::absent;
