@@ -231,7 +231,8 @@ test_unit_base_base_test_SOURCES = \
 	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \
 	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
 	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc \
-	test/unit/base/lru_list_test.cc test/unit/base/references_test.cc test/unit/base/trust_test.cc
+	test/unit/base/lru_list_test.cc test/unit/base/references_test.cc test/unit/base/registration_arena_test.cc \
+	test/unit/base/trust_test.cc
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 if HAVE_TOOLS

@@ -37,7 +37,8 @@ struct pinrail_thread {
   uint64_t* rollbacks;    // of the process: how many references were counted speculatively and rolled back
   uint64_t* epoch;        // of the process: base/lru/epoch.h
   pinrail_absent_t absent;
-  void* spare;                              // a free registration, kept for the thread's next one
+  void* spares;                             // free registrations for the thread's next ones, linked through `base`
+  uint32_t spare_count;                     // how many these are
   void* recent;                             // the thread's recent requests: base/hit/recent.h
   uint64_t* dates;                          // of the process: base/lru/timestamps.h
   uint64_t last_date;                       // the date of the thread's last use of GPU memory

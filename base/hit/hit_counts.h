@@ -2,7 +2,7 @@
 // hit_counts.h - counts a pool's hits, and the releases that have ended, without a word that threads share.
 //
 // Owns     a cache line for each thread, in pages that are populated on use.
-// Threads  add(), end_release(), the sums and lines() at any time; construction and destruction exclude them. API
+// Threads  add(), end_releases(), the sums and lines() at any time; construction and destruction exclude them. API
 //          context.
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
@@ -47,14 +47,14 @@ class HitCounts {
     return hits;
   }
 
-  // The thread does not use the pool any more for a registration that it has given back. release: pairs with the
+  // The thread does not use the pool any more for so many registrations that it has given back. release: pairs with the
   // acquire loads in ended_releases(), after which the pool may be destroyed.
-  void end_release(const pinrail_thread_t* thread) {
+  void end_releases(const pinrail_thread_t* thread, uint64_t count) {
     uint64_t* const ended = &counts_[std::min(thread->index, kAlone)].ended_releases;
     if (thread->index < kAlone) {
-      __atomic_store_n(ended, __atomic_load_n(ended, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
+      __atomic_store_n(ended, __atomic_load_n(ended, __ATOMIC_RELAXED) + count, __ATOMIC_RELEASE);
     } else {
-      __atomic_fetch_add(ended, 1, __ATOMIC_RELEASE);
+      __atomic_fetch_add(ended, count, __ATOMIC_RELEASE);
     }
   }
   uint64_t ended_releases() const {

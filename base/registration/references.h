@@ -286,8 +286,8 @@ inline void discard_excess_drops(pinrail_registration_t* reg, int64_t sum) {
   if (sum < 0) add_own(reg, -sum);
 }
 
-// Before a registration's memory is freed: moves what the calling thread's slots count into the own count. Takes the
-// lock that sums.
+// Before a registration's memory is freed (arena::free): moves what the calling thread's slots count into the own
+// count. Takes the lock that sums if there is anything.
 inline void fold_own(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (has_count(thread, reg)) thread->fold(thread, reg);
 }

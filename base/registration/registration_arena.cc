@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/registration/references.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/lock.h"
@@ -19,6 +20,7 @@ static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its o
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
 constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // of address space; pages are populated on use
+constexpr uint32_t kMostSpares = 64;  // free registrations that a thread keeps: as many as one sum of dead ones frees
 constexpr size_t kMany = 16 * kSlab;  // from this size on slabs ask for huge pages, because hits read all over them
 
 // Registrations of one size of tail. Free ones are linked through `base`. Chunks before `chunk` are in use; of `chunk`
@@ -162,10 +164,22 @@ void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
 pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t index) {
   pinrail_thread_t* thread = thread::current_thread;
   if (thread == nullptr || counting != PINRAIL_COUNTING_THREADS) return nullptr;
-  auto* reg = static_cast<pinrail_registration_t*>(thread->spare);
+  auto* reg = static_cast<pinrail_registration_t*>(thread->spares);
   if (reg == nullptr || class_of(reg->tail_size) != index) return nullptr;
-  thread->spare = nullptr;
+  thread->spares = reg->base;
+  --thread->spare_count;
   return reg;
+}
+
+// False: the thread has enough, or those that it has are of another size of tail.
+bool keep_spare(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  if (thread->spare_count == kMostSpares) return false;
+  auto* first = static_cast<pinrail_registration_t*>(thread->spares);
+  if (first != nullptr && class_of(first->tail_size) != class_of(reg->tail_size)) return false;
+  reg->base = first;
+  thread->spares = reg;
+  ++thread->spare_count;
+  return true;
 }
 
 #ifdef PINRAIL_DEBUG
@@ -230,23 +244,24 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
   return success();
 }
 
-// The calling thread keeps one free registration, so that evicting and registering in turn takes no lock here.
+// The calling thread keeps some free registrations, so that giving back and registering in turn takes no lock here. Its
+// slots count nothing of them: otherwise, when it uses the memory again, a spent handle would pass for a valid one.
 void free(pinrail_registration_t* reg) {
   check_tail(reg);
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
+  pinrail_thread_t* const thread = thread::current_thread;
+  if (per_thread && thread != nullptr) references::fold_own(thread, reg);
   state::renew(reg);
-  pinrail_thread_t* thread = thread::current_thread;
-  if (per_thread && thread != nullptr && thread->spare == nullptr) {
-    thread->spare = reg;
-  } else {
-    push(reg, per_thread ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
-  }
+  if (per_thread && thread != nullptr && keep_spare(thread, reg)) return;
+  push(reg, per_thread ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
 }
 
-void free_spare(pinrail_thread_t* thread) {
-  if (thread->spare == nullptr) return;
-  push(static_cast<pinrail_registration_t*>(thread->spare), PINRAIL_COUNTING_THREADS);
-  thread->spare = nullptr;
+void free_spares(pinrail_thread_t* thread) {
+  while (auto* reg = static_cast<pinrail_registration_t*>(thread->spares)) {
+    thread->spares = reg->base;
+    push(reg, PINRAIL_COUNTING_THREADS);
+  }
+  thread->spare_count = 0;
 }
 
 char* const* chunks() { return numbered_chunks; }

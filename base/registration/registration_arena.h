@@ -99,8 +99,8 @@ inline void check_tail(const pinrail_registration_t* /*reg*/) {}
 // In a forked child, before any other call: the parent's free lists are not used again (base/sync/fork_reinit.h).
 void fork_reinit();
 
-// For an ending thread: frees the registration that it kept for its next allocate().
-void free_spare(pinrail_thread_t* thread);
+// For an ending thread: frees the registrations that it kept for its next allocate().
+void free_spares(pinrail_thread_t* thread);
 
 void* tail_of(const pinrail_registration_t* reg);
 pinrail_registration_t* of_tail(const void* tail);

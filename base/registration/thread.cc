@@ -137,7 +137,7 @@ void on_thread_exit(void* record_pointer) {
   current_thread = nullptr;
   if (gate::is_child() || is_of_parent(&record->thread))
     return;  // in a child the locks below may be held by a thread of the parent
-  arena::free_spare(&record->thread);
+  arena::free_spares(&record->thread);
   void* own;
   {
     Guard guard(mutex);
@@ -177,6 +177,7 @@ Record* take_record() {
                     &epoch.now,
                     {},
                     nullptr,
+                    0,
                     no_recent,
                     &dates.now,
                     0,

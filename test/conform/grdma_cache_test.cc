@@ -238,30 +238,50 @@ TEST_P(LastDrop, by_the_maker_of_what_an_ended_thread_had_taken) {
   drop(taken);
 }
 
+// A thread that does the body at once, and lives until it is let go.
+class Worker {
+ public:
+  template <typename Body>
+  explicit Worker(Body body)
+      : thread_([this, body] {
+          body();
+          done_.set_value();
+          let_go_.get_future().wait();
+        }) {
+    done_.get_future().wait();
+  }
+  void end() {
+    let_go_.set_value();
+    thread_.join();
+  }
+
+ private:
+  std::promise<void> done_, let_go_;
+  std::thread thread_;
+};
+
+// The count of a thread that has ended is the registration's own, and a live thread's slot stands against it.
+TEST(SpentHandle, is_refused_in_memory_whose_earlier_counts_cancel_out) {
+  Library library;
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  pinrail_handle_t second{};
+  on_another_thread([&] { second = pool.must(kBase, kPage); });
+  Worker dropper([&] { drop(second); });
+  drop(handle);
+  ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+
+  const pinrail_handle_t next = pool.must(kBase, kPage);
+  ASSERT_EQ(next.reg, handle.reg) << "in the same memory";
+  drop(next);
+  EXPECT_EQ(pinrail_mpool_deregister(next), PINRAIL_ERR_BAD_PARAM);
+  dropper.end();
+}
+
 // R10: after a forced destroy each reference is dropped once, whatever becomes of the threads that counted it.
 class Orphan : public ::testing::Test {
  protected:
-  // Lives until it is let go, and does the first part at once.
-  class Worker {
-   public:
-    template <typename Body>
-    explicit Worker(Body body)
-        : thread_([this, body] {
-            body();
-            done_.set_value();
-            let_go_.get_future().wait();
-          }) {
-      done_.get_future().wait();
-    }
-    void end() {
-      let_go_.set_value();
-      thread_.join();
-    }
-
-   private:
-    std::promise<void> done_, let_go_;
-    std::thread thread_;
-  };
   Library library_;
   fake::FakeRegistrar fake_;
   Pool pool_{fake_};

@@ -148,7 +148,6 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   }
   if (references <= 0) {
     references::discard_excess_drops(reg, references);
-    references::fold_own(thread, reg);
     host_->registrations->free(host_, reg);
     return;
   }

@@ -237,7 +237,6 @@ void Pool::close_claimed(pinrail_thread_t* thread, pinrail_registration_t* reg, 
       --cache_->closing;
       unlink_locked(reg);
     }
-    references::fold_own(thread, reg);
     host->registrations->free(host, reg);
   };
   OnUnwind unwound(forget);

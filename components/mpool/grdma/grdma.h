@@ -170,6 +170,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
+  bool seems_held(pinrail_registration_t* reg) const;
   bool confirm_held(pinrail_registration_t* reg, uint64_t generation);
 
   // grdma_evict.cc

@@ -95,10 +95,10 @@ void Cache::replace_locked(const Victim& victim, Pool* pool, pinrail_registratio
   pool->list_locked(reg);
 }
 
-// Gives the registration's place in the budget back and unlinks it. The device has deregistered it.
-void Cache::dismiss(Pool* pool, pinrail_registration_t* reg) {
+// Gives the places of the registrations in the budget back and unlinks them. The device has deregistered them.
+void Cache::dismiss(Pool* pool, pinrail_registration_t* const* regs, size_t count) {
   Guard guard(mutex);
-  dismiss_locked(pool, reg);
+  for (size_t i = 0; i < count; ++i) dismiss_locked(pool, regs[i]);
 }
 
 void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {

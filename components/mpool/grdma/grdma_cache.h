@@ -65,7 +65,8 @@ class Cache {
   // although it does not fit. False: a limit that was set forbids that.
   bool admit_after_all(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
   // The reverse, once the device has deregistered it.
-  void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
+  void dismiss(Pool* pool, pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
+  void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex) { dismiss(pool, &reg, 1); }
 
   // The next idle registration of the pools that a call into asker may evict from; none if none is idle.
   Victim claim_victim(const Pool* asker) EXCLUDES(mutex);

@@ -31,7 +31,7 @@ void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint6
 void Pool::finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   if (state::generation(after) != handle.generation) return;
   if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
-    area_of(handle.reg).owner->deregistrar_.give_back_dropped(thread, handle.reg);
+    area_of(handle.reg).owner->deregistrar_.give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
   }
   gc_.drain(thread, Gc::kSome);
 }
@@ -39,7 +39,7 @@ void Pool::finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64
 // The registration is dead and was summed: the library counts its drops one by one.
 Status Pool::drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const int dropped = host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROP);
-  if (dropped == 1) deregistrar_.give_back_dropped(thread, handle.reg);
+  if (dropped == 1) deregistrar_.give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
   return dropped < 0 ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;
 }
 
@@ -49,8 +49,8 @@ Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
   const uint64_t word = state::load(handle.reg);
   if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
   if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
-  const bool doubtful = !references::has_count(thread, handle.reg) && references::own_count(handle.reg) == 0;
-  if (doubtful && !confirm_held(handle.reg, handle.generation)) return PINRAIL_ERR_BAD_PARAM;
+  const bool is_plausible = references::has_count(thread, handle.reg) || seems_held(handle.reg);
+  if (!is_plausible && !confirm_held(handle.reg, handle.generation)) return PINRAIL_ERR_BAD_PARAM;
   const uint64_t after = references::drop_counted(thread, handle.reg);
   if ((after & state::kDead) != 0) finish_dead(thread, handle, after);
   return success();
@@ -73,8 +73,17 @@ Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
     Status(rcache_.ops.remove(rcache_.module, handle.reg))
         .ignore();  // NOT_FOUND: a find saw that it is dead and removed it
   }
-  deregistrar_.give_back_dropped(thread, handle.reg);
+  deregistrar_.give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
   return success();
+}
+
+// A look at all counts without a barrier. It shows what other threads took a while ago, and so spares most drops the
+// sum below. The own count alone would not do: in memory that was used before, it may stand against other threads'
+// slots.
+bool Pool::seems_held(pinrail_registration_t* reg) const {
+  int64_t references;
+  host_->registrations->count_references(host_, &reg, 1, PINRAIL_SUM_QUIET, &references);
+  return references > 0;
 }
 
 // For a drop by a thread that has no count of the registration: whether it is held by any, summed under a claim.

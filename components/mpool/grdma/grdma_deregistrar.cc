@@ -2,6 +2,8 @@
 // API context. The caller holds no lock (R6). The calling thread may hold references of other registrations.
 #include "components/mpool/grdma/grdma_deregistrar.h"
 
+#include <algorithm>
+
 #include "base/core/on_unwind.h"
 
 namespace pinrail::grdma {
@@ -21,16 +23,28 @@ void Deregistrar::deregister(pinrail_thread_t* thread, pinrail_registration_t* r
   status.ignore();  // the framework has reported it; the registration is lost to us either way
 }
 
-void Deregistrar::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  OnUnwind unwound([&] { dismiss_and_free(thread, reg); });
-  deregister(thread, reg, reason);
-  unwound.disarm();
-  dismiss_and_free(thread, reg);
-}
-
-void Deregistrar::give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  in_flight_.begin_release();
-  give_back(thread, reg, PINRAIL_REASON_RELEASED);
+// A few at a time give up their places in one hold of the cache lock. Only a few, because a thread may wait for the
+// room while the device deregisters the others.
+void Deregistrar::give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
+                            pinrail_reason_t reason, size_t* given_back) {
+  constexpr size_t kTogether = 8;
+  while (count != 0) {
+    const size_t together = std::min(kTogether, count);
+    size_t at = 0;
+    const auto finish = [&](size_t deregistered) {
+      cache_.dismiss(pool_, regs, deregistered);
+      for (size_t i = 0; i < deregistered; ++i) host_->registrations->free(host_, regs[i]);
+      *given_back += deregistered;
+      in_flight_.end_releases(thread, together);  // last: after it the pool may be destroyed
+    };
+    in_flight_.begin_releases(together);
+    OnUnwind unwound([&] { finish(at + 1); });
+    for (; at < together; ++at) deregister(thread, regs[at], reason);
+    unwound.disarm();
+    finish(together);
+    regs += together;
+    count -= together;
+  }
 }
 
 void Deregistrar::dismiss_and_free(pinrail_thread_t* thread, pinrail_registration_t* reg) {
@@ -40,7 +54,7 @@ void Deregistrar::dismiss_and_free(pinrail_thread_t* thread, pinrail_registratio
 
 void Deregistrar::free_dismissed(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   host_->registrations->free(host_, reg);
-  in_flight_.end_release(thread);  // last: after it the pool may be destroyed
+  in_flight_.end_releases(thread, 1);  // last: after it the pool may be destroyed
 }
 
 }  // namespace pinrail::grdma

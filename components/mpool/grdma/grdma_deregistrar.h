@@ -35,10 +35,15 @@ class Deregistrar {
   // Calls the registrar, or tells it only to forget the registration. It is out of the index.
   void deregister(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                   Device device = Device::registered);
-  // Deregisters it on the device, gives up its place in the budget and frees it. in_flight counts it already.
-  void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
-  // The same of one that is dead and unreferenced, and not counted yet.
-  void give_back_dropped(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  // Deregisters them on the device, gives up their places in the budget and frees them. in_flight does not count them
+  // yet. given_back: raised by each that was given back, also if the thread ends inside the registrar; the others are
+  // the caller's still.
+  void give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason,
+                 size_t* given_back);
+  void give_back_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+    size_t given_back = 0;
+    give_back(thread, &reg, 1, reason, &given_back);
+  }
   // The device has deregistered it.
   void dismiss_and_free(pinrail_thread_t* thread, pinrail_registration_t* reg);
   // Its place in the budget is given up already.

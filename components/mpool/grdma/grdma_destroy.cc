@@ -102,7 +102,7 @@ void Pool::release_all(pinrail_thread_t* thread, Device device) {
 // one.
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
   const uint64_t kept = state::load(reg) & (state::kPerThread | state::kSummed);
-  in_flight_.begin_release();
+  in_flight_.begin_releases(1);
   state::set(reg, kept | state::kDead);
   deregistrar_.deregister(thread, reg, PINRAIL_REASON_FINALIZED, device);
   cache_->dismiss(this, reg);
@@ -114,7 +114,7 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   if ((kept & state::kPerThread) != 0)
     host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD);
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
-  in_flight_.end_release(thread);
+  in_flight_.end_releases(thread, 1);
 }
 
 }  // namespace pinrail::grdma

@@ -122,7 +122,7 @@ void Pool::evict_for(pinrail_thread_t* thread, Pending* own, const Status& admit
   if (!admitted.ok()) return;
   if (leaves_later) {
     // The release ends here and not with the call: a request that waits for releases does not wait for the registrar.
-    in_flight_.end_release(thread);
+    in_flight_.end_releases(thread, 1);
     own->leaving = victim->reg;
   } else {
     victim->owner->deregistrar_.free_dismissed(thread, victim->reg);

@@ -64,20 +64,25 @@ size_t Gc::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, si
   return given_back;
 }
 
-// rollbacks: thread->rollbacks before the sum.
+// rollbacks: thread->rollbacks before the sum. Afterwards regs has those that were not held.
 size_t Gc::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
                           size_t count, uint64_t rollbacks) {
-  size_t given_back = 0, i = 0;
-  // The thread ends inside the registrar: the next drain sums the others again.
-  OnUnwind unwound([&] { gc_list_.put_batch_back(regs + i + 1, count - i - 1); });
-  for (; i < count; ++i) {
+  size_t idle = 0;
+  for (size_t i = 0; i < count; ++i) {
     if (references[i] > 0 && !put_in_limbo(regs[i], rollbacks)) continue;
     if (references[i] <= 0) references::discard_excess_drops(regs[i], references[i]);
-    deregistrar_.give_back_dropped(thread, regs[i]);
-    ++given_back;
+    regs[idle++] = regs[i];
   }
+  give_back(thread, regs, idle);
+  return idle;
+}
+
+// They are dead and unreferenced. If the thread ends inside the registrar, the next drain sums the rest again.
+void Gc::give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count) {
+  size_t given_back = 0;
+  OnUnwind unwound([&] { gc_list_.put_batch_back(regs + given_back, count - given_back); });
+  deregistrar_.give_back(thread, regs, count, PINRAIL_REASON_RELEASED, &given_back);
   unwound.disarm();
-  return given_back;
 }
 
 // The sum found it held. It is in limbo before the library counts its drops one by one, because afterwards its last
@@ -93,12 +98,10 @@ size_t Gc::drain_displaced(pinrail_thread_t* thread, size_t most) {
   size_t given_back = 0;
   while (most != 0 && unindexed_.has_displaced()) {
     pinrail_registration_t* idle[kBatch];
-    size_t idle_count = 0, i = 0;
+    size_t idle_count = 0;
     const size_t summed = sum_displaced(thread, std::min(kBatch, most), idle, &idle_count);
     if (summed == 0) break;
-    OnUnwind unwound([&] { gc_list_.put_batch_back(idle + i + 1, idle_count - i - 1); });
-    for (; i < idle_count; ++i) deregistrar_.give_back_dropped(thread, idle[i]);
-    unwound.disarm();
+    give_back(thread, idle, idle_count);
     given_back += idle_count;
     most -= summed;
   }
@@ -149,12 +152,8 @@ size_t Gc::recheck_limbo(pinrail_thread_t* thread) {
         if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) batch[idle++] = batch[i];
       }
     }
-    size_t i = 0;
-    OnUnwind unwound([&] {
-      registered_.stop_recheck();
-      gc_list_.put_batch_back(batch + i + 1, idle - i - 1);
-    });
-    for (; i < idle; ++i) deregistrar_.give_back_dropped(thread, batch[i]);
+    OnUnwind unwound([this] { registered_.stop_recheck(); });
+    give_back(thread, batch, idle);
     unwound.disarm();
     given_back += idle;
   }

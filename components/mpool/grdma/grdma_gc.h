@@ -61,6 +61,7 @@ class Gc {
   size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, size_t most);
   size_t give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
                         size_t count, uint64_t rollbacks);
+  void give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count);
   bool put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks);
   size_t drain_displaced(pinrail_thread_t* thread, size_t most);
   size_t sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,

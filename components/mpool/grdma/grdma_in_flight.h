@@ -17,12 +17,12 @@ class InFlight {
   // counts: the pool's; it has the releases that ended.
   explicit InFlight(HitCounts* counts) : counts_(*counts) {}
 
-  // A registration is being given back: from when it was claimed, or summed to 0, until the library has it again.
-  // relaxed: the cache lock is taken before the registration is dismissed.
-  void begin_release() { releases_.fetch_add(1, std::memory_order_relaxed); }
+  // Registrations are being given back: from when they were claimed, or summed to 0, until the library has them again.
+  // relaxed: the cache lock is taken before they are dismissed.
+  void begin_releases(uint64_t count) { releases_.fetch_add(count, std::memory_order_relaxed); }
   // The same under the cache lock, for one that is evicted.
   void begin_eviction() { evictions_.store(evictions_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
-  void end_release(const pinrail_thread_t* thread) { counts_.end_release(thread); }
+  void end_releases(const pinrail_thread_t* thread, uint64_t count) { counts_.end_releases(thread, count); }
 
   // A thread takes dead registrations off a list.
   void begin_drain() { drains_.fetch_add(1, std::memory_order_relaxed); }

@@ -12,8 +12,10 @@ bool Pool::kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason) {
   if (reason == PINRAIL_REASON_INVALIDATED) __atomic_store_n(&area_of(reg).reason, uintptr_t{reason}, __ATOMIC_RELAXED);
   uint64_t before;
   if (!kill(reg, &before)) return false;
-  // relaxed: a statistic
-  if (reason == PINRAIL_REASON_INVALIDATED) invalidations_.fetch_add(1, std::memory_order_relaxed);
+  // relaxed: a statistic, which changes under the index lock
+  if (reason == PINRAIL_REASON_INVALIDATED) {
+    invalidations_.store(invalidations_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   return (before & state::kPerThread) != 0 || state::references(before) == 0;
 }
 

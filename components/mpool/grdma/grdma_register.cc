@@ -210,8 +210,7 @@ Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* 
   if (!status.ok()) return status;
   if (publish(thread, own, reg) == Published::raced) {
     *raced_out = true;
-    in_flight_.begin_release();
-    deregistrar_.give_back(thread, reg, PINRAIL_REASON_INVALIDATED);
+    deregistrar_.give_back_one(thread, reg, PINRAIL_REASON_INVALIDATED);
     return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
   *reg_out = reg;

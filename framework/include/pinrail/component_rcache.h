@@ -179,7 +179,8 @@ typedef enum pinrail_drop {
 /** How references that are counted per thread are summed. */
 typedef enum pinrail_sum {
   PINRAIL_SUM_NOW = 0,  /**< with a memory barrier of all threads; only of registrations that are CLAIMED or DEAD */
-  PINRAIL_SUM_QUIET = 1 /**< without: no thread is in a call on the pool, and the caller has synchronised with all */
+  PINRAIL_SUM_QUIET = 1 /**< without: exact if no thread is in a call on the pool and the caller has synchronised with
+                             all, otherwise a hint; of any registration */
 } pinrail_sum_t;
 
 #define PINRAIL_REFERENCES_UNKNOWN INT64_MAX /**< the barrier failed: treat the registration as referenced */

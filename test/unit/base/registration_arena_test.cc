@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Which free registrations a thread keeps for itself, and which ones other threads get.
+#include "base/registration/registration_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/registration/thread.h"
+
+namespace pinrail {
+namespace {
+
+constexpr size_t kKept = 64;                         // as many as one sum of dead ones frees
+constexpr size_t kTail = 7 * arena::kTailAlignment;  // a size that no other test of this program uses
+
+std::vector<pinrail_registration_t*> allocate(size_t count) {
+  std::vector<pinrail_registration_t*> regs(count);
+  for (pinrail_registration_t*& reg : regs) {
+    EXPECT_TRUE(arena::allocate(kTail, PINRAIL_COUNTING_THREADS, &reg).ok());
+  }
+  return regs;
+}
+
+void free_all(const std::vector<pinrail_registration_t*>& regs) {
+  for (pinrail_registration_t* reg : regs) arena::free(reg);
+}
+
+std::set<pinrail_registration_t*> as_set(const std::vector<pinrail_registration_t*>& regs) {
+  return {regs.begin(), regs.end()};
+}
+
+TEST(RegistrationArena, a_thread_keeps_as_many_free_ones_as_a_sum_frees_and_others_get_the_rest) {
+  constexpr size_t kFreed = 100;
+  std::promise<std::vector<pinrail_registration_t*>> freed;
+  std::promise<void> end;
+  std::thread keeper([&] {
+    ASSERT_NE(thread::current(), nullptr);
+    const std::vector<pinrail_registration_t*> regs = allocate(kFreed);
+    free_all(regs);
+    freed.set_value(regs);
+    end.get_future().wait();
+  });
+  const std::vector<pinrail_registration_t*> regs = freed.get_future().get();
+  const std::vector<pinrail_registration_t*> kept(regs.begin(), regs.begin() + kKept);
+  const std::vector<pinrail_registration_t*> others(regs.begin() + kKept, regs.end());
+
+  const std::vector<pinrail_registration_t*> taken = allocate(kFreed - kKept);
+  EXPECT_EQ(as_set(taken), as_set(others));
+  const std::vector<pinrail_registration_t*> fresh = allocate(kKept);
+  for (pinrail_registration_t* reg : fresh) EXPECT_EQ(as_set(regs).count(reg), 0U) << "the keeper has it";
+
+  end.set_value();
+  keeper.join();
+  const std::vector<pinrail_registration_t*> returned = allocate(kKept);
+  EXPECT_EQ(as_set(returned), as_set(kept)) << "an ending thread gives them to the others";
+  free_all(taken);
+  free_all(fresh);
+  free_all(returned);
+}
+
+TEST(RegistrationArena, what_a_thread_keeps_is_of_one_size) {
+  std::thread([&] {
+    ASSERT_NE(thread::current(), nullptr);
+    const std::vector<pinrail_registration_t*> regs = allocate(2);
+    pinrail_registration_t* larger = nullptr;
+    ASSERT_TRUE(arena::allocate(kTail + arena::kTailAlignment, PINRAIL_COUNTING_THREADS, &larger).ok());
+    arena::free(regs[0]);
+    arena::free(larger);
+    arena::free(regs[1]);
+    EXPECT_EQ(as_set(allocate(2)), as_set(regs));
+    free_all(regs);
+  }).join();
+}
+
+}  // namespace
+}  // namespace pinrail
