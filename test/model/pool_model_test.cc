@@ -76,6 +76,14 @@ TEST_F(PoolModel, DISABLED_two_hits_in_turn_against_the_evictor) {
                 [&] { expect_settled(false); }});
 }
 
+// The drop is counted in a slot that is below 0 already, so the pool need not look at the counts of all threads: a sum
+// may see the drop and not the take.
+TEST_F(PoolModel, a_hit_against_the_evictor_by_a_thread_that_has_dropped_for_another) {
+  cache(kA);
+  drop(0, hold(2, kA));
+  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
+}
+
 // What was found held is unclaimed, and found by its start again.
 TEST_F(PoolModel, a_hit_against_the_evictor_of_what_is_held) {
   cache(kA);
