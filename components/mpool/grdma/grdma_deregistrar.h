@@ -37,7 +37,7 @@ class Deregistrar {
                   Device device = Device::registered);
   // Deregisters them on the device, gives up their places in the budget and frees them. in_flight does not count them
   // yet. given_back: raised by each that was given back, also if the thread ends inside the registrar; the others are
-  // the caller's still.
+  // the caller's still. A caller with more than one is in a drain, which keeps the pool until it ends.
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason,
                  size_t* given_back);
   void give_back_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
