@@ -62,7 +62,7 @@ std::string why_untrusted_path(const std::string& path) {
   struct stat about {};
   const std::string file = resolved(path.c_str());
   if (stat(file.c_str(), &about) != 0) return "";
-  const std::string why = why_untrusted(about);
+  std::string why = why_untrusted(about);
   if (!why.empty()) return why;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   if (stat(folder.c_str(), &about) != 0) return "";

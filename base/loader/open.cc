@@ -94,7 +94,10 @@ void Loader::check_exclusions(const std::vector<std::string>& shipped) {
     const std::string framework = chosen.framework.name;
     const std::vector<std::string_view> names = impl_->names_of(framework);
     for (const std::string& name : chosen.selection.names) {
-      if (has(names, name) || has(shipped, framework + "_" + name)) continue;
+      std::string component = framework;
+      component += '_';
+      component += name;
+      if (has(names, name) || has(shipped, component)) continue;
       const std::string_view near = param::suggest(name, names);
       const std::string advice =
           near.empty() ? "see what there is with pinrail_info" : "did you mean " + std::string(near) + "?";

@@ -24,7 +24,7 @@ class Reader {
   uint8_t at() const { return static_cast<uint8_t>(at_); }
   bool number(size_t bytes, int64_t* value_out) {
     if (at_ + bytes > room_) return false;
-    int32_t wide = static_cast<int8_t>(code_[at_]);
+    int32_t wide = static_cast<int8_t>(code_[at_]);  // NOLINT(bugprone-signed-char-misuse): it has a sign
     if (bytes == 4) std::memcpy(&wide, code_ + at_, sizeof(wide));
     at_ += bytes;
     *value_out = wide;

@@ -89,7 +89,6 @@ pinrail_status_t with_allocator(pinrail_mpool_t* pool, pinrail_status_t in_child
 }  // namespace
 }  // namespace pinrail::front
 
-using pinrail::Status;
 using pinrail::front::refuse;
 using pinrail::mpool::Allocator;
 

@@ -354,6 +354,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
 // pool.
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a call that succeeded has set the handle
   if (handle.reg == nullptr || thread == nullptr) return front::deregister_slow_path(handle);
   const void* noted = nullptr;
   const note::Release dropped = note::release(thread, handle, &noted);
@@ -472,6 +473,7 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
       pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
   if (status != PINRAIL_SUCCESS) return status;
   const OnUnwind drop([&] { Status(pinrail_mpool_deregister(handle)).ignore(); });  // the thread may end inside advise
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
   const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
   // advice is captured by value. By reference it would lie in memory, and to load a value that is no enumerator from
   // there, as the check above would, is undefined.

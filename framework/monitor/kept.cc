@@ -133,7 +133,10 @@ std::string describe(const Kept& kept) {
       is_said[same] = true;
       kinds += (kinds.empty() ? "" : ", ") + std::string(kind_name(kUsualKinds[same]));
     }
-    text += (text.empty() ? "" : "; ") + kinds + ": " + why;
+    if (!text.empty()) text += "; ";
+    text += kinds;
+    text += ": ";
+    text += why;
   }
   return text;
 }

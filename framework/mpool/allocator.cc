@@ -56,7 +56,7 @@ uint32_t Allocator::most_in_magazine(unsigned cls) {
 // ---- tables
 
 Allocator::Heap* Allocator::heap_of(int node) {
-  std::atomic<Heap*>& place = heaps_[static_cast<size_t>(node + 1)];
+  std::atomic<Heap*>& place = heaps_[static_cast<size_t>(node) + 1];
   // acquire: pairs with the exchange below.
   Heap* heap = place.load(std::memory_order_acquire);
   if (heap != nullptr) return heap;
@@ -94,13 +94,13 @@ std::atomic<Allocator::Slab*>* Allocator::place_of(uintptr_t slab) {
   if (middle.load() == nullptr) {
     auto made = std::make_unique<Middle>();
     Middle* none = nullptr;
-    if (middle.compare_exchange_strong(none, made.get())) made.release();
+    if (middle.compare_exchange_strong(none, made.get())) static_cast<void>(made.release());
   }
   std::atomic<Leaf*>& leaf = middle.load()->leaves[number >> 9 & 511];
   if (leaf.load() == nullptr) {
     auto made = std::make_unique<Leaf>();
     Leaf* none = nullptr;
-    if (leaf.compare_exchange_strong(none, made.get())) made.release();
+    if (leaf.compare_exchange_strong(none, made.get())) static_cast<void>(made.release());
   }
   return &leaf.load()->slabs[number & 511];
 }

@@ -28,6 +28,7 @@ constexpr unsigned class_of(size_t length) {
 constexpr size_t size_of(unsigned cls) {
   if (cls < 4) return (cls + 1) * kUnit;
   const unsigned power = 2 + (cls - 4) / 4;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): no class is above kClasses
   return ((size_t{1} << power) + (size_t{(cls - 4) % 4} + 1) * (size_t{1} << (power - 2))) * kUnit;
 }
 

@@ -52,7 +52,8 @@ struct Scratch {
   size_t length = 0;  // the part that is still mapped; fire() unmaps it
 };
 
-struct Function {
+// The order is that in which the table reads best.
+struct Function {  // NOLINT(clang-analyzer-optin.performance.Padding)
   const char* name;
   bool in_loader;  // a function of the dynamic loader, which is found by its code; otherwise of libc
   bool may_lack;   // true: a libc may lack it

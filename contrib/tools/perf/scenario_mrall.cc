@@ -114,8 +114,8 @@ class Mapper {
     if (what == 1) {
       remap(&one);
     } else if (what == 2 && !one.is_read_only) {
-      mmap(one.at, one.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-      fill(&one);
+      constexpr int kInPlace = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+      if (mmap(one.at, one.length, PROT_READ | PROT_WRITE, kInPlace, -1, 0) != MAP_FAILED) fill(&one);
     } else {
       munmap(one.at, one.length);
       one = live_.back();
@@ -228,8 +228,10 @@ Abilities abilities_of(pinrail_mpool_t* pool, const Contents& contents) {
 Counts run_mappers(const Session& session, Abilities abilities, const Contents& contents) {
   const auto end = Clock::now() + std::chrono::seconds(2);
   std::vector<Mapper> mappers;
+  mappers.reserve(kThreads);
   for (unsigned i = 0; i < kThreads; ++i) mappers.emplace_back(session.pool(), contents, abilities, i);
   std::vector<std::thread> team;
+  team.reserve(kThreads);
   for (Mapper& mapper : mappers) team.emplace_back([&mapper, end] { mapper.run(end); });
   for (std::thread& thread : team) thread.join();
   Counts counts;

@@ -135,8 +135,7 @@ Result run_queries(const Session& session, Figures* figures) {
   size_t wrong = 0;
   for (int step = 0; step < kSteps; ++step) {
     const size_t slot = random() % Slots::kSlots;
-    const Result result =
-        slots.is_pinned(slot) ? unpin(session, {slots.range(slot)}) : pin(session, {slots.range(slot)});
+    Result result = slots.is_pinned(slot) ? unpin(session, {slots.range(slot)}) : pin(session, {slots.range(slot)});
     if (!result.ok()) return result;
     slots.flip(slot);
     wrong += slots.differences(session);
@@ -145,7 +144,7 @@ Result run_queries(const Session& session, Figures* figures) {
                0);
   for (size_t slot = 0; slot < Slots::kSlots; ++slot) {
     if (!slots.is_pinned(slot)) continue;
-    const Result result = unpin(session, {slots.range(slot)});
+    Result result = unpin(session, {slots.range(slot)});
     if (!result.ok()) return result;
   }
   return Result::good();
