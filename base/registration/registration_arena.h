@@ -36,7 +36,7 @@ static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint6
 // An area is the own count (references.h), then the memory that the pool's component uses. It is smaller for
 // registrations that are counted per thread, because there are many of these.
 constexpr size_t kOwnCount = sizeof(int64_t);
-constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 40 : 64; }
+constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 16 : 64; }
 inline char* first_object(Chunk* chunk) { return reinterpret_cast<char*>(chunk) + chunk->objects_at; }
 
 // A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers

@@ -29,19 +29,21 @@ namespace pinrail::gpu_pool {
 class Pool;
 struct Peer;
 
-// A pool's own data of a registration, guarded by the cache lock.
-struct Area {
-  int64_t kept;  // belongs to settle_dead() of the host table (references/C5)
+// A pool's own data of a registration, guarded by the cache lock: a line behind its identity.
+struct alignas(64) Area {
   Peer* peer;
   uint32_t lru_place;
   bool is_close_deferred;            // claimed, but its thread ended before closing it
   pinrail_registration_t* previous;  // in the list of its peer
   pinrail_registration_t* next;
 };
-static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it fits");
 
-inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
-inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
+inline Area& area_of(pinrail_registration_t* reg) {
+  return *reinterpret_cast<Area*>(reinterpret_cast<char*>(reg + 1) + reg->tail_size - sizeof(Area));
+}
+inline const Area& area_of(const pinrail_registration_t* reg) {
+  return area_of(const_cast<pinrail_registration_t*>(reg));
+}
 inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
 
 // The identity of the memory: all that a request is compared with, in one line behind the registrar's tail. Written
@@ -58,10 +60,10 @@ struct alignas(64) Identity {
 };
 static_assert(sizeof(Identity) == 64, "one line");
 
-inline size_t tail_with_identity(size_t tail_size) { return (tail_size + 63) / 64 * 64 + sizeof(Identity); }
-inline Identity& identity_of(pinrail_registration_t* reg) {
-  return *reinterpret_cast<Identity*>(reinterpret_cast<char*>(reg + 1) + reg->tail_size - sizeof(Identity));
+inline size_t tail_with_identity(size_t tail_size) {
+  return (tail_size + 63) / 64 * 64 + sizeof(Identity) + sizeof(Area);
 }
+inline Identity& identity_of(pinrail_registration_t* reg) { return *(reinterpret_cast<Identity*>(&area_of(reg)) - 1); }
 inline const Identity& identity_of(const pinrail_registration_t* reg) {
   return identity_of(const_cast<pinrail_registration_t*>(reg));
 }

@@ -49,13 +49,6 @@ struct Component {
   mpool::Caches<Cache> caches;
 };
 
-// What became of a registration that the device knows.
-enum class Published : uint8_t {
-  raced,    // an event overtook it: it is dead, and its maker gives it back
-  indexed,  // it is in the index, and its maker holds it
-  alone     // the index has another one that covers it: it is dead, but its maker holds it
-};
-
 // Whether room may be made at the device, at the cost of what is idle.
 enum class Room : uint8_t { as_it_is, made };
 
@@ -130,9 +123,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
                             pinrail_registration_t** reg_out);
   Status register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                           pinrail_registration_t** reg_out);
-  Status attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
-                 bool* raced_out);
-  Published publish(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
+  bool publish(pinrail_thread_t* thread, Pending* own);
   void stay_alone(Pending* own, pinrail_registration_t* reg, uint64_t counting);
 
   // grdma_device.cc
@@ -142,23 +133,26 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     return request.extra != nullptr || limits_of_registrar_.wants_details != 0;
   }
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
-  Status register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_counting_t counting,
-                            pinrail_registration_t** reg_out);
-  Status admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg);
-  void forget_admission(pinrail_thread_t* thread, pinrail_registration_t* reg, const Status& status,
-                        const Victim& victim);
-  void evict_for(pinrail_thread_t* thread, Pending* own, const Status& admitted, Victim* victim);
+  Status register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
+                            pinrail_counting_t counting);
+  __attribute__((noinline)) void give_up(pinrail_thread_t* thread, Pending* own);
+  Status admit(pinrail_thread_t* thread, Pending* own);
+  void evict_for(pinrail_thread_t* thread, Pending* own);
   // Frees the victim, if there is one. It is out of the index.
   void free_leaving(Pending* own) {
     if (own->leaving != nullptr) host_->registrations->free(host_, own->leaving);
     own->leaving = nullptr;
   }
-  Status register_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
   Status register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
                              Room room);
+  __attribute__((noinline)) Status register_with_details(pinrail_thread_t* thread, const Request& request,
+                                                         pinrail_register_request_t* wanted,
+                                                         pinrail_registration_t* reg, Room room);
   Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
                         pinrail_registration_t* reg, Room room);
+  __attribute__((noinline)) Status call_again(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                                              pinrail_registration_t* reg);
   bool make_room(pinrail_thread_t* thread);
   Status no_victim_status(const pinrail_registration_t* own);
   void report_limit(const pinrail_registration_t* reg);
@@ -178,9 +172,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void evict_all(pinrail_thread_t* thread);
   static void evict_from_device(pinrail_thread_t* thread, const Victim& victim);
   void remove_from_index(pinrail_registration_t* reg);
-  void list_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void list_instead_of_locked(pinrail_registration_t* victim, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void unlist_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   pinrail_registration_t* take_victim_locked() REQUIRES(cache_->mutex);
   template <typename IsEnough>
   bool visit_idle_locked(IsEnough&& is_enough) const REQUIRES(cache_->mutex);
@@ -214,14 +205,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   // grdma_stats.cc
   pinrail_mpool_stats_t happened() const;
 
-  // Asked once for each registration. E5: a monitor that went blind has killed what is cached, and nothing new is kept.
+  // Of what is covered.
   bool is_kept(uint32_t flags) const {
     return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
-           (knows_gpu_ != nullptr || host_->monitor_works(host_, nullptr) != 0) &&
            host_->registrations->counts_per_thread(host_) != 0;
   }
   // Asked before the device is called, while the request is pending: an event between the answer and the insert is a
-  // race. GPU memory is covered by its buffer id.
+  // race. GPU memory is covered by its buffer id. E5: a monitor that went blind has killed what is cached, and covers
+  // nothing any more.
   bool is_covered(const Span& span) const {
     return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
   }
@@ -266,7 +257,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool closing_ GUARDED_BY(cache_->mutex) = false;  // other pools of the cache leave this one alone
 
   std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
-  std::atomic<uint64_t> misses_{0}, evictions_{0};           // counted under the cache lock
+  std::atomic<uint64_t> misses_{0};                          // counted under the cache lock
   std::atomic<uint32_t> barriers_{0};                        // never read
   std::atomic<uint64_t> invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
 };

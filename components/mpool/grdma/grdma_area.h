@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_area.h - what a pool keeps of each registration beside it, and lists of registrations that are linked there.
+// grdma_area.h - what a pool keeps of each registration beside it, and the array of all registrations.
 //
 // Owns     nothing. The library gives each registration its area, zeroed.
 // Threads  each field names its lock.
@@ -9,28 +9,26 @@
 
 #include <pinrail/component_mpool.h>
 
+#include <memory>
+
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 
 namespace pinrail::grdma {
 
-class Pool;
-
 struct Area {
-  pinrail_registration_t* gc_next;   // while on the gc list or the displaced list; later the library's (settle_dead)
-  pinrail_registration_t* previous;  // in one of the two lists of Registered; guarded by the cache lock
-  pinrail_registration_t* next;
-  Pool* owner;       // constant
-  uint32_t passed;   // the epoch in which the evictor last passed it by (grdma_eviction_list/L3); cache lock
-  uint8_t reason;    // pinrail_reason_t; relaxed atomic
-  bool is_ready;     // it stands among the ready ones of EvictionList; guarded by the cache lock
-  bool is_uncached;  // it is an UncachedArea, and linked; read only when it is deregistered
+  pinrail_registration_t* gc_next;  // while on the gc list or the displaced list; later the library's (settle_dead)
+  uint32_t place;                   // in Round; guarded by the cache lock
+  uint16_t seen;                    // the last use that the evictor knows (grdma_eviction_list/L3); the same
+  uint8_t reason;                   // pinrail_reason_t; relaxed atomic
+  bool is_gpu;                      // its pool is the one of GPU memory; constant
 };
 
 // Of a registration that is counted in its state word and may be held outside the index.
 struct UncachedArea : Area {
   pinrail_registration_t* previous_uncached;  // guarded by the lock of Unindexed
   pinrail_registration_t* next_uncached;
+  bool is_uncached;  // it is linked; read only when it is deregistered
 };
 static_assert(sizeof(UncachedArea) <= arena::area_bytes(PINRAIL_COUNTING_SHARED), "it fits");
 static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_THREADS), "it fits");
@@ -48,57 +46,54 @@ inline void prefetch(const pinrail_registration_t* reg) {
   __builtin_prefetch(arena::area_of(reg), 1);
 }
 
-// One doubly linked list. A walk that gives the lock back between two batches keeps its place here, and unlink() moves
-// the place on. The evictor's walk begins again behind the end, and what is linked comes to its end. All functions
-// under the lock that guards the list.
-struct List {
-  enum Walk : uint8_t { counting, looking, evicting };
-  pinrail_registration_t* first = nullptr;
-  pinrail_registration_t* places[3] = {};  // by Walk
-  size_t size = 0;
+// All registrations of one pool that the device knows, by number (registration_arena.h), in one array: from its front
+// those that the evictor's hand goes round, from its back those in limbo. A removal moves others to lower places only,
+// and none from before the hand to behind it. So a walk downwards passes by none, and the hand by none in a round.
+// Under the lock that guards the registrations; the back and the array itself change under that of Unindexed besides.
+struct Round {
+  char* const* chunks;  // of numbers
+  std::unique_ptr<uint32_t[]> numbers;
+  uint32_t capacity = 0, size = 0, in_limbo = 0;
+  uint32_t hand = 0;  // where the evictor goes on
 
-  void link(pinrail_registration_t* reg) {
-    pinrail_registration_t*& hand = places[evicting];
-    if (hand == nullptr) hand = first;
-    pinrail_registration_t* before = nullptr;
-    if (hand != nullptr) {
-      Area& of_hand = area_of(hand);
-      before = of_hand.previous;
-      of_hand.previous = reg;
+  pinrail_registration_t* at(size_t place) const { return arena::numbered(chunks, numbers[place]); }
+  pinrail_registration_t* limbo_at(size_t place) const { return at(capacity - 1 - place); }
+  bool is_full() const { return size + in_limbo == capacity; }
+
+  // There must be room.
+  void add(pinrail_registration_t* reg, uint64_t epoch) { put_new(reg, size++, epoch); }
+  // reg takes the place of another one.
+  void replace(const pinrail_registration_t* other, pinrail_registration_t* reg, uint64_t epoch) {
+    put_new(reg, area_of(other).place, epoch);
+  }
+  void remove(const pinrail_registration_t* reg) {
+    uint32_t hole = area_of(reg).place;
+    if (hole < hand) {
+      if (hole != --hand) put(at(hand), hole);
+      hole = hand;
     }
+    if (hole != --size) put(at(size), hole);
+  }
+  void add_to_limbo(pinrail_registration_t* reg) { put_in_limbo(reg, in_limbo++); }
+  void remove_from_limbo(const pinrail_registration_t* reg) {
+    const uint32_t hole = area_of(reg).place;
+    if (hole != --in_limbo) put_in_limbo(limbo_at(in_limbo), hole);
+  }
+
+ private:
+  void put_new(pinrail_registration_t* reg, uint32_t place, uint64_t epoch) {
+    numbers[place] = static_cast<uint32_t>(arena::number_of(reg));
     Area& area = area_of(reg);
-    area.previous = before;
-    area.next = hand;
-    (before != nullptr ? area_of(before).next : first) = reg;
-    ++size;
+    area.place = place;
+    area.seen = static_cast<uint16_t>(epoch);
   }
-  void unlink(pinrail_registration_t* reg) {
-    const Area& area = area_of(reg);
-    if (area.next != nullptr) area_of(area.next).previous = area.previous;
-    (area.previous != nullptr ? area_of(area.previous).next : first) = area.next;
-    for (pinrail_registration_t*& place : places) {
-      if (place == reg) place = area.next;
-    }
-    --size;
+  void put(pinrail_registration_t* reg, uint32_t place) {
+    numbers[place] = static_cast<uint32_t>(arena::number_of(reg));
+    area_of(reg).place = place;
   }
-  // reg takes the place of another one. Walks that stand there go on behind it: for the evictor it is the last one.
-  void replace(pinrail_registration_t* other, pinrail_registration_t* reg) {
-    const Area& from = area_of(other);
-    Area& to = area_of(reg);
-    to.previous = from.previous;
-    to.next = from.next;
-    if (to.next != nullptr) area_of(to.next).previous = reg;
-    (to.previous != nullptr ? area_of(to.previous).next : first) = reg;
-    for (pinrail_registration_t*& place : places) {
-      if (place == other) place = to.next;
-    }
-  }
-  // The next registrations of the walk, at most so many; the walk goes on behind them.
-  size_t next_batch(Walk walk, pinrail_registration_t** regs_out, size_t most) {
-    pinrail_registration_t*& place = places[walk];
-    size_t count = 0;
-    for (; place != nullptr && count < most; place = area_of(place).next) regs_out[count++] = place;
-    return count;
+  void put_in_limbo(pinrail_registration_t* reg, uint32_t place) {
+    put(reg, capacity - 1 - place);
+    area_of(reg).place = place;
   }
 };
 

@@ -45,32 +45,35 @@ bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
 }
 
 // See the header. One hold of the lock from the question for room until the registration has its place.
-Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) {
-  const pinrail_registration_t* reg = admission->reg;
+Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission) {
+  pinrail_registration_t* const reg = admission->reg;
+  Victim& victim = admission->victim;
   Guard guard(mutex);
   pool->assert_cache_held();
-  if (victim->reg != nullptr) dismiss_locked(victim->owner, victim->reg);
-  *victim = {};
-  if (!admission->counted) Pool::count_one(&pool->misses_);
-  admission->counted = true;
+  if (victim.reg != nullptr) dismiss_locked(victim.owner, victim.reg);
+  victim = {};
+  if (!admission->is_counted) Pool::count_one(&pool->misses_);
+  admission->is_counted = true;
   if (pools_.size() > 1) epoch::move_on(epoch_word);
-  if (!budget_.could_ever_hold(reg->length)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (!budget_.has_room_for(reg->length)) {
+  const bool can_be_held = budget_.could_ever_hold(reg->length) && pool->registered_.reserve_locked(reg);
+  if (!can_be_held) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (budget_.has_room_for(reg->length)) {
+    budget_.add(reg->length);
+    pool->registered_.add_locked(reg, epoch());
+  } else {
     // If any one victim is enough, nothing is summed: without an idle one nothing is evicted either.
-    admission->possible = admission->possible || budget_.may_exceed() || budget_.any_one_suffices(reg->length) ||
-                          could_fit_locked(pool, reg->length);
-    admission->impossible = !admission->possible;
-    if (admission->impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    if (!anything_dead_locked(thread, pool)) *victim = claim_locked(pool);
+    admission->is_possible = admission->is_possible || budget_.may_exceed() || budget_.any_one_suffices(reg->length) ||
+                             could_fit_locked(pool, reg->length);
+    admission->is_impossible = !admission->is_possible;
+    if (admission->is_impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    if (!anything_dead_locked(thread, pool)) victim = claim_locked(pool);
     // If the victim left room over, others would use it before the device has deregistered the victim.
-    if (victim->reg == nullptr || !budget_.has_room_instead_of(victim->reg->length, reg->length)) {
+    if (victim.reg == nullptr || !budget_.has_room_instead_of(victim.reg->length, reg->length)) {
       return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     }
-    replace_locked(*victim, pool, admission->reg);
-    return success();
+    replace_locked(victim, pool, reg);
   }
-  budget_.add(reg->length);
-  pool->list_locked(admission->reg);
+  admission->is_admitted = true;
   return success();
 }
 
@@ -79,8 +82,9 @@ bool Cache::admit_after_all(Pool* pool, pinrail_registration_t* reg) {
   Guard guard(mutex);
   pool->assert_cache_held();
   if (!budget_.has_room_for(reg->length) && !budget_.may_exceed()) return false;
+  if (!pool->registered_.reserve_locked(reg)) return false;
   budget_.add(reg->length);
-  pool->list_locked(reg);
+  pool->registered_.add_locked(reg, epoch());
   return true;
 }
 
@@ -90,9 +94,9 @@ void Cache::replace_locked(const Victim& victim, Pool* pool, pinrail_registratio
   victim.owner->assert_cache_held();
   budget_.remove(victim.reg->length);
   budget_.add(reg->length);
-  if (victim.owner == pool) return pool->list_instead_of_locked(victim.reg, reg);
-  victim.owner->unlist_locked(victim.reg);
-  pool->list_locked(reg);
+  if (victim.owner == pool) return pool->registered_.replace_locked(victim.reg, reg, epoch());
+  victim.owner->registered_.remove_locked(victim.reg);
+  pool->registered_.add_locked(reg, epoch());
 }
 
 // Gives the places of the registrations in the budget back and unlinks them. The device has deregistered them.
@@ -104,12 +108,12 @@ void Cache::dismiss(Pool* pool, pinrail_registration_t* const* regs, size_t coun
 void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
   pool->assert_cache_held();
   budget_.remove(reg->length);
-  pool->unlist_locked(reg);
+  pool->registered_.remove_locked(reg);
   if (waiters_ != 0) released.notify_all();
 }
 
-// The pool whose next registration was passed by first, of those that the asker may evict from. NULL: none has one that
-// is to be claimed.
+// The pool whose next registration was used least recently, of those that the asker may evict from. NULL: none has one
+// that is to be claimed.
 Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
   Pool* oldest = nullptr;
   uint64_t oldest_epoch = 0;

@@ -37,10 +37,12 @@ struct Victim {
 
 // One registration that asks for its place in the budget.
 struct Admission {
-  pinrail_registration_t* reg;
-  bool counted = false;     // as a miss
-  bool possible = false;    // evicting would make enough room, as far as that could be seen
-  bool impossible = false;  // it would not: nothing is to be evicted for it (R7)
+  pinrail_registration_t* reg = nullptr;
+  bool is_counted = false;     // as a miss
+  bool is_admitted = false;    // it has its place
+  bool is_possible = false;    // evicting would make enough room, as far as that could be seen
+  bool is_impossible = false;  // it would not: nothing is to be evicted for it (R7)
+  Victim victim;               // claimed for it; not freed yet
 };
 
 class Cache {
@@ -57,10 +59,10 @@ class Cache {
   // Adds the registration to the budget and links it into its pool's lists. If there is no room and nothing dead that
   // could make some, claims a victim as claim_victim() does.
   // SUCCESS with a victim: it is dismissed already, and the caller deregisters it before it registers the new one.
-  // TEMP_OUT_OF_RESOURCE: no room now. If there is a victim, the caller deregisters it and passes it to the next call,
-  // which dismisses it.
-  // OUT_OF_RESOURCE: the registration can never fit.
-  Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission, Victim* victim) EXCLUDES(mutex);
+  // TEMP_OUT_OF_RESOURCE: no room now. If there is a victim, the caller deregisters it before it calls again, and frees
+  // it afterwards, because that call dismisses it.
+  // OUT_OF_RESOURCE: the registration can never fit, or there is no memory.
+  Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission) EXCLUDES(mutex);
   // For what found no room, after all that was idle has left: adds it if another thread has made room since, or
   // although it does not fit. False: a limit that was set forbids that.
   bool admit_after_all(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);

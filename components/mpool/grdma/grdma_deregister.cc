@@ -17,13 +17,13 @@ inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle
 
 // The pool of GPU memory, or this one.
 Pool* Pool::owner_of(const pinrail_registration_t* reg) {
-  return gpu_ != nullptr && area_of(reg).owner == gpu_->ranges() ? gpu_->ranges() : this;
+  return gpu_ != nullptr && area_of(reg).is_gpu ? gpu_->ranges() : this;
 }
 
 // The registration may have been freed since, so its pool is not known.
 void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   finish_dead(thread, handle, after);
-  if (gpu_ != nullptr) gpu_->ranges()->finish_dead(thread, handle, after);
+  if (gpu_ != nullptr) gpu_->ranges()->gc_.drain(thread, Gc::kSome);
 }
 
 // It may have been the last reference. If the registration was summed as held, that sum may not have seen the drop, so
@@ -31,7 +31,7 @@ void Pool::dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint6
 void Pool::finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after) {
   if (state::generation(after) != handle.generation) return;
   if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) {
-    area_of(handle.reg).owner->deregistrar_.give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
+    owner_of(handle.reg)->deregistrar_.give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED);
   }
   gc_.drain(thread, Gc::kSome);
 }

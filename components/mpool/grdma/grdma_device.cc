@@ -22,10 +22,10 @@ pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) co
   return reinterpret_cast<pinrail_registration_details_t*>(tail + details_offset(limits_of_registrar_.tail_size));
 }
 
-// A registration of the range that the device knows, still pending. R4: with the wider rights of `own`, or, if the
-// device refuses those, with the rights that were asked for.
+// A registration of the range that the device knows, still pending: own->admission.reg. R4: with the wider rights of
+// `own`, for which nothing is evicted, or, if the device refuses those, with the rights that were asked for.
 Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
-                                pinrail_counting_t counting, pinrail_registration_t** reg_out) {
+                                pinrail_counting_t counting) {
   pinrail_registration_t* reg;
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
   const size_t tail = has_details(request)
@@ -39,127 +39,117 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
   reg->traits = request.traits();
   reg->flags = request.flags();
   reg->pool = config_.pool;
-  area_of(reg).owner = this;
-  if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
-  if (own->is_uncached) unindexed_.link_uncached(reg);
-
-  const auto forget = [&] {
-    unindexed_.unlink_uncached(reg);
-    host_->registrations->free(host_, reg);
-    if (own->leaving != nullptr) remove_from_index(own->leaving);
-    free_leaving(own);
-  };
-  OnUnwind unwound(forget);
-  Status status = admit(thread, own, reg);
-  if (status.ok()) status = register_admitted(thread, request, reg);
-  unwound.disarm();
-  if (!status.ok()) {
-    forget();
-    return status;
+  if (knows_gpu_ != nullptr) {
+    area_of(reg).is_gpu = true;
+    buffer_id_of(reg) = request.buffer_id;
   }
-  *reg_out = reg;
-  return success();
-}
-
-// Dismisses the registration if the device refuses it. R4: for wider rights than were asked for, nothing is evicted.
-Status Pool::register_admitted(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  OnUnwind unwound([&] { cache_->dismiss(this, reg); });
+  if (own->is_uncached) unindexed_.link_uncached(reg);
+  // A call that races is tried again, and is one miss.
+  own->admission = {reg, own->admission.is_counted};
+  OnUnwind unless_registered([&] { give_up(thread, own); });
+  Status status = admit(thread, own);
+  if (!status.ok()) return status;
   const bool is_wider = reg->rights != request.rights();
-  Status status = register_range(thread, request, reg, is_wider ? Room::as_it_is : Room::made);
+  status = register_range(thread, request, reg, is_wider ? Room::as_it_is : Room::made);
   if (!status.ok() && is_wider) {
     reg->rights = request.rights();
     status = register_range(thread, request, reg, Room::made);
   }
-  unwound.disarm();
-  if (!status.ok()) cache_->dismiss(this, reg);
+  if (status.ok()) unless_registered.disarm();
   return status;
 }
 
-// Gets the registration its place in the budget, if need be at the cost of idle ones (R8).
-Status Pool::admit(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
-  Admission admission{reg, own->is_counted};
-  own->is_counted = true;  // a call that races is tried again, and is one miss
-  Victim victim;
-  for (;;) {
-    const Victim gone = victim;
-    const Status status = cache_->admit(thread, this, &admission, &victim);
-    OnUnwind unwound([&] { forget_admission(thread, reg, status, victim); });
-    if (gone.reg != nullptr) gone.owner->deregistrar_.free_dismissed(thread, gone.reg);
-    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) report_limit(reg);
-    if (victim.reg != nullptr) {
-      evict_for(thread, own, status, &victim);
-      if (settings_.empty_cache) evict_all(thread);
-    }
-    if (admission.impossible) {
-      unwound.disarm();
-      return no_victim_status(reg);
-    }
-    const bool is_over = !status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-    const bool is_hopeless = !is_over && victim.reg == nullptr && !make_room(thread);
-    unwound.disarm();
-    if (is_over) return status;
-    if (is_hopeless) return cache_->admit_after_all(this, reg) ? success() : no_victim_status(reg);
-  }
-}
-
-// admit() was unwound out of a registrar call: takes back what the cache answered last.
-void Pool::forget_admission(pinrail_thread_t* thread, pinrail_registration_t* reg, const Status& status,
-                            const Victim& victim) {
-  if (victim.reg != nullptr && !status.ok()) cache_->dismiss(victim.owner, victim.reg);
+// The registration is not made, or the thread ends inside a registrar: takes back all that was done for it.
+void Pool::give_up(pinrail_thread_t* thread, Pending* own) {
+  const Admission& admission = own->admission;
+  const Victim& victim = admission.victim;
   if (victim.reg != nullptr) {
+    if (!admission.is_admitted) cache_->dismiss(victim.owner, victim.reg);
     victim.owner->remove_from_index(victim.reg);
     victim.owner->deregistrar_.free_dismissed(thread, victim.reg);
   }
-  if (status.ok()) cache_->dismiss(this, reg);
+  if (admission.is_admitted) cache_->dismiss(this, admission.reg);
+  unindexed_.unlink_uncached(admission.reg);
+  host_->registrations->free(host_, admission.reg);
+  if (own->leaving != nullptr) remove_from_index(own->leaving);
+  free_leaving(own);
+}
+
+// Gets the registration its place in the budget, if need be at the cost of idle ones (R8).
+Status Pool::admit(pinrail_thread_t* thread, Pending* own) {
+  Admission& admission = own->admission;
+  for (;;) {
+    const Victim gone = admission.victim;
+    const Status status = cache_->admit(thread, this, &admission);
+    if (gone.reg != nullptr) gone.owner->deregistrar_.free_dismissed(thread, gone.reg);
+    const bool has_victim = admission.victim.reg != nullptr;
+    if (has_victim) {
+      evict_for(thread, own);
+      if (settings_.empty_cache) evict_all(thread);
+    }
+    if (admission.is_admitted) return success();
+    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) report_limit(admission.reg);
+    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
+    if (admission.is_impossible) return no_victim_status(admission.reg);
+    if (has_victim || make_room(thread)) continue;
+    admission.is_admitted = cache_->admit_after_all(this, admission.reg);
+    return admission.is_admitted ? success() : no_victim_status(admission.reg);
+  }
 }
 
 // Deregisters the victim. If its place in the budget was taken it is freed as well, at once or when the caller
 // publishes its own registration: then it leaves the index in the same step (grdma/G7).
-void Pool::evict_for(pinrail_thread_t* thread, Pending* own, const Status& admitted, Victim* victim) {
-  const bool leaves_later = admitted.ok() && victim->owner == this && own->is_announced && rcache_shortcut_ != nullptr;
-  if (!leaves_later) victim->owner->remove_from_index(victim->reg);
-  victim->owner->deregistrar_.deregister(thread, victim->reg, PINRAIL_REASON_EVICTED);
-  if (!admitted.ok()) return;
+void Pool::evict_for(pinrail_thread_t* thread, Pending* own) {
+  Victim& victim = own->admission.victim;
+  const bool has_left = own->admission.is_admitted;
+  const bool leaves_later = has_left && victim.owner == this && own->is_announced && rcache_shortcut_ != nullptr;
+  if (!leaves_later) victim.owner->remove_from_index(victim.reg);
+  victim.owner->deregistrar_.deregister(thread, victim.reg, PINRAIL_REASON_EVICTED);
+  if (!has_left) return;
   if (leaves_later) {
     // The release ends here and not with the call: a request that waits for releases does not wait for the registrar.
     in_flight_.end_releases(thread, 1);
-    own->leaving = victim->reg;
+    own->leaving = victim.reg;
   } else {
-    victim->owner->deregistrar_.free_dismissed(thread, victim->reg);
+    victim.owner->deregistrar_.free_dismissed(thread, victim.reg);
   }
-  *victim = {};
+  victim = {};
 }
 
 // Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of, or as the
 // options of the request say.
-Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room) {
+inline Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg,
+                                   Room room) {
   pinrail_register_request_t wanted = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  if (!has_details(request)) {
-    return knows_gpu_ != nullptr ? register_gpu_memory(thread, &wanted, reg, room)
-                                 : call_registrar(thread, wanted, reg, room);
-  }
+  if (has_details(request)) return register_with_details(thread, request, &wanted, reg, room);
+  return knows_gpu_ != nullptr ? register_gpu_memory(thread, &wanted, reg, room)
+                               : call_registrar(thread, wanted, reg, room);
+}
+
+Status Pool::register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
+                                   pinrail_registration_t* reg, Room room) {
   pinrail_registration_details_t* const details = details_of(reg);
   *details = {};
-  wanted.details = details;
+  wanted->details = details;
   const Extra* const extra = request.extra;
   if (extra != nullptr) {
-    wanted.argument = extra->argument;
-    wanted.iova = extra->iova;
+    wanted->argument = extra->argument;
+    wanted->iova = extra->iova;
   }
   const bool is_dmabuf = extra != nullptr && extra->fd >= 0;
   if (is_dmabuf) {
-    wanted.kind = PINRAIL_KIND_DMABUF;
-    wanted.fd = extra->fd;
-    wanted.fd_offset = extra->fd_offset;
+    wanted->kind = PINRAIL_KIND_DMABUF;
+    wanted->fd = extra->fd;
+    wanted->fd_offset = extra->fd_offset;
   }
-  const Status status = knows_gpu_ != nullptr && !is_dmabuf ? register_gpu_memory(thread, &wanted, reg, room)
-                                                            : call_registrar(thread, wanted, reg, room);
+  const Status status = knows_gpu_ != nullptr && !is_dmabuf ? register_gpu_memory(thread, wanted, reg, room)
+                                                            : call_registrar(thread, *wanted, reg, room);
   if (!status.ok()) return status;
   if (details->lkey == 0 && details->rkey == 0) {
     details->lkey = reg->lkey;
     details->rkey = reg->rkey;
   }
-  details->iova = wanted.iova != 0 ? wanted.iova : reinterpret_cast<uintptr_t>(reg->base);
+  details->iova = wanted->iova != 0 ? wanted->iova : reinterpret_cast<uintptr_t>(reg->base);
   details->user_value = extra != nullptr ? extra->user_value : 0;
   return status;
 }
@@ -188,15 +178,23 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
   return as_host.ok() ? as_host : status;
 }
 
-// Calls the registrar; if room may be made, again until it succeeds or nothing is idle (R7), and then once more: what
-// another thread was giving back when the device refused may have made room by now.
-Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                            pinrail_registration_t* reg, Room room) {
+// Calls the registrar.
+inline Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                                   pinrail_registration_t* reg, Room room) {
+  const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+  if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
+  return call_again(thread, request, reg);
+}
+
+// The registrar is out of resources: makes room and calls it again, until it succeeds or nothing is idle (R7), and then
+// once more: what another thread was giving back when the device refused may have made room by now.
+Status Pool::call_again(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                        pinrail_registration_t* reg) {
   for (bool once_more = true;;) {
-    const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
-    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
     if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(reg);
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+    const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return status;
   }
 }
 

@@ -39,34 +39,12 @@ Status Pool::evict(pinrail_thread_t* thread) {
   return evict_one(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
-// Links a pending registration into the pool's lists.
-void Pool::list_locked(pinrail_registration_t* reg) {
-  assert_cache_held();
-  area_of(reg).passed = epoch::short_date(cache_->epoch());
-  registered_.add_locked(reg);
-}
-
-// The same, in the place of a victim of this pool, which leaves the lists.
-void Pool::list_instead_of_locked(pinrail_registration_t* victim, pinrail_registration_t* reg) {
-  assert_cache_held();
-  area_of(reg).passed = epoch::short_date(cache_->epoch());
-  registered_.replace_locked(victim, reg);
-}
-
-// Takes it off the pool's lists: the device does not know it any more, or will not soon.
-void Pool::unlist_locked(pinrail_registration_t* reg) {
-  assert_cache_held();
-  eviction_list_.remove_locked(reg);
-  registered_.remove_locked(reg);
-}
-
 // A ready registration, dead now and counted as being given back. NULL: none is ready.
 pinrail_registration_t* Pool::take_victim_locked() {
   assert_cache_held();
   pinrail_registration_t* reg = eviction_list_.take_ready_locked();
   if (reg == nullptr) return nullptr;
   in_flight_.begin_eviction();
-  count_one(&evictions_);
   return reg;
 }
 

@@ -10,104 +10,99 @@
 
 namespace pinrail::grdma {
 
-void EvictionList::remove_locked(const pinrail_registration_t* reg) {
-  if (!area_of(reg).is_ready) return;
-  const auto* const end = std::remove(ready_ + ready_next_, ready_ + ready_end_, reg);
-  ready_end_ = static_cast<size_t>(end - ready_);
-}
-
 // If it was used since the hand last passed, the hand passes by: that is its second chance.
-bool EvictionList::is_to_be_claimed_locked(pinrail_registration_t* reg, uint64_t now) const {
+bool EvictionList::is_to_be_claimed_locked(pinrail_registration_t* reg, uint64_t now, uint64_t* used_out) const {
   constexpr uint64_t kPhase = state::kIndexed | state::kPerThread | state::kEvictClaim;
   if ((state::load(reg) & kPhase) != (state::kIndexed | state::kPerThread)) return false;
-  const uint64_t passed = epoch::epoch_of(area_of(reg).passed, now);
-  if (passed > now) return false;  // this search has found it held
-  const uint64_t used = start_table::last_use(start_table_, reg, now);
-  if (used <= passed) return true;
-  area_of(reg).passed = epoch::short_date(std::min(used, now));
+  *used_out = start_table::last_use(start_table_, reg, now);
+  if (*used_out > now) return false;  // also what this search has found held
+  uint16_t& seen = area_of(reg).seen;
+  const auto used = static_cast<uint16_t>(*used_out);
+  if (used == seen) return true;
+  seen = used;
   return false;
 }
 
 // Turns the hand to the next registration that is to be claimed. Two rounds are enough: in the second one nothing was
 // used since the hand passed, unless other threads use it all the time. NULL: there is none.
-pinrail_registration_t* EvictionList::turn_hand_locked(uint64_t now) {
-  pinrail_registration_t*& hand = registered_.places[List::evicting];
-  for (size_t steps = 2 * registered_.size; steps != 0; --steps) {
-    if (hand == nullptr) hand = registered_.first;
-    if (is_to_be_claimed_locked(hand, now)) return hand;
-    hand = area_of(hand).next;
+inline pinrail_registration_t* EvictionList::turn_hand_locked(uint64_t now, uint64_t* used_out) {
+  Round& round = registered_;
+  for (size_t steps = 2 * size_t{round.size}; steps != 0; --steps) {
+    if (round.hand >= round.size) round.hand = 0;
+    pinrail_registration_t* const reg = round.at(round.hand);
+    if (is_to_be_claimed_locked(reg, now, used_out)) return reg;
+    ++round.hand;
   }
   return nullptr;
 }
 
 bool EvictionList::next_epoch_locked(uint64_t now, uint64_t* epoch_out) {
-  const pinrail_registration_t* next = turn_hand_locked(now);
-  if (next == nullptr) return false;
-  *epoch_out = epoch::epoch_of(area_of(next).passed, now);
-  return true;
+  return turn_hand_locked(now, epoch_out) != nullptr;
 }
 
 // Claims the next ones; oldest first.
 size_t EvictionList::claim_some_locked(uint64_t now, pinrail_registration_t** regs_out, size_t room) {
   size_t claimed = 0;
+  uint64_t used;
   while (claimed < room) {
-    pinrail_registration_t* reg = turn_hand_locked(now);
+    pinrail_registration_t* reg = turn_hand_locked(now, &used);
     if (reg == nullptr) break;
     uint64_t word = state::load(reg);
     if ((word & state::kIndexed) == 0) continue;  // an event has killed it
-    if (state::exchange(reg, &word, word | state::kEvictClaim)) regs_out[claimed++] = reg;
+    if (!state::exchange(reg, &word, word | state::kEvictClaim)) continue;
+    ++registered_.hand;
+    regs_out[claimed++] = reg;
   }
   return claimed;
 }
 
 bool EvictionList::claim_next_locked(uint64_t now) {
-  pinrail_registration_t** const claimed = ready_;  // none is ready now
+  pinrail_registration_t* claimed[kMostClaimed];
   int64_t references[kMostClaimed];
   // Of a few only an eighth: the next hit on a claimed registration takes the slow path.
-  const size_t count = claim_some_locked(now, claimed, std::min(kMostClaimed, 1 + registered_.size / 8));
+  const size_t count = claim_some_locked(now, claimed, std::min<size_t>(kMostClaimed, 1 + registered_.size / 8));
   if (count == 0) return false;
   rcache_.ops.hide(rcache_.module, claimed, count);
   host_->registrations->count_references(host_, claimed, count, PINRAIL_SUM_NOW, references);
   ready_next_ = ready_end_ = 0;
   for (size_t i = 0; i < count; ++i) {
     if (references[i] <= 0 && references::discard_excess_drops_if_claimed(claimed[i], references[i])) {
-      area_of(claimed[i]).is_ready = true;
-      ready_[ready_end_++] = claimed[i];
+      ready_[ready_end_++] = {claimed[i], generation_of(claimed[i])};
       continue;
     }
     references::revoke_claim(claimed[i]);
     rcache_.ops.unhide(rcache_.module, claimed[i]);
-    area_of(claimed[i]).passed = epoch::short_date(now + 1);  // held: this search does not claim it again
+    touch(claimed[i], now + 1);  // held: this search does not claim it again
   }
   return true;
 }
 
 pinrail_registration_t* EvictionList::take_ready_locked() {
   while (ready_next_ != ready_end_) {
-    pinrail_registration_t* reg = ready_[ready_next_++];
-    if (ready_next_ != ready_end_) prefetch(ready_[ready_next_]);  // for the next call
-    area_of(reg).is_ready = false;
-    uint64_t word = state::load(reg);
-    while ((word & state::kEvictClaim) != 0) {
+    const Ready& ready = ready_[ready_next_++];
+    if (ready_next_ != ready_end_) prefetch(ready_[ready_next_].reg);  // for the next call
+    uint64_t word = state::load(ready.reg);
+    while ((word & state::kEvictClaim) != 0 && state::generation(word) == ready.generation) {
       // No hit has broken the claim, so what was idle is idle still. The claim stays: the index has hidden its start
       // already.
-      if (state::exchange(reg, &word, (word & ~state::kIndexed) | state::kDead)) return reg;
+      if (state::exchange(ready.reg, &word, (word & ~state::kIndexed) | state::kDead)) return ready.reg;
     }
     // A hit that breaks a claim without the lock of the index leaves it hidden there.
-    if ((word & state::kIndexed) != 0) rcache_.ops.unhide(rcache_.module, reg);
+    const bool is_used = (word & state::kIndexed) != 0 && state::generation(word) == ready.generation;
+    if (is_used) rcache_.ops.unhide(rcache_.module, ready.reg);
   }
   return nullptr;
 }
 
 const char* EvictionList::check_locked() const {
-  size_t ready = 0;
-  for (const pinrail_registration_t* reg = registered_.first; reg != nullptr; reg = area_of(reg).next) {
-    if (!area_of(reg).is_ready) continue;
-    ++ready;
-    if ((state::load(reg) & state::kPerThread) == 0) return "what its last drop gives back is ready to be evicted";
+  size_t claimed = 0;
+  for (size_t i = 0; i < registered_.size; ++i) {
+    const uint64_t word = state::load(registered_.at(i));
+    if ((word & state::kEvictClaim) == 0 || (word & state::kIndexed) == 0) continue;  // the dead are taken already
+    ++claimed;
+    if ((word & state::kPerThread) == 0) return "what its last drop gives back is claimed to be evicted";
   }
-  // One that was taken, killed and found held since is in limbo.
-  return ready <= ready_end_ - ready_next_ ? nullptr : "what is ready to be evicted is not listed as that";
+  return claimed <= ready_end_ - ready_next_ ? nullptr : "what is claimed to be evicted is not ready";
 }
 
 }  // namespace pinrail::grdma

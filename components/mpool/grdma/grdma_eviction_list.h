@@ -14,8 +14,9 @@
 // grdma_eviction_list/L1  Only registrations that are indexed and counted per thread are claimed.
 // grdma_eviction_list/L2  Those that were claimed and found idle are in ready_, oldest first, until they are taken or
 //     their claims are found broken. They keep their places in the round.
-// grdma_eviction_list/L3  Area::passed is the epoch in which the registration was made or last passed by; uses in later
-//     epochs are uses since then. One that this search found held was passed by in the epoch after the search's.
+// grdma_eviction_list/L3  Area::seen has the low bits of the epoch of the last use when the hand last passed, or of the
+//     epoch in which the registration was made. Where they differ from the last use's, it was used since then. One that
+//     a search finds held counts as used after that search began.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_EVICTION_LIST_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_EVICTION_LIST_H
 
@@ -29,15 +30,12 @@ class EvictionList {
  public:
   // The references are to the pool's, which sets rcache and start_table before the first registration. registered: its
   // registrations.
-  EvictionList(Mutex& cache_mutex, const pinrail_host_t* host, List* registered, const pinrail_rcache_t& rcache,
+  EvictionList(Mutex& cache_mutex, const pinrail_host_t* host, Round* registered, const pinrail_rcache_t& rcache,
                const pinrail_start_table_t* const& start_table)
       : mutex(cache_mutex), host_(host), registered_(*registered), rcache_(rcache), start_table_(start_table) {}
 
-  // It leaves the ready ones, if it is among them.
-  void remove_locked(const pinrail_registration_t* reg) REQUIRES(mutex);
-
-  // The epoch in which the registration that would be claimed first was passed by; uses up to `now` count. False if
-  // none is to be claimed.
+  // The epoch of the last use of the registration that would be claimed first; uses up to `now` count. False if none is
+  // to be claimed.
   bool next_epoch_locked(uint64_t now, uint64_t* epoch_out) REQUIRES(mutex);
   // Claims and sums the next registrations, and keeps the idle ones ready. False if none is to be claimed that was not
   // used after `now`.
@@ -49,13 +47,9 @@ class EvictionList {
   template <typename IsEnough>
   bool visit_ready_locked(IsEnough&& is_enough) const REQUIRES(mutex) {
     for (size_t i = ready_next_; i != ready_end_; ++i) {
-      if (is_ready(ready_[i]) && is_enough(ready_[i])) return true;
+      if (ready_[i].is_claimed() && is_enough(ready_[i].reg)) return true;
     }
     return false;
-  }
-  // False for one that was ready and has been used since: the hit has broken the claim.
-  static bool is_ready(const pinrail_registration_t* reg) {
-    return area_of(reg).is_ready && (state::load(reg) & state::kEvictClaim) != 0;
   }
 
   // grdma_eviction_list/L1 and grdma_eviction_list/L2. NULL: they hold.
@@ -66,17 +60,28 @@ class EvictionList {
  private:
   static constexpr size_t kMostClaimed = 128;
 
-  bool is_to_be_claimed_locked(pinrail_registration_t* reg, uint64_t now) const REQUIRES(mutex);
-  pinrail_registration_t* turn_hand_locked(uint64_t now) REQUIRES(mutex);
+  // What was claimed. Its memory may be another registration's by now.
+  struct Ready {
+    pinrail_registration_t* reg;
+    uint64_t generation;
+    // False for one that was used or killed since: that has broken the claim.
+    bool is_claimed() const {
+      const uint64_t word = state::load(reg);
+      return (word & state::kEvictClaim) != 0 && state::generation(word) == generation;
+    }
+  };
+
+  bool is_to_be_claimed_locked(pinrail_registration_t* reg, uint64_t now, uint64_t* used_out) const REQUIRES(mutex);
+  pinrail_registration_t* turn_hand_locked(uint64_t now, uint64_t* used_out) REQUIRES(mutex);
   size_t claim_some_locked(uint64_t now, pinrail_registration_t** regs_out, size_t room) REQUIRES(mutex);
 
   const pinrail_host_t* const host_;
-  List& registered_ GUARDED_BY(mutex);
+  Round& registered_ GUARDED_BY(mutex);
   const pinrail_rcache_t& rcache_;
   const pinrail_start_table_t* const& start_table_;
 
   // [ready_next_, ready_end_) are claimed and were found idle, oldest first.
-  pinrail_registration_t* ready_[kMostClaimed] GUARDED_BY(mutex) = {};
+  Ready ready_[kMostClaimed] GUARDED_BY(mutex) = {};
   size_t ready_next_ GUARDED_BY(mutex) = 0;
   size_t ready_end_ GUARDED_BY(mutex) = 0;
 };

@@ -22,6 +22,7 @@ class InFlight {
   void begin_releases(uint64_t count) { releases_.fetch_add(count, std::memory_order_relaxed); }
   // The same under the cache lock, for one that is evicted.
   void begin_eviction() { evictions_.store(evictions_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  uint64_t evictions() const { return evictions_.load(std::memory_order_relaxed); }
   void end_releases(const pinrail_thread_t* thread, uint64_t count) { counts_.end_releases(thread, count); }
 
   // A thread takes dead registrations off a list.

@@ -13,6 +13,7 @@
 
 #include "base/core/status.h"
 #include "base/sync/lock.h"
+#include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_request.h"
 
 namespace pinrail::grdma {
@@ -21,8 +22,8 @@ struct Pending {
   pinrail_announcement_t announcement;
   uint32_t rights;            // to be registered: those of the request, and those that R4 adds
   bool is_announced = false;  // the announcement lasts
-  bool is_counted = false;    // as a miss
   bool is_uncached = false;   // its registration will not be in the index
+  Admission admission;        // of the registration that is made
   // A victim whose place in the budget the call has taken: deregistered, and still in the index until publish(). NULL:
   // there is none.
   pinrail_registration_t* leaving = nullptr;

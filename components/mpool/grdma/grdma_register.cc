@@ -153,7 +153,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &own.announcement);
   if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, &own, reg_out);
   pending_.withdraw(&own);
-  gc_.drain_if_many(thread);  // the insert may have displaced some
+  if (unindexed_.has_displaced()) gc_.drain_if_many(thread);  // the insert may have displaced some
   unwound.disarm();
   return status;
 }
@@ -168,12 +168,11 @@ Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinr
 // A registration that is born dead, counted in its state word: its last drop gives it back.
 Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request, Pending* own,
                                pinrail_registration_t** reg_out) {
-  pinrail_registration_t* reg;
   own->is_uncached = true;
-  const Status status = register_on_device(thread, request, own, PINRAIL_COUNTING_SHARED, &reg);
+  const Status status = register_on_device(thread, request, own, PINRAIL_COUNTING_SHARED);
   if (!status.ok()) return status;
-  state::set(reg, state::kDead, 1);
-  *reg_out = reg;
+  *reg_out = own->admission.reg;
+  state::set(*reg_out, state::kDead, 1);
   return success();
 }
 
@@ -191,34 +190,25 @@ Status Pool::register_uncovered(pinrail_thread_t* thread, const Request& request
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
                               pinrail_registration_t** reg_out) {
   for (int tries = 0;; ++tries) {
-    bool raced = false;
-    const Status status = attempt(thread, request, own, reg_out, &raced);
-    if (!raced) return status;
+    if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
+    const bool kept = is_kept(request.flags());
+    const Status status =
+        register_on_device(thread, request, own, kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
+    if (!status.ok()) return status;
+    if (publish(thread, own)) {
+      *reg_out = own->admission.reg;
+      return success();
+    }
+    deregistrar_.give_back_one(thread, own->admission.reg, PINRAIL_REASON_INVALIDATED);
     races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
     if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
 }
 
-// Registers the range on the device and publishes it, once.
-Status Pool::attempt(pinrail_thread_t* thread, const Request& request, Pending* own, pinrail_registration_t** reg_out,
-                     bool* raced_out) {
-  pinrail_registration_t* reg;
-  const bool kept = is_kept(request.flags());
-  if (settings_.leave_pinned && !is_covered(request.span)) return register_uncovered(thread, request, own, reg_out);
-  const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
-  const Status status = register_on_device(thread, request, own, counting, &reg);
-  if (!status.ok()) return status;
-  if (publish(thread, own, reg) == Published::raced) {
-    *raced_out = true;
-    deregistrar_.give_back_one(thread, reg, PINRAIL_REASON_INVALIDATED);
-    return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-  }
-  *reg_out = reg;
-  return success();
-}
-
-// Puts the registration into the index, with its maker's reference, unless an event overtook it (grdma/G6).
-Published Pool::publish(pinrail_thread_t* thread, Pending* own, pinrail_registration_t* reg) {
+// Puts the registration into the index, with its maker's reference, unless an event overtook it (grdma/G6): then it is
+// dead, and false is returned.
+bool Pool::publish(pinrail_thread_t* thread, Pending* own) {
+  pinrail_registration_t* const reg = own->admission.reg;
   const uint64_t counting = state::load(reg) & state::kPerThread;
   touch(reg, cache_->epoch());
   if (counting != 0) references::count_surely(thread, reg, 1);
@@ -239,16 +229,16 @@ Published Pool::publish(pinrail_thread_t* thread, Pending* own, pinrail_registra
   }
   if (published == PINRAIL_SUCCESS) {
     pending_.end(own);
-    return Published::indexed;
+    return true;
   }
   if (published == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
     // Dead first: the evictor, which may have claimed it, must not find it idle.
     state::set(reg, counting | state::kDead, counting != 0 ? 0 : -1);
     if (counting != 0) references::count_surely(thread, reg, -1);
-    return Published::raced;
+    return false;
   }
   stay_alone(own, reg, counting);
-  return Published::alone;
+  return true;
 }
 
 // The index did not take it. It is in reach of events outside the index before its announcement ends.

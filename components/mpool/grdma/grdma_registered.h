@@ -2,13 +2,13 @@
 // grdma_registered.h - every registration of one pool that the device knows; those of them that are dead and were found
 // held are in limbo.
 //
-// Owns     two lists. Not the registrations.
+// Owns     their array. Not the registrations.
 // Threads  all functions under the cache lock (`mutex`), or they take it. Limbo changes under that of Unindexed
 // besides,
 //          so that either lock is enough to read it.
 // Hook     limbo_hook() alone.
 //
-// grdma_registered/M1  A registration is in one of the lists from before its register_mem until after its
+// grdma_registered/M1  A registration is in the array from before its register_mem until after its
 //     deregister_mem, except a victim whose place in the budget was taken: InFlight::to_release counts that one.
 // grdma_registered/M2  In limbo are exactly those that were summed dead and held, and said to be (references/C5): the
 //     last drop of one gives it back. The sum may have seen a speculative take of a find that rolled it back
@@ -31,15 +31,20 @@ class Registered {
   static constexpr size_t kQuietBatch = 256;  // so many are summed without one in one hold of the lock
 
   Registered(Mutex& cache_mutex, const pinrail_host_t* host, Unindexed* unindexed)
-      : mutex(cache_mutex), host_(host), unindexed_(*unindexed) {}
+      : mutex(cache_mutex), host_(host), unindexed_(*unindexed), round_{shortcut::of(host)->chunks} {}
 
-  // For the evictor's walk: all but those in limbo.
-  List* round() NO_THREAD_SAFETY_ANALYSIS { return &all_; }
-  void add_locked(pinrail_registration_t* reg) REQUIRES(mutex);
+  Round* round() { return &round_; }
+  // Makes room for one more. False: there is no memory, or the registration has no number.
+  bool reserve_locked(const pinrail_registration_t* reg) REQUIRES(mutex) {
+    return arena::is_number(arena::number_of(reg)) && (!round_.is_full() || grow_locked());
+  }
+  // Adds a pending registration. There is room.
+  void add_locked(pinrail_registration_t* reg, uint64_t epoch) REQUIRES(mutex) { round_.add(reg, epoch); }
   void remove_locked(pinrail_registration_t* reg) REQUIRES(mutex);
-  // Adds one in the place of a victim, which leaves.
-  void replace_locked(pinrail_registration_t* victim, pinrail_registration_t* reg) REQUIRES(mutex) {
-    all_.replace(victim, reg);
+  // The same, in the place of a victim, which leaves.
+  void replace_locked(const pinrail_registration_t* victim, pinrail_registration_t* reg, uint64_t epoch)
+      REQUIRES(mutex) {
+    round_.replace(victim, reg, epoch);
   }
 
   // The registration is dead and was summed as held. rollbacks: thread->rollbacks before that sum. The caller says so
@@ -60,8 +65,8 @@ class Registered {
   void stop_recheck() EXCLUDES(mutex);
   // For a restart: what is in limbo is not looked at again.
   void forget_rollbacks_locked() REQUIRES(mutex);
-  // For a reader that holds the lock of Unindexed.
-  const List& limbo_hook() const { return limbo_; }
+  // For a reader of limbo that holds the lock of Unindexed.
+  const Round& limbo_hook() const { return round_; }
 
   // Counts those that are referenced. The lock is given back between batches. No other call on the pool may be under
   // way; the gc thread may move some into limbo meanwhile, and one that it moves is counted twice at worst.
@@ -72,41 +77,43 @@ class Registered {
   // whether it did. They are summed without claims, so that hits go on undisturbed.
   template <typename IsEnough>
   bool visit_idle_locked(IsEnough&& is_enough) const REQUIRES(mutex);
-  // For a pool that is being destroyed: the next batch, still listed.
+  // For a pool that is being destroyed: the next batch, still in the array.
   size_t next_to_release(pinrail_registration_t** regs_out) EXCLUDES(mutex);
   // May not allocate: there must be room for all.
   void append_spans_locked(std::vector<Span>* spans) const REQUIRES(mutex);
 
   // grdma_registered/M2, and that all are the pool's. NULL: they hold.
-  const char* check_locked(const Pool* owner) const REQUIRES(mutex);
+  const char* check_locked(const pinrail_mpool_t* owner) const REQUIRES(mutex);
 
   Mutex& mutex;
 
  private:
   static constexpr uint64_t kNoLimbo = UINT64_MAX;
 
-  void count_referenced_in(List* list, mpool::Referenced* referenced) EXCLUDES(mutex);
+  bool grow_locked() REQUIRES(mutex);
   void note_rollbacks_locked(uint64_t rollbacks) REQUIRES(mutex);
 
   const pinrail_host_t* const host_;
   Unindexed& unindexed_;
-  List all_ GUARDED_BY(mutex);  // but for those in limbo
-  List limbo_;                  // see Threads above
+  Round round_;         // see Threads above
+  size_t recheck_ = 0;  // the place in limbo that the walk has come down to; 0: there is no walk. Under mutex.
   // Of the oldest sum that put one of limbo there. Changes under mutex.
   std::atomic<uint64_t> oldest_rollbacks_{kNoLimbo};
 };
 
 template <typename IsEnough>
 bool Registered::visit_idle_locked(IsEnough&& is_enough) const {
-  for (pinrail_registration_t* reg = all_.first; reg != nullptr;) {
+  for (size_t place = 0; place < round_.size;) {
     pinrail_registration_t* batch[kBatch];
     int64_t references[kBatch];
     size_t count = 0;
-    for (; reg != nullptr && count < kBatch; reg = area_of(reg).next) {
-      const bool is_pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
-      if (!is_pending && !EvictionList::is_ready(reg)) batch[count++] = reg;
+    for (; place < round_.size && count < kBatch; ++place) {
+      const uint64_t word = state::load(round_.at(place));
+      const bool is_ready = (word & state::kIndexed) != 0 && (word & state::kEvictClaim) != 0;
+      const bool is_pending = (word & (state::kIndexed | state::kDead)) == 0;
+      if (!is_pending && !is_ready) batch[count++] = round_.at(place);
     }
-    if (count == 0) break;  // the list is at its end
+    if (count == 0) break;  // at the end
     host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
     if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return false;
     for (size_t i = 0; i < count; ++i) {

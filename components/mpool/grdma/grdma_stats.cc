@@ -11,7 +11,7 @@ pinrail_mpool_stats_t Pool::happened() const {
   totals.size = sizeof(totals);
   totals.hits = hits_.sum();
   totals.misses = misses_.load(std::memory_order_relaxed);
-  totals.evictions = evictions_.load(std::memory_order_relaxed);
+  totals.evictions = in_flight_.evictions();
   totals.invalidations = invalidations_.load(std::memory_order_relaxed);
   totals.races = races_.load(std::memory_order_relaxed);
   totals.retries = retries_.load(std::memory_order_relaxed);
@@ -64,7 +64,7 @@ const char* Pool::check() const {
   Guard guard(cache_->mutex);
   assert_cache_held();
   const char* const in_list = eviction_list_.check_locked();
-  return in_list != nullptr ? in_list : registered_.check_locked(this);
+  return in_list != nullptr ? in_list : registered_.check_locked(config_.pool);
 }
 
 }  // namespace pinrail::grdma

@@ -11,6 +11,7 @@ void Unindexed::link_uncached(pinrail_registration_t* reg) {
 }
 
 void Unindexed::unlink_uncached(pinrail_registration_t* reg) {
+  if ((state::load(reg) & state::kPerThread) != 0) return;
   UncachedArea& area = uncached_area_of(reg);
   if (!area.is_uncached) return;
   area.is_uncached = false;

@@ -51,7 +51,7 @@ class Unindexed {
 
   bool may_hold_any_hook() const { return uncached_.load() != nullptr || may_hold_displaced_.load(); }
   // Marks what overlaps on both lists and in limbo as invalidated.
-  void mark_invalidated_locked_hook(const Span& span, const List& limbo) REQUIRES(mutex);
+  void mark_invalidated_locked_hook(const Span& span, const Round& limbo) REQUIRES(mutex);
 
   HookMutex mutex;
 

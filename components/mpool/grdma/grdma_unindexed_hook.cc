@@ -30,7 +30,7 @@ bool Unindexed::push_displaced_locked_hook(pinrail_registration_t* reg) {
 }
 
 // Limbo has also some that were not displaced: those were marked when they died.
-void Unindexed::mark_invalidated_locked_hook(const Span& span, const List& limbo) {
+void Unindexed::mark_invalidated_locked_hook(const Span& span, const Round& limbo) {
   const auto mark = [&span](pinrail_registration_t* reg) {
     if (!span_of(reg).overlaps(span)) return;
     // relaxed: ordered by the lock
@@ -40,7 +40,7 @@ void Unindexed::mark_invalidated_locked_hook(const Span& span, const List& limbo
   for (; reg != nullptr; reg = uncached_area_of(reg).next_uncached) mark(reg);
   if (!may_hold_displaced_.load() || !displaced_span_.overlaps(span)) return;
   for (reg = displaced_.load(); reg != nullptr; reg = area_of(reg).gc_next) mark(reg);
-  for (reg = limbo.first; reg != nullptr; reg = area_of(reg).next) mark(reg);
+  for (size_t i = 0; i < limbo.in_limbo; ++i) mark(limbo.limbo_at(i));
 }
 
 }  // namespace pinrail::grdma
