@@ -106,7 +106,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   void leave_cache();
 
   // grdma_register.cc
-  bool lends_start_table() const;
   bool hit(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags, pinrail_handle_t* handle_out,
            StartTable starts = StartTable::unseen);
   __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
@@ -232,6 +231,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   const pinrail_rcache_shortcut_t* rcache_shortcut_ = nullptr;  // of rcache_; NULL: it leaves that out
   const pinrail_start_table_t* start_table_ = nullptr;          // of rcache_; NULL: it has none
   Cache* const cache_;
+  bool lends_start_table_ = false;   // the C face searches it before it calls the pool
   std::atomic<bool> gc_due_{false};  // gc_list_ exceeds its limit: the next call of any kind drains
   pinrail_rcache_t rcache_{};        // the functions that a hit needs are in this line and in the next one
 

@@ -44,6 +44,13 @@ bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
   return false;
 }
 
+// What an earlier search claimed and found idle, of the asker's own first.
+inline Victim Cache::claim_locked(Pool* asker) {
+  asker->assert_cache_held();
+  pinrail_registration_t* const reg = asker->take_victim_locked();
+  return reg != nullptr ? Victim{reg, asker} : search_locked(asker);
+}
+
 // See the header. One hold of the lock from the question for room until the registration has its place.
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission) {
   pinrail_registration_t* const reg = admission->reg;
@@ -137,26 +144,19 @@ bool Cache::anything_dead_locked(const pinrail_thread_t* thread, const Pool* ask
 }
 
 // Claims and kills the next idle registration, of this pool or of others that the asker may evict from.
-Victim Cache::claim_victim(const Pool* asker) {
+Victim Cache::claim_victim(Pool* asker) {
   Guard guard(mutex);
   return claim_locked(asker);
 }
 
-// What an earlier search claimed and found idle.
-Victim Cache::take_victim_locked(const Pool* asker) const {
+// What an earlier search found held may be claimed by this one again, once.
+Victim Cache::search_locked(const Pool* asker) {
   for (Pool* pool : pools_) {
     pool->assert_cache_held();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
     pinrail_registration_t* reg = pool->take_victim_locked();
     if (reg != nullptr) return {reg, pool};
   }
-  return {};
-}
-
-// What an earlier search found held may be claimed by this one again, once.
-Victim Cache::claim_locked(const Pool* asker) {
-  const Victim ready = take_victim_locked(asker);
-  if (ready.reg != nullptr) return ready;
   const uint64_t now = epoch();
   epoch::move_on(epoch_word);
   while (Pool* pool = oldest_pool_locked(asker, now)) {

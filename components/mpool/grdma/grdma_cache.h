@@ -71,7 +71,7 @@ class Cache {
   void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex) { dismiss(pool, &reg, 1); }
 
   // The next idle registration of the pools that a call into asker may evict from; none if none is idle.
-  Victim claim_victim(const Pool* asker) EXCLUDES(mutex);
+  Victim claim_victim(Pool* asker) EXCLUDES(mutex);
 
   // The same of one pool alone, and only if it was not used after that epoch. What was found held is not claimed again.
   Victim claim_of(Pool* pool, uint64_t now) EXCLUDES(mutex);
@@ -104,8 +104,8 @@ class Cache {
   void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   void replace_locked(const Victim& victim, Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
   Pool* oldest_pool_locked(const Pool* asker, uint64_t now) const REQUIRES(mutex);
-  Victim take_victim_locked(const Pool* asker) const REQUIRES(mutex);
-  Victim claim_locked(const Pool* asker) REQUIRES(mutex);
+  Victim claim_locked(Pool* asker) REQUIRES(mutex);
+  Victim search_locked(const Pool* asker) REQUIRES(mutex);
   bool anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 
   const Limits limits_;

@@ -2,6 +2,7 @@
 // Makes a pool from its parameters, its creator's options and the registrar that it was given. API context; the caller
 // holds no lock, and no other thread knows the pool until create() returns, except the gc thread and hooks.
 #include "base/core/on_unwind.h"
+#include "base/hit/start_table.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
@@ -94,6 +95,9 @@ Status Pool::connect() {
   if (!index.ok()) return index;
   rcache_shortcut_ = shortcut::of_component<pinrail_rcache_shortcut_t>(rcache_.ops);
   if (rcache_shortcut_ != nullptr) start_table_ = rcache_shortcut_->start_table(rcache_.module);
+  // An EXACT pool's index has no start table; a start table has only page-aligned starts; and a pool that keeps nothing
+  // has no registration that is counted per thread.
+  lends_start_table_ = start_table_ != nullptr && settings_.leave_pinned && start_table::is_start(page_mask_ + 1);
   const uint32_t kind = knows_gpu_ != nullptr ? PINRAIL_KIND_GPU : PINRAIL_KIND_HOST;
   const Status subscribed = host_->monitor_subscribe(host_, kind, report_hook, this, &subscription_);
   if (!subscribed.ok()) rcache_.ops.destroy(rcache_.module);

@@ -13,15 +13,9 @@ constexpr int kRetriesAfterRace = 3;
 
 }  // namespace
 
-// An EXACT pool's index has no start table; a start table has only page-aligned starts; and a pool that keeps nothing
-// has no registration that is counted per thread.
-bool Pool::lends_start_table() const {
-  return start_table_ != nullptr && settings_.leave_pinned && start_table::is_start(page_mask_ + 1);
-}
-
 // What the C face needs to answer hits itself; empty if it may not.
 pinrail_shortcut_t Pool::shortcut() {
-  if (!lends_start_table()) return {};
+  if (!lends_start_table_) return {};
   return {start_table_, page_mask_, hits_.lines(), HitCounts::kAlone, nullptr};
 }
 
@@ -50,7 +44,7 @@ pinrail_status_t Pool::register_entry(void* pool_pointer, pinrail_thread_t* thre
   // relaxed: a hint; the gc list itself is taken with an acquire.
   const bool usual = !pool->gc_due_.load(std::memory_order_relaxed) && (access_and_flags & kNoHit) == 0;
   // The C face has searched the start table before it calls this.
-  const bool seen = pool->lends_start_table() && thread->index < HitCounts::kAlone &&
+  const bool seen = pool->lends_start_table_ && thread->index < HitCounts::kAlone &&
                     access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT == 0;
   if (usual && pool->hit(thread, span, access_and_flags, handle_out, seen ? StartTable::seen : StartTable::unseen))
     return PINRAIL_SUCCESS;
