@@ -182,6 +182,30 @@ TEST_F(GrdmaRefusal, what_was_displaced_and_is_held_is_given_back_as_invalidated
   }
 }
 
+// grdma_registered/M1, M2: the pool's array grows while some are in limbo, and they leave it in any order.
+TEST_F(GrdmaRefusal, what_is_dead_and_held_is_given_back_although_many_more_were_registered_since) {
+  constexpr uintptr_t kHeld = 20, kOthers = 0x10000000;
+  Pool pool(fake_);
+  std::vector<pinrail_handle_t> held;
+  for (uintptr_t i = 0; i < kHeld; ++i) held.push_back(pool.must(kBase + i * kPage, kPage));
+  use(pool, kBase, kHeld * kPage);  // displaces them
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  for (uintptr_t i = 0; i < 500; ++i) use(pool, kOthers + 2 * i * kPage, kPage);
+  EXPECT_TRUE(pool.invariants_hold());
+  report(kBase, kPage);
+  for (uintptr_t i = 0; i < kHeld; ++i) {
+    EXPECT_EQ(pinrail_mpool_deregister(held[i * 7 % kHeld]), PINRAIL_SUCCESS);
+    EXPECT_TRUE(pool.invariants_hold());
+  }
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 2u) << "one of them, and what displaced it";
+  EXPECT_EQ(fake_.live_count(), 500u);
+  for (uintptr_t i = 0; i < 500; ++i) report(kOthers + 2 * (i * 7 % 500) * kPage, kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 TEST_F(GrdmaRefusal, a_displaced_one_that_its_word_counts_is_given_back_as_invalidated_if_an_event_came) {
   Pool pool(fake_, {0});
   const pinrail_handle_t gone = pool.must(kBase, kPage);
