@@ -22,13 +22,13 @@ struct Note {
   uint32_t* date;    // the entry's timestamp
   uint32_t version;  // of the entry's bucket
   uint64_t generation;
-  const void* source;  // the pool of the C face, or allocation_table::note_source(); nullptr: store no note
+  const void* source;  // the pool of the C face, or allocation_table::note_source()
 };
 
 // Writes the words 1 to 4. The calling thread holds a reference, which it has just counted in this near reference slot.
 inline void write(uint64_t* near, const Note& note) {
   // relaxed, here and below: other threads only clear it.
-  __atomic_store_n(&near[1], note.source == nullptr ? 0 : reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
+  __atomic_store_n(&near[1], reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
   near[2] = note.generation;
   near[3] = reinterpret_cast<uintptr_t>(note.source);
   near[4] = note.version;

@@ -57,7 +57,8 @@ constexpr uintptr_t base_of(Entry page, uint32_t extent) {
 }
 constexpr uint32_t access_of(uint32_t access) { return (access | access >> kTraitsShift) & kAccess; }
 constexpr uint64_t length_of(uint32_t extent) {
-  return uint64_t{extent << (32 - kStartAt) >> (32 - kStartAt + kLengthAt)} << kPageShift;
+  static_assert(kPageShift > kLengthAt, "one shift takes the length to its place");
+  return uint64_t{extent & (kBelowStart & ~(kUsed | kAccess))} << (kPageShift - kLengthAt);
 }
 
 // Two rounds: after one round, buffers at equal distances would fill some buckets and leave others empty.
@@ -97,25 +98,31 @@ __attribute__((always_inline)) inline const Entry* entry_in(const Bucket* first,
 
 // Returns the entry of the registration that starts at base, or any other entry if the table has none; the caller
 // compares.
-__attribute__((always_inline)) inline const Entry* find(const pinrail_start_table_t& table, uintptr_t base) {
+inline const Entry* find(const pinrail_start_table_t& table, uintptr_t base) {
   const uint64_t hash = hash_of(base);
+  const Size size = size_of(table);
+  return entry_in(&table.buckets[size.bucket_of(first_place(hash))], &table.buckets[size.bucket_of(second_place(hash))],
+                  page_of(base));
+}
+
+// As find(), in fewer instructions, of a table that does not grow. A table that began to grow meanwhile may have moved
+// the entry.
+inline bool is_at_rest(const pinrail_start_table_t& table) {
+  return __atomic_load_n(&table.count, __ATOMIC_RELAXED) == __atomic_load_n(&table.more, __ATOMIC_RELAXED);
+}
+__attribute__((always_inline)) inline const Entry* find_at_rest(const pinrail_start_table_t& table, uintptr_t base) {
   const uint64_t count = __atomic_load_n(&table.count, __ATOMIC_RELAXED);  // relaxed: see size_of()
-  size_t first = first_place(hash) * count >> 32;
-  size_t second = second_place(hash) * count >> 32;
-  if (__builtin_expect(static_cast<long>(count != __atomic_load_n(&table.more, __ATOMIC_RELAXED)), 0) != 0) {
-    first = size_of(table).bucket_of(first_place(hash));
-    second = size_of(table).bucket_of(second_place(hash));
-  }
-  Bucket* const buckets = table.buckets;
-  return entry_in(buckets + first, buckets + second, page_of(base));
+  const uint64_t hash = hash_of(base);
+  return entry_in(&table.buckets[first_place(hash) * count >> 32], &table.buckets[second_place(hash) * count >> 32],
+                  page_of(base));
 }
 
 // Returns whether the extent matches the upper bits of base, has all rights of access, and exactly its traits. False
 // for a free entry.
 inline bool answers(uint32_t extent, uintptr_t base, uint32_t access) {
-  constexpr uint64_t kAll = ~uint64_t{kBelowStart} | kTraits;  // the bits that must be equal
-  const uint64_t asked = access_of(access) | kUsed;
-  return ((extent ^ (asked | base >> kHighPageShift << kStartAt)) & (asked | kAll)) == 0;
+  constexpr uint32_t kAll = ~kBelowStart | kTraits;  // the bits that must be equal
+  const uint32_t asked = access_of(access) | kUsed;
+  return ((extent ^ (asked | static_cast<uint32_t>(base >> kHighPageShift) << kStartAt)) & (asked | kAll)) == 0;
 }
 
 // An entry's fields as a lookup read them.
@@ -126,31 +133,30 @@ struct Found {
   uint32_t version;
 };
 
-// Looks up a registration that starts at base (page-aligned), covers base + offset + length, and has the access.
-// Returns false if the table has none or the bucket is being changed. Takes no reference.
-__attribute__((always_inline)) inline bool look_up(const pinrail_start_table_t& table, uintptr_t base, size_t offset,
-                                                   size_t length, uint32_t access, Found* found_out) {
-  const Entry* entry = find(table, base);
+// Returns true if the entry, which find() returned, is of a registration that starts at base (page-aligned), covers
+// base + offset + length and has the access, and is not being changed. Takes no reference.
+__attribute__((always_inline)) inline bool read(const pinrail_start_table_t& table, const Entry* entry, uintptr_t base,
+                                                size_t offset, size_t length, uint32_t access, Found* found_out) {
   const uint32_t version = start_bucket::version_of(entry);
-  const Entry page = load(entry);
+  if (load(entry) != page_of(base) || start_bucket::is_changing(version)) return false;
   const uint32_t extent = load(start_bucket::extent_of(entry));
-  const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
-  if (page != page_of(base) || !answers(extent, base, access) || start_bucket::is_changing(version)) return false;
   // length_of() exceeds offset, and a length of 0 wraps to the largest value: one comparison refuses both.
-  if (length - 1 >= length_of(extent) - offset) return false;
+  if (!answers(extent, base, access) || length - 1 >= length_of(extent) - offset) return false;
+  const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
   *found_out = {entry, arena::numbered(table.chunks, number_of(incarnation)), generation_of(incarnation), version};
   return true;
 }
 
-// The caller has counted a reference of found.reg. Returns true, and records the use, if the entry is unchanged
-// (start_table/S1); otherwise rolls the count back.
-__attribute__((always_inline)) inline bool is_taken(const pinrail_thread_t* thread, const Found& found) {
-  if (start_bucket::version_of(found.entry) != found.version) {
-    references::roll_back(thread, found.reg);
-    return false;
-  }
-  start_bucket::use(start_bucket::date_of(found.entry), epoch::load(thread->epoch));
-  return true;
+// Looks up and reads; false if the table has no answer.
+inline bool look_up(const pinrail_start_table_t& table, uintptr_t base, size_t offset, size_t length, uint32_t access,
+                    Found* found_out) {
+  return read(table, find(table, base), base, offset, length, access, found_out);
+}
+
+// Returns whether the entry is unchanged, after a reference of found.reg was counted (start_table/S1). The use is dated
+// by the release: what is held is not evicted.
+__attribute__((always_inline)) inline bool is_unchanged(const Found& found) {
+  return start_bucket::version_of(found.entry) == found.version;
 }
 
 inline note::Note note_of(const Found& found, const void* pool) {
@@ -163,21 +169,29 @@ inline bool take(const pinrail_thread_t* thread, const pinrail_start_table_t& ta
                  size_t length, uint32_t access, const void* pool, pinrail_handle_t* handle_out) {
   Found found;
   if (!look_up(table, base, offset, length, access, &found)) return false;
-  if (!references::count(thread, found.reg, 1) || !is_taken(thread, found)) return false;
-  note::write_if_near(thread, found.reg, note_of(found, pool));
+  if (!references::count(thread, found.reg, 1)) return false;
+  if (!is_unchanged(found)) {
+    references::roll_back(thread, found.reg);
+    return false;
+  }
+  if (pool != nullptr) note::write_if_near(thread, found.reg, note_of(found, pool));
   *handle_out = {found.reg, found.generation};
   return true;
 }
 
-// As take(), for a lookup that was already made, with the fast path count_first(); returns false also if the thread's
-// near slot is in use.
-__attribute__((always_inline)) inline bool take_first(const pinrail_thread_t* thread, const Found& found,
-                                                      const void* pool, pinrail_handle_t* handle_out) {
+// How take_first() ended. bucket_changed: a reference was counted, but the entry has changed; the caller must call
+// references::roll_back(). That call is not made here, so that the inlined hit path contains no call.
+enum class Taken : uint8_t { yes, slot_in_use, bucket_changed };
+
+// As take(), for an entry that was already read, if the thread's near slot is free.
+__attribute__((always_inline)) inline Taken take_first(const pinrail_thread_t* thread, const Found& found,
+                                                       const void* pool, pinrail_handle_t* handle_out) {
   uint64_t* near = references::near_ref_slot(thread, found.reg);
-  if (!references::count_first(near, found.reg) || !is_taken(thread, found)) return false;
+  if (!references::count_first(near, found.reg)) return Taken::slot_in_use;
+  if (!is_unchanged(found)) return Taken::bucket_changed;
   note::write(near, note_of(found, pool));
   *handle_out = {found.reg, found.generation};
-  return true;
+  return Taken::yes;
 }
 
 // Returns the registration's entry; NULL if it has none. Index lock held, or the caller tolerates a stale answer.

@@ -131,35 +131,38 @@ __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool
   return PINRAIL_SUCCESS;
 }
 
+// A reference was counted of the registration that the table named, which then was no longer valid: rolls the count
+// back and looks up again.
+__attribute__((noinline)) pinrail_status_t retry_after_rollback(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                                uint32_t access, pinrail_handle_t* handle_out,
+                                                                const pinrail_registration_t* reg) {
+  references::roll_back(thread::current_thread, reg);
+  return register_by_either_slot(pool, pointer, length, access, handle_out);
+}
+
 // The request is not among the thread's recent requests: looks up the start table. The near reference slot must be
 // free; in all other cases, and if the address was requested last time too, register_by_either_slot() continues.
 __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                                    uint32_t access, pinrail_handle_t* handle_out,
                                                                    recent::Entry* entry) {
-  const pinrail_thread_t* thread = thread::current_thread;
-  const uintptr_t addr = reinterpret_cast<uintptr_t>(pointer);
+  const pinrail_thread_t* const thread = thread::current_thread;
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
   if (!lends_start_table(thread, pool) || entry->candidate == addr)
     return register_by_either_slot(pool, pointer, length, access, handle_out);
+  const pinrail_start_table_t& table = *pool->shortcut.start_table;
+  if (!start_table::is_at_rest(table)) return register_by_either_slot(pool, pointer, length, access, handle_out);
   entry->candidate = addr;
-  const size_t offset = addr & pool->shortcut.page_mask;
+  const uintptr_t base = addr & ~pool->shortcut.page_mask;
   start_table::Found found;
-  if (!start_table::look_up(*pool->shortcut.start_table, addr - offset, offset, length, access, &found)) {
+  if (!start_table::read(table, start_table::find_at_rest(table, base), base, addr - base, length, access, &found))
     return call_pool(pool, pointer, length, access, handle_out);
-  }
-  if (!start_table::take_first(thread, found, pool, handle_out)) {
-    return register_by_either_slot(pool, pointer, length, access, handle_out);
-  }
+  using start_table::Taken;
+  const Taken taken = start_table::take_first(thread, found, pool, handle_out);
+  if (taken == Taken::bucket_changed)
+    return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
+  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
   stat_counter::increment(hits_of(pool, thread));
   return PINRAIL_SUCCESS;
-}
-
-// The remembered registration failed validation after it was counted: rolls the count back and tries the next way.
-__attribute__((noinline)) pinrail_status_t retry_after_rollback(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                                uint32_t access, pinrail_handle_t* handle_out,
-                                                                recent::Entry* entry) {
-  references::roll_back(thread::current_thread, entry->reg);
-  *entry = {};
-  return register_by_either_slot(pool, pointer, length, access, handle_out);
 }
 
 // Drops a reference to a registration whose pool was destroyed by force: the last drop frees its memory and does
@@ -227,6 +230,8 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
 // another thread took it. If the registration has an entry in the start table, the entry is noted for the next
 // release; this happens before the drop, because after the drop the registration may be gone.
 __attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_thread_t* thread, pinrail_handle_t handle) {
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a call that succeeded has set the handle
+  if (handle.reg == nullptr) return deregister_slow_path(handle);
   // Reads the pool only if the handle's incarnation is the present one: otherwise the pool may be gone.
   const uint64_t ours = state::load(handle.reg) & (state::kGenerationMask | state::kOrphan | state::kSummed);
   if (ours != handle.generation) return deregister_slow_path(handle);
@@ -318,17 +323,21 @@ using front::is_range;
 // no arguments: a remembered request was checked when it was first made.
 pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, size_t length, uint32_t access,
                                         uint32_t flags, pinrail_handle_t* handle_out) {
-  const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
-  const pinrail_thread_t* thread = thread::current_thread;
-  if (thread == nullptr || handle_out == nullptr || (access_and_flags & ~front::kAccessMask) != 0 || !gate::is_open()) {
-    return front::call_pool(pool, pointer, length, access_and_flags, handle_out);
+  const pinrail_thread_t* const thread = thread::current_thread;
+  const bool has_flags = ((access & ~front::kAccessMask) | flags) != 0;
+  if (has_flags || thread == nullptr || !gate::is_open() || handle_out == nullptr) {
+    return front::call_pool(pool, pointer, length, access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT, handle_out);
   }
   recent::Entry& entry = recent::entry_for(thread, addr);
   if (!recent::matches(entry, addr, length, pool, access) || !references::count_again(thread, entry.reg)) {
     return front::register_by_start_table(pool, pointer, length, access, handle_out, &entry);
   }
-  if (!recent::is_alive(entry)) return front::retry_after_rollback(pool, pointer, length, access, handle_out, &entry);
+  if (!recent::is_alive(entry)) {
+    pinrail_registration_t* const reg = entry.reg;
+    entry = {};
+    return front::retry_after_rollback(pool, pointer, length, access, handle_out, reg);
+  }
   stat_counter::increment(entry.hits);
   *handle_out = {entry.reg, state::generation(entry.state_word)};
   return PINRAIL_SUCCESS;
@@ -354,8 +363,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
 // pool.
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
-  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a call that succeeded has set the handle
-  if (handle.reg == nullptr || thread == nullptr) return front::deregister_slow_path(handle);
+  if (thread == nullptr) return front::deregister_slow_path(handle);
   const void* noted = nullptr;
   const note::Release dropped = note::release(thread, handle, &noted);
   if (dropped == note::Release::no_note) return front::deregister_without_note(thread, handle);

@@ -214,9 +214,11 @@ class RealPool {
   bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     const pinrail_start_table_t* table = pool_->shortcut().start_table;
     start_table::Found found;
-    return table != nullptr && start_table::look_up(*table, base, 0, kLength, 0, &found) &&
-           (start_table::take_first(threads[i], found, pool_, handle_out) ||
-            start_table::take(threads[i], *table, base, 0, kLength, 0, pool_, handle_out));
+    if (table == nullptr || !start_table::look_up(*table, base, 0, kLength, 0, &found)) return false;
+    const start_table::Taken taken = start_table::take_first(threads[i], found, pool_, handle_out);
+    if (taken == start_table::Taken::yes) return true;
+    if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);
+    return start_table::take(threads[i], *table, base, 0, kLength, 0, pool_, handle_out);
   }
 
   void taken(pinrail_handle_t handle, uintptr_t base) {

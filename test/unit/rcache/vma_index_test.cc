@@ -437,7 +437,7 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   const auto takes = [&](uintptr_t base, size_t offset) {
     start_table::Found found;
     return start_table::look_up(*index.start_table(), base, offset, 1, 0, &found) &&
-           start_table::take_first(thread, found, &pool, &handle);
+           start_table::take_first(thread, found, &pool, &handle) == start_table::Taken::yes;
   };
   EXPECT_FALSE(takes(0, 1)) << "an entry that was never used";
   ASSERT_TRUE(put(index, reg).ok());
@@ -463,16 +463,16 @@ TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   pinrail_handle_t handle{};
   start_table::Found found;
   ASSERT_TRUE(start_table::look_up(*index.start_table(), 0x10000, 0, kPage, 1, &found));
-  ASSERT_TRUE(start_table::take_first(thread, found, &pool, &handle));
+  ASSERT_EQ(start_table::take_first(thread, found, &pool, &handle), start_table::Taken::yes);
   EXPECT_EQ(handle.reg, reg);
   epoch::move_on(thread->epoch);
   const uint64_t dropped = epoch::load(thread->epoch);
-  EXPECT_LT(last_use(reg), used) << "the start alone was dated";
-  EXPECT_EQ(start_table::last_use(index.start_table(), reg, dropped), used);
+  EXPECT_LT(start_table::last_use(index.start_table(), reg, dropped), used) << "the release dates it";
   const void* noted_pool = nullptr;
   EXPECT_EQ(note::release(thread, handle, &noted_pool), note::Release::dropped);
   epoch::move_on(thread->epoch);
-  EXPECT_LT(last_use(reg), used);
+  EXPECT_LT(last_use(reg), used) << "the start alone was dated";
+  EXPECT_EQ(start_table::last_use(index.start_table(), reg, epoch::load(thread->epoch)), dropped);
   ASSERT_TRUE(index.remove(reg).ok());
   EXPECT_EQ(last_use(reg), dropped);
 }
