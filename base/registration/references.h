@@ -210,7 +210,8 @@ inline bool drop_dated(const pinrail_thread_t* thread, pinrail_registration_t* r
 
 // Returns whether a slot of the calling thread has a count other than 0 of the registration.
 inline bool has_count(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  const auto counts = [&](uint64_t word) { return names(word, reg) && count_of(word) != 0; };
+  // With its tag taken off, a slot of this registration is its count, in 16 bits.
+  const auto counts = [&](uint64_t word) { return (word ^ tag_of(reg)) - 1 < 0xffff; };
   return counts(load_slot(near_ref_slot(thread, reg))) || counts(load_slot(far_ref_slot(thread, reg)));
 }
 

@@ -3,10 +3,12 @@
 
 #include <sys/mman.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include "base/registration/references.h"
 #include "base/registration/registration.h"
@@ -54,14 +56,18 @@ uint32_t number(char* chunk) {
 
 size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kTailAlignment; }
 
-// Bytes that a registration takes in a chunk: one object (itself and its tail) and one area.
+// What a registration takes in a chunk: lines for itself and its tail, and for each of these a part of its area.
 struct Needs {
-  size_t object;
-  size_t area;
-  size_t bytes() const { return object + area; }
+  size_t lines;
+  size_t area_per_line;
+  size_t object() const { return lines * kTailAlignment; }
+  size_t bytes() const { return lines * (kTailAlignment + area_per_line); }
 };
 Needs needs_of(pinrail_counting_t counting, size_t size_class) {
-  return {sizeof(pinrail_registration_t) + size_class * kTailAlignment + kGuard, kOwnCount + area_bytes(counting)};
+  const size_t lines = 1 + size_class + kGuard / kTailAlignment;
+  const size_t step = kOwnCount / std::gcd(lines, kOwnCount);  // so that each area is aligned for its own count
+  const size_t steps = (kOwnCount + area_bytes(counting) + lines * step - 1) / (lines * step);
+  return {lines, steps * step};
 }
 
 // Mapped directly, because it must outlive any allocator. Aligned so that huge pages are possible.
@@ -78,11 +84,11 @@ char* map_slab(size_t bytes, bool huge) {
 
 // Registrations per chunk. A registration that is larger than a chunk gets as many chunks as it needs.
 uint32_t chunk_count(const Needs& needs) {
-  const size_t fit = (kChunk - sizeof(Chunk) - kTailAlignment) / needs.bytes();
+  const size_t fit = (kChunk - sizeof(Chunk)) / needs.bytes();
   return fit == 0 ? 1 : static_cast<uint32_t>(fit);
 }
 size_t chunk_bytes(const Needs& needs) {
-  const size_t bytes = sizeof(Chunk) + kTailAlignment + chunk_count(needs) * needs.bytes();
+  const size_t bytes = sizeof(Chunk) + chunk_count(needs) * needs.bytes();
   return (bytes + kChunk - 1) / kChunk * kChunk;
 }
 
@@ -93,14 +99,9 @@ bool fits_locked(const SizeClass& size_class, const Needs& needs) REQUIRES(size_
 // Begins with the chunk at size_class.chunk, which fits.
 void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // not null: no chunk has 0 bytes
-  const size_t lines = needs.object / kTailAlignment;
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
-  head->objects_per_line = ((uint64_t{1} << 32) + lines - 1) / lines;
-  head->area_bytes = static_cast<uint32_t>(needs.area);
-  head->count = chunk_count(needs);
-  // Registrations begin on a cache line.
-  const size_t ahead = sizeof(Chunk) + head->count * needs.area + kTailAlignment - 1;
-  head->objects_at = static_cast<uint32_t>(ahead / kTailAlignment * kTailAlignment);
+  head->area_per_line = static_cast<uint32_t>(needs.area_per_line);
+  head->areas_at = static_cast<uint32_t>(sizeof(Chunk) + chunk_count(needs) * needs.object() - needs.area_per_line);
   head->number = number(size_class.chunk);
   size_class.used = 0;
 }
@@ -121,8 +122,8 @@ pinrail_registration_t* pop_locked(SizeClass& size_class, const Needs& needs) RE
     }
     open_chunk_locked(size_class, needs);
   }
-  auto* head = reinterpret_cast<Chunk*>(size_class.chunk);
-  return reinterpret_cast<pinrail_registration_t*>(first_object(head) + size_class.used++ * needs.object);
+  char* const objects = size_class.chunk + sizeof(Chunk);
+  return reinterpret_cast<pinrail_registration_t*>(objects + size_class.used++ * needs.object());
 }
 
 // Takes the slab if the class still needs one. Returns the slab if another thread brought one meanwhile, else NULL.
@@ -161,21 +162,21 @@ void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
   size_class.free_list = reg;
 }
 
-pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t index) {
+pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t tail_size) {
   pinrail_thread_t* thread = thread::current_thread;
   if (thread == nullptr || counting != PINRAIL_COUNTING_THREADS) return nullptr;
   auto* reg = static_cast<pinrail_registration_t*>(thread->spares);
-  if (reg == nullptr || class_of(reg->tail_size) != index) return nullptr;
+  if (reg == nullptr || reg->tail_size != tail_size) return nullptr;
   thread->spares = reg->base;
   --thread->spare_count;
   return reg;
 }
 
-// False: the thread has enough, or those that it has are of another size of tail.
+// False: the thread has enough, or those that it has are of another size of tail. Those of a pool are of one size.
 bool keep_spare(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (thread->spare_count == kMostSpares) return false;
   auto* first = static_cast<pinrail_registration_t*>(thread->spares);
-  if (first != nullptr && class_of(first->tail_size) != class_of(reg->tail_size)) return false;
+  if (first != nullptr && first->tail_size != reg->tail_size) return false;
   reg->base = first;
   thread->spares = reg;
   ++thread->spare_count;
@@ -219,17 +220,16 @@ void check_tail(const pinrail_registration_t* reg) {
 Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out) {
   if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
   const size_t index = class_of(tail_size);
-  pinrail_registration_t* reg = take_spare(counting, index);
+  pinrail_registration_t* reg = take_spare(counting, tail_size);
   if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   // The state word is kept, because a find may read it through a stale pointer; the own count is kept, because it
   // balances what slots still count of this memory (references/C2). Everything else is cleared.
   const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
   if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was never used
-  reg->base = nullptr;
-  reg->length = 0;
-  reg->rights = reg->traits = reg->lkey = reg->rkey = reg->flags = 0;
-  reg->pool = nullptr;
+  static_assert(offsetof(pinrail_registration_t, base) == 0, "all up to the state word is cleared at once");
+  std::memset(static_cast<void*>(reg), 0, offsetof(pinrail_registration_t, state));
+  reg->flags = 0;
   __atomic_store_n(&reg->last_use, 0, __ATOMIC_RELAXED);
   reg->tail_size = static_cast<uint32_t>(tail_size);
   // Of constant lengths, which take no call.

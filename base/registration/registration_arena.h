@@ -3,7 +3,7 @@
 //
 // Owns     slabs of registrations, one set for each size of tail. Slabs are never unmapped or used for anything else.
 // Threads  all functions may run together. API context, unless Hook names it.
-// Hook     area_of(), own_count(), first_object(), number_of(), is_number() and numbered().
+// Hook     area_of(), own_count(), number_of(), is_number() and numbered().
 //
 // registration_arena/A1  The generation in a state word only rises, also while the memory is free.
 // registration_arena/A2  A free registration has no flags except kPerThread, which stays with its memory, and its
@@ -21,23 +21,21 @@ namespace pinrail::arena {
 constexpr size_t kTailAlignment = 64;
 constexpr size_t kMaxTail = size_t{64} * 1024;
 
-// A chunk is a header, then the areas of the pools, then the registrations with their tails. Hits read registrations
-// only, so these lie line after line; with the areas in between, hits would use half of a processor's cache sets.
+// A chunk is a header, then the registrations with their tails, then the areas of the pools. Hits read registrations
+// only, so these lie line after line; with the areas in between, hits would use half of a processor's cache sets. Each
+// line of registrations and tails stands for so many bytes of areas.
 constexpr size_t kChunk = size_t{64} * 1024;  // size and alignment
 struct alignas(64) Chunk {
-  uint32_t area_bytes;
-  uint32_t count;
-  uint32_t number;            // 0: there are more chunks than numbers
-  uint32_t objects_at;        // where the registrations begin, in bytes
-  uint64_t objects_per_line;  // 2^32 divided by the lines of an object, rounded up: replaces a division
+  uint32_t area_per_line;  // bytes
+  uint32_t areas_at;       // where the area of the chunk's first line, the header, would begin, in bytes
+  uint32_t number;         // 0: there are more chunks than numbers
 };
-static_assert(kChunk / kTailAlignment * (kMaxTail / kTailAlignment + 1) <= uint64_t{1} << 32, "and it divides exactly");
+static_assert(sizeof(Chunk) == kTailAlignment, "the registrations begin on the next line");
 
 // An area is the own count (references.h), then the memory that the pool's component uses. It is smaller for
 // registrations that are counted per thread, because there are many of these.
 constexpr size_t kOwnCount = sizeof(int64_t);
 constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 16 : 64; }
-inline char* first_object(Chunk* chunk) { return reinterpret_cast<char*>(chunk) + chunk->objects_at; }
 
 // A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers
 // for 16 GiB of registrations. Chunks are never unmapped, so a number stays valid.
@@ -68,11 +66,10 @@ char* const* chunks();
 
 // Returns the registration's own count (references.h). Its value survives free() and allocate(). Any context.
 inline int64_t* own_count(const pinrail_registration_t* reg) {
-  char* const address = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg));
-  auto* chunk = reinterpret_cast<Chunk*>(address - (reinterpret_cast<uintptr_t>(address) & (kChunk - 1)));
-  const auto lines = static_cast<uint64_t>(address - first_object(chunk)) / kTailAlignment;
-  char* const area = reinterpret_cast<char*>(chunk + 1) + (lines * chunk->objects_per_line >> 32) * chunk->area_bytes;
-  return reinterpret_cast<int64_t*>(area);
+  const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
+  char* const chunk = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg)) - at;
+  const auto* const head = reinterpret_cast<const Chunk*>(chunk);
+  return reinterpret_cast<int64_t*>(chunk + head->areas_at + at * head->area_per_line / kTailAlignment);
 }
 
 // Returns the component's memory for this registration: area_bytes() bytes, zeroed by allocate(). Any context.
