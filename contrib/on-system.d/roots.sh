@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # roots.sh - which root folders are in use. A run holds a shared lock on its root folder itself, until it ends; a root of
-# another version is removed under the exclusive lock, hence only if no run holds it. Sourced by on-system and make-root.
+# another version is removed under the exclusive lock, hence only if no run holds it. Sourced by on-system, make-root and
+# contrib/on-arm64.
+
+# tree_of CACHE SYSTEM TOP full|plain - the folder of that system's copy of the sources TOP.
+tree_of() { echo "$1/$2/tree-$(printf '%s' "$3" | sha256sum | cut -c1-8)$([[ $4 == full ]] || echo -fresh)"; }
 
 # hold_root FOLDER - on descriptor 6. Fails if the folder is gone, or is another one by now; then nothing is held.
 hold_root() {
