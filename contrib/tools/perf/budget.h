@@ -13,7 +13,7 @@
 
 namespace pinrail::perf {
 
-// Growth in bytes since the Budget was created.
+// Growth in bytes since begin().
 struct Growth {
   int64_t registered = 0, pinned = 0;  // by Pinrail's statistics
   int64_t vm_pin = 0, vm_lck = 0;      // by the kernel; 0 if it does not count
@@ -21,8 +21,10 @@ struct Growth {
 
 class Budget {
  public:
-  // Starts the measurement. small_pages: the kernel counts pins by page, so its numbers can be compared.
-  Budget(const Session& session, bool small_pages, Errors* errors);
+  Budget(const Session& session, Errors* errors);
+
+  // Starts the measurement of a row. small_pages: the kernel counts pins by page, so its numbers can be compared.
+  void begin(bool small_pages);
 
   // Counts an error if a limit is exceeded, or if the kernel's numbers differ.
   void check(const std::string& when);
@@ -30,14 +32,16 @@ class Budget {
   Growth growth() const { return growth_; }  // at the last check
 
  private:
+  void measure_others();
   bool confirmed();
   std::string differences() const;
 
   const Session& session_;
   Errors* const errors_;
-  const bool compare_pin_, compare_lock_;
-  const pinrail_mpool_stats_t at_start_;
-  const int64_t vm_pin_, vm_lck_;
+  const bool counts_pin_, counts_lock_;  // whether the kernel counts what this registrar registers
+  bool compare_ = false, knows_others_ = false;
+  int64_t other_pin_ = 0, other_lock_ = 0;
+  pinrail_mpool_stats_t at_start_ = {};
   Growth growth_;
 };
 

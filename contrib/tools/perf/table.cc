@@ -18,24 +18,13 @@ constexpr size_t kHugeSize = size_t{2} << 20;
 }  // namespace
 
 Table::Table(const Options& options, const Session& session, Errors* errors)
-    : options_(options), session_(session), errors_(errors), bytes_(session.registrar_name(), errors) {}
-
-// Makes the registrar move bytes once: it may pin a buffer of its own then, which must not count as growth later.
-void Table::wake_device() {
-  Buffers one;
-  pinrail_handle_t handle;
-  if (!one.map(1, page_size(), Pages::small).ok()) return;
-  if (pinrail_mpool_register(session_.pool(), one.at(0), one.size(), kAccess, 0, &handle) == PINRAIL_SUCCESS) {
-    char byte = 0;
-    (void)pinrail_mpool_device_read(handle, 0, &byte, 1);
-    (void)pinrail_mpool_deregister(handle);
-  }
-  one.unmap();
-  (void)pinrail_mpool_progress(session_.pool());
-}
+    : options_(options),
+      session_(session),
+      errors_(errors),
+      bytes_(session.registrar_name(), errors),
+      budget_(session, errors) {}
 
 std::vector<Row> Table::run() {
-  wake_device();
   std::vector<Row> rows;
   for (size_t i = 0; i < options_.sizes.size(); i++) {
     const size_t size = options_.sizes[i];
@@ -58,9 +47,9 @@ Row Table::row(size_t size, Pages pages) {
     row.reason = mapped.why();
     return row;
   }
-  Budget budget(session_, pages == Pages::small, errors_);
-  if (time_uncached(buffers, &row) && time_cached(buffers, &row)) verify(&buffers, &budget);
-  row.growth = budget.growth();
+  budget_.begin(pages == Pages::small);
+  if (time_uncached(buffers, &row) && time_cached(buffers, &row)) verify(&buffers);
+  row.growth = budget_.growth();
   changes_before_ += buffers.changes() + 1;
   buffers.unmap();
   (void)pinrail_mpool_progress(session_.pool());

@@ -43,7 +43,6 @@ class Table {
   const ByteCheck& bytes() const { return bytes_; }
 
  private:
-  void wake_device();
   Row row(size_t size, Pages pages);
   Result map(const Row& row, Buffers* buffers);
   bool time_uncached(const Buffers& buffers, Row* row);
@@ -51,15 +50,16 @@ class Table {
   Job job(const Buffers& buffers) const;
   void refused(const Measured& measured, Row* row);
   bool crowded(size_t size) const;  // whether the threads' buffers may exceed the limit together
-  void verify(Buffers* buffers, Budget* budget);
-  void verify_remapped(Buffers* buffers, Budget* budget);
+  void verify(Buffers* buffers);
+  void verify_remapped(Buffers* buffers);
   enum class Depth { coverage_only, bytes_too };
-  bool verify_step(const Buffers& buffers, size_t index, Depth depth, Budget* budget);
+  bool verify_step(const Buffers& buffers, size_t index, Depth depth);
 
   const Options& options_;
   const Session& session_;
   Errors* const errors_;
   ByteCheck bytes_;
+  Budget budget_;
   Progress progress_;
   uint64_t changes_before_ = 0;  // remappings before the present row
 };

@@ -22,18 +22,18 @@ uint64_t steps_of(const Options& options, const Session& session, uint64_t buffe
 
 }  // namespace
 
-void Table::verify(Buffers* buffers, Budget* budget) {
+void Table::verify(Buffers* buffers) {
   const std::vector<uint32_t> order = shuffled_order(buffers->count());
   const uint64_t steps = steps_of(options_, session_, buffers->count(), buffers->size());
   for (uint64_t i = 0; i < steps; i++) {
     const Depth depth = i < 2 * buffers->count() ? Depth::bytes_too : Depth::coverage_only;
-    if (!verify_step(*buffers, order[i % order.size()], depth, budget)) return;
+    if (!verify_step(*buffers, order[i % order.size()], depth)) return;
     progress_.show(text("pinrail_perf: checking %s", size_text(buffers->size()).c_str()), i, steps);
   }
-  if (buffers->pages() == Pages::small) verify_remapped(buffers, budget);
+  if (buffers->pages() == Pages::small) verify_remapped(buffers);
 }
 
-void Table::verify_remapped(Buffers* buffers, Budget* budget) {
+void Table::verify_remapped(Buffers* buffers) {
   for (size_t i = 0; i < std::min(kRemapped, buffers->count()); i++) {
     const Result remapped = buffers->remap(i);
     if (!remapped.ok()) {
@@ -41,11 +41,11 @@ void Table::verify_remapped(Buffers* buffers, Budget* budget) {
       return;
     }
     (void)pinrail_mpool_progress(session_.pool());
-    if (!verify_step(*buffers, i, Depth::bytes_too, budget)) return;
+    if (!verify_step(*buffers, i, Depth::bytes_too)) return;
   }
 }
 
-bool Table::verify_step(const Buffers& buffers, size_t index, Depth depth, Budget* budget) {
+bool Table::verify_step(const Buffers& buffers, size_t index, Depth depth) {
   const std::string when = text("%s, buffer %zu", size_text(buffers.size()).c_str(), index);
   void* const addr = buffers.at(index);
   pinrail_handle_t handle;
@@ -62,7 +62,7 @@ bool Table::verify_step(const Buffers& buffers, size_t index, Depth depth, Budge
     bytes_.check_coverage(asked, handle);
   status = pinrail_mpool_deregister(handle);
   if (status != PINRAIL_SUCCESS) errors_->add(when + ": deregister: " + pinrail_status_name(status));
-  budget->check(when);
+  budget_.check(when);
   return status == PINRAIL_SUCCESS;
 }
 
