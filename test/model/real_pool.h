@@ -151,6 +151,7 @@ class RealPool {
 
   bool create(bool leave_pinned, int64_t count_limit) {
     pinrail_mpool_config_t config{};
+    config.pool = face();
     config.cache_name = "model";
     config.limits = &limits_;
     config.leave_pinned = leave_pinned ? 1 : 0;
@@ -181,7 +182,7 @@ class RealPool {
     const void* noted_pool = nullptr;
     const note::Release noted = note::release(threads[i], handle, &noted_pool);
     if (noted == note::Release::bucket_changed) {
-      require(noted_pool == pool_, "a drop would ask another pool");
+      require(noted_pool == face(), "a drop would ask another pool");
       const uint64_t after = state::load(handle.reg);
       if ((after & state::kDead) != 0) pool_->finish_dead(threads[i], handle, after);
     }
@@ -210,15 +211,18 @@ class RealPool {
   pinrail_thread_t* threads[3] = {};
 
  private:
+  // What a registration and a note name as its pool: a name that nothing here looks behind.
+  pinrail_mpool_t* face() { return reinterpret_cast<pinrail_mpool_t*>(this); }
+
   // By the table of starts alone, where the pool lends it.
   bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     const pinrail_start_table_t* table = pool_->shortcut().start_table;
     start_table::Found found;
     if (table == nullptr || !start_table::look_up(*table, base, 0, kLength, 0, &found)) return false;
-    const start_table::Taken taken = start_table::take_first(threads[i], found, pool_, handle_out);
+    const start_table::Taken taken = start_table::take_first(threads[i], found, face(), handle_out);
     if (taken == start_table::Taken::yes) return true;
     if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);
-    return start_table::take(threads[i], *table, base, 0, kLength, 0, pool_, handle_out);
+    return start_table::take(threads[i], *table, base, 0, kLength, 0, face(), handle_out);
   }
 
   void taken(pinrail_handle_t handle, uintptr_t base) {
