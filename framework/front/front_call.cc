@@ -158,8 +158,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
     return call_pool(pool, pointer, length, access, handle_out);
   using start_table::Taken;
   const Taken taken = start_table::take_first(thread, found, pool, handle_out);
-  if (taken == Taken::bucket_changed)
-    return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
+  if (taken == Taken::bucket_changed) return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
   if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
   stat_counter::increment(hits_of(pool, thread));
   return PINRAIL_SUCCESS;
