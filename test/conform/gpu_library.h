@@ -158,7 +158,7 @@ class Bystander {
   }
   void end() {
     if (child_ <= 0) return;
-    kill(child_, SIGKILL);
+    ::kill(child_, SIGKILL);
     waitpid(child_, nullptr, 0);
     child_ = -1;
   }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPU memory and events that are postponed, because a signal handler causes them on a thread that holds a lock of
-// hooks. The tests hold such a lock themselves, so they are linked with the library statically.
+// GPU memory and events that come at a bad moment: postponed, because a signal handler causes them on a thread that
+// holds a lock of hooks, or between two steps of a release. The tests hold such a lock or take such steps themselves,
+// so they are linked with the library statically.
 #include <chrono>
 
+#include "base/registration/references.h"
+#include "base/registration/thread.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "base/sync/lock.h"
 #include "config.h"
 #include "framework/monitor/monitor.h"
+#include "framework/mpool/mpool.h"
 #include "test/conform/gpu_library.h"
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
@@ -50,7 +54,31 @@ TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_g
   slots::leave(importer.word(block.slot), block.slot_word);
 }
 
+// note/N1: a hit left a note, so the C face drops its reference and then finds out that the memory has died meanwhile.
+TEST_F(PostponedEvents, memory_that_dies_between_a_drop_and_the_look_at_its_state_is_closed) {
+  const Library library({{"mpool_gpusm_gc_interval", "0"}, kFolder});
+  const GpuPool pool("gpusm");
+  pinrail_handle_t handle{};
+  for (int i = 0; i < 2; ++i)
+    ASSERT_EQ(pinrail_mpool_register(pool.get(), pointer(), GpuMemory::kBytes, 0, 0, &handle), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().hits, 1u);
+  pinrail_monitor_report(pointer(), 1);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+  pinrail_thread_t* const thread = thread::current_thread;
+  ASSERT_TRUE(references::drop_own(thread, handle.reg));
+  const uint64_t after = pinrail::state::load(handle.reg);
+  EXPECT_NE(after & pinrail::state::kDead, 0u);
+  const pinrail_mpool_t* const face = pool.get();
+  ASSERT_NE(face->shortcut_ops, nullptr);
+  face->shortcut_ops->dropped_dead(face->module, thread, handle, after);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 // Of events that are postponed only those of the same kinds are united.
+
 TEST_F(PostponedEvents, host_memory_on_both_sides_of_an_export_ends_without_it) {
   const Library library({kFolder});
   const GpuPool pool("gpusm");

@@ -121,7 +121,8 @@ TEST_F(IouringIntegrity, bytes_differ_when_freed_memory_is_not_reported) {
   Plan plan = plan_of(104);
   plan.seconds = 0.5;
   plan.reports = false;
-  run(plan);
+  // On a slow machine freed memory is rarely used again within one round.
+  for (int round = 0; round < 40 && tally_.differences == 0; ++round, ++plan.seed) run(plan);
   EXPECT_GT(tally_.differences, 0u);
 }
 

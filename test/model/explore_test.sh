@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # explore_test.sh - the protocol of references on the weak machine (test/model/README): all cases that run on x86. With
-# PINRAIL_TEST_LONG=1 also, on x86, the cases of pools that are DISABLED_. Runs in the build tree.
+# PINRAIL_MODEL_ALL=1 (make model-soak) also, on x86, the cases of pools that are DISABLED_. Runs in the build tree.
 set -u
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: the same as in a build without sanitizers"; exit 77; }
 # tried MACHINE PROGRAM [OPTION]...: prints what failed, and how many passed.
@@ -21,7 +21,7 @@ pools() { tried "$1" test/model/pool_model --gtest_also_run_disabled_tests --gte
 half() {
   GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$1
   export GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX
-  pools weak '-*DISABLED_*' && { [ -z "${PINRAIL_TEST_LONG:-}" ] || pools x86 '*DISABLED_*'; }
+  pools weak '-*DISABLED_*' && { [ -z "${PINRAIL_MODEL_ALL:-}" ] || pools x86 '*DISABLED_*'; }
 }
 half 0 &
 other=$!
