@@ -3,6 +3,10 @@
 # shellcheck disable=SC2154 # work, top, jobs and chosen are the caller's
 # parts.sh - what run-tests runs, part by part. Sourced.
 
+without_peers=(--without-benchmark --without-ucx --without-openmpi --without-libfabric)
+without_third_parties=("${without_peers[@]}" --without-gtest --without-verbs --without-uring --without-hwloc --without-lzma
+  --without-cuda)
+
 # build_tests PART: builds all programs of the tests, and what scripts among them run besides.
 build_tests() {
   local log=$work/$1/build-tests.log
@@ -16,18 +20,11 @@ part_gcc() {
   check gcc "${tests[@]}"
 }
 
-# Not optimised, as bare and dist are: the part gcc is.
+# Not optimised, as dist is not: the part gcc is.
 part_static() {
-  build static --enable-werror PINRAIL_OPTIMIZE=-O0 --enable-static --enable-static-components || return
+  build static --enable-werror PINRAIL_OPTIMIZE=-O0 --enable-static --enable-static-components "${without_peers[@]}" || return
   mapfile -t tests < <(tests_of "$work/static" 'test/conform/grdma' 'test/tools_*' 'test/readme_test.sh')
   check static "${tests[@]}"
-}
-
-part_bare() {
-  build bare --enable-werror PINRAIL_OPTIMIZE=-O0 --without-verbs --without-uring --without-hwloc --without-lzma --without-json --without-cuda \
-    --without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric || return
-  mapfile -t tests < <(tests_of "$work/bare" '*')
-  check bare "${tests[@]}"
 }
 
 part_tsan() {
@@ -224,13 +221,15 @@ dist_files() {
   [[ -z $missing ]] || { echo "not in the tarball: $missing" && return 1; }
 }
 
-# Without GoogleTest and the peers, because the part gcc has run those tests; dist_files finds what the tarball lacks. The
-# tarball, which is made twice, is compressed little.
+# Without any third party but the JSON library, which the tools need and the part tsan does without: what is left must
+# build, install and run. The part gcc runs the tests; here those run that read the sources, from the tarball. dist_files
+# finds what the tarball lacks. The tarball, which is made twice, is compressed little.
 part_dist() {
   build gcc --enable-werror --enable-debug || return
   rm -f -- "$work"/gcc/pinrail-*.tar.xz
   XZ_OPT=-0 run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck \
-    "DISTCHECK_CONFIGURE_FLAGS=--without-gtest --without-benchmark --without-ucx --without-openmpi --without-libfabric CXXFLAGS=-g0 PINRAIL_OPTIMIZE=-O0"
+    "TESTS=test/readme_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/paths_test.sh" \
+    "DISTCHECK_CONFIGURE_FLAGS=--enable-werror ${without_third_parties[*]} CXXFLAGS=-g0 PINRAIL_OPTIMIZE=-O0"
   run_one dist files dist_files
 }
 
