@@ -36,7 +36,9 @@ class RgpusmSlots : public ::testing::Test {
     EXPECT_TRUE(within(std::chrono::seconds(20), [&] {
       pinrail_handle_t handle{};
       const pinrail_status_t status = pool.open(block, &handle);
-      if (status == PINRAIL_SUCCESS) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      if (status == PINRAIL_SUCCESS) {
+        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      }
       return status == PINRAIL_ERR_NOT_FOUND;
     }));
   }
