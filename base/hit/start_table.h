@@ -118,11 +118,11 @@ __attribute__((always_inline)) inline const Entry* find_at_rest(const pinrail_st
 }
 
 // Returns whether the extent matches the upper bits of base, has all rights of access, and exactly its traits. False
-// for a free entry.
+// for a free entry. In 64 bits: a base above kMaxStart matches no extent.
 inline bool answers(uint32_t extent, uintptr_t base, uint32_t access) {
-  constexpr uint32_t kAll = ~kBelowStart | kTraits;  // the bits that must be equal
-  const uint32_t asked = access_of(access) | kUsed;
-  return ((extent ^ (asked | static_cast<uint32_t>(base >> kHighPageShift) << kStartAt)) & (asked | kAll)) == 0;
+  constexpr uint64_t kAll = ~uint64_t{kBelowStart} | kTraits;  // the bits that must be equal
+  const uint64_t asked = access_of(access) | kUsed;
+  return ((extent ^ (asked | base >> kHighPageShift << kStartAt)) & (asked | kAll)) == 0;
 }
 
 // An entry's fields as a lookup read them.

@@ -35,7 +35,9 @@ static_assert(sizeof(Chunk) == kTailAlignment, "the registrations begin on the n
 // An area is the own count (references.h), then the memory that the pool's component uses. It is smaller for
 // registrations that are counted per thread, because there are many of these.
 constexpr size_t kOwnCount = sizeof(int64_t);
-constexpr size_t area_bytes(pinrail_counting_t counting) { return counting == PINRAIL_COUNTING_THREADS ? 16 : 64; }
+constexpr size_t area_bytes(pinrail_counting_t counting) {
+  return counting == PINRAIL_COUNTING_THREADS ? PINRAIL_AREA_THREADS : PINRAIL_AREA_SHARED;
+}
 
 // A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers
 // for 16 GiB of registrations. Chunks are never unmapped, so a number stays valid.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // R6 for GPU memory: while one thread is inside the driver, however long, all others go on in the same pool.
+#include <memory>
 #include <thread>
 
 #include "test/conform/gpu_library.h"
@@ -109,6 +110,26 @@ TEST_P(GpuLocksExporting, an_export_delays_no_other_call_and_no_free) {
 }
 INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksExporting,
                          ::testing::Values("cuPointerGetAttributes", "cuPointerSetAttribute", "cuIpcGetMemHandle"));
+
+// R10: what a pool that is being destroyed has left is its own business. An evictor that claimed it would close it
+// beside the destroy.
+using GpuLocksDestroy = GpuLocks;
+TEST_F(GpuLocksDestroy, nothing_is_evicted_from_a_pool_that_is_being_destroyed) {
+  const GpuPool pool("rgpusm");
+  auto leaving = std::make_unique<GpuPool>("rgpusm");
+  const PeerMemory first(kA, 0x10000, 4096), second(kB, 0x20000, 4096), own(kA, 0x30000, 4096);
+  leaving->use(first.block);
+  leaving->use(second.block);
+  pool.use(own.block);
+  {
+    const Inside inside("cuIpcCloseMemHandle", [&] { leaving.reset(); });
+    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(cuda_double_is_open(kA, 0x30000), 0) << "the oldest that may be evicted";
+    EXPECT_EQ(cuda_double_open_handles(), 2u);
+    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
+  }
+  EXPECT_TRUE(pool.invariants_hold());
+}
 
 }  // namespace
 }  // namespace pinrail::test

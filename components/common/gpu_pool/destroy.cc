@@ -92,6 +92,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     return PINRAIL_ERR_BUSY;
   }
   if (gc_member_ != nullptr) host_->pools->gc_leave(host_, gc_member_);
+  leave_eviction();
   // Other pools of the cache may still be closing registrations that they evicted from this one.
   while (wait_for_closing(thread)) {
   }
@@ -110,7 +111,17 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   return success();
 }
 
-// Releases all registrations, referenced or not. No other call on the pool may run.
+// From here on no other pool of the cache evicts a registration of this one.
+void Pool::leave_eviction() {
+  Guard guard(cache_->mutex);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
+    }
+  }
+}
+
+// Releases all registrations, referenced or not. No other call on the pool may run, nor an eviction from it.
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
   pinrail_registration_t* regs[Victims::kRoom];
   int64_t references[Victims::kRoom];

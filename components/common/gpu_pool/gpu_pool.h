@@ -278,6 +278,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
   size_t take_batch_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
+  void leave_eviction() EXCLUDES(cache_->mutex);
   void release_all(pinrail_thread_t* thread, Device device);
 
   // ft.cc

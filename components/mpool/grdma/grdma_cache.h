@@ -56,7 +56,7 @@ class Cache {
   Status add_pool(Pool* pool) EXCLUDES(mutex);
   void remove_pool(Pool* pool) EXCLUDES(mutex);
 
-  // Adds the registration to the budget and links it into its pool's lists. If there is no room and nothing dead that
+  // Adds the registration to the budget and puts it among its pool's. If there is no room and nothing dead that
   // could make some, claims a victim as claim_victim() does.
   // SUCCESS with a victim: it is dismissed already, and the caller deregisters it before it registers the new one.
   // TEMP_OUT_OF_RESOURCE: no room now. If there is a victim, the caller deregisters it before it calls again, and frees
@@ -95,7 +95,7 @@ class Cache {
   // Of the process; never NULL.
   uint64_t* const epoch_word;
 
-  // "cache" in lock_rank.h. Public: it guards the eviction list and the lists of registrations of each pool, too.
+  // "cache" in lock_rank.h. Public: it guards the eviction list and the registrations of each pool, too.
   mutable Mutex mutex{LockRank::cache};
   Condition released;  // something was dismissed
 

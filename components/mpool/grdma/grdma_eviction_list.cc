@@ -82,7 +82,7 @@ pinrail_registration_t* EvictionList::take_ready_locked() {
     const Ready& ready = ready_[ready_next_++];
     if (ready_next_ != ready_end_) prefetch(ready_[ready_next_].reg);  // for the next call
     uint64_t word = state::load(ready.reg);
-    while ((word & state::kEvictClaim) != 0 && state::generation(word) == ready.generation) {
+    while (ready.is_claimed_in(word)) {
       // No hit has broken the claim, so what was idle is idle still. The claim stays: the index has hidden its start
       // already.
       if (state::exchange(ready.reg, &word, (word & ~state::kIndexed) | state::kDead)) return ready.reg;

@@ -2,7 +2,7 @@
 // grdma_eviction_list.h - which idle registration of one pool is evicted next?
 //
 // A hand goes round all registrations of the pool, and what was used since it last passed is passed by once more: a
-// second chance (R7). So nothing is moved when something is used, and new ones come to the end of the round.
+// second chance (R7). So nothing is moved when something is used. New ones come to the end of the array.
 //
 // Whether a registration is idle is not known, it has to be found out: the next few that were not used are claimed and
 // summed; those that are idle stay claimed and become ready, the claims on the others are revoked. A hit may break a
@@ -64,11 +64,13 @@ class EvictionList {
   struct Ready {
     pinrail_registration_t* reg;
     uint64_t generation;
-    // False for one that was used or killed since: that has broken the claim.
-    bool is_claimed() const {
-      const uint64_t word = state::load(reg);
-      return (word & state::kEvictClaim) != 0 && state::generation(word) == generation;
+    // False for one that was used or killed since: that has broken the claim. False also for one that was taken: one
+    // whose first claim a hit broke at once may be ready twice.
+    bool is_claimed_in(uint64_t word) const {
+      constexpr uint64_t kClaimed = state::kIndexed | state::kEvictClaim;
+      return (word & kClaimed) == kClaimed && state::generation(word) == generation;
     }
+    bool is_claimed() const { return is_claimed_in(state::load(reg)); }
   };
 
   bool is_to_be_claimed_locked(pinrail_registration_t* reg, uint64_t now, uint64_t* used_out) const REQUIRES(mutex);

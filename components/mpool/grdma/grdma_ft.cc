@@ -53,7 +53,7 @@ void Pool::abandon_all(pinrail_thread_t* thread) {
   {
     Guard guard(cache_->mutex);
     assert_cache_held();
-    // The lists of registered_ have all of them, and this thread alone frees them.
+    // registered_ has all of them, and this thread alone frees them.
     registered_.forget_rollbacks_locked();
     gc_list_.forget_locked();
   }

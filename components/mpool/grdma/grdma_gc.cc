@@ -152,7 +152,10 @@ size_t Gc::recheck_limbo(pinrail_thread_t* thread) {
         if (host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_DROPPED) == 1) batch[idle++] = batch[i];
       }
     }
-    OnUnwind unwound([this] { registered_.stop_recheck(); });
+    // After the last batch another thread may have begun a walk.
+    OnUnwind unwound([&] {
+      if (more) registered_.stop_recheck();
+    });
     give_back(thread, batch, idle);
     unwound.disarm();
     given_back += idle;

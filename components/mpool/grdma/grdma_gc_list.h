@@ -51,7 +51,7 @@ class GcList {
   void put_batch_back(pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
   void count_off(uint64_t bytes, uint64_t count);
   void clear_due_below_limit();
-  // For a restart, where the lists of Registered have them all.
+  // For a restart, where Registered has them all.
   void forget_locked() REQUIRES(mutex);
 
   // relaxed: hints. The caller that needs the registrations loads them with acquire.

@@ -69,7 +69,8 @@ class Registered {
   const Round& limbo_hook() const { return round_; }
 
   // Counts those that are referenced. The lock is given back between batches. No other call on the pool may be under
-  // way; the gc thread may move some into limbo meanwhile, and one that it moves is counted twice at worst.
+  // way; the gc thread may move some into limbo or away meanwhile, and what it moves is counted twice at worst, never
+  // left out.
   void count_referenced(mpool::Referenced* referenced) EXCLUDES(mutex);
   // Whether any but `own` is pending or referenced. What cannot be summed counts as referenced.
   bool is_anything_held_locked(const pinrail_registration_t* own) const REQUIRES(mutex);

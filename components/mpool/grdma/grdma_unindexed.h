@@ -44,7 +44,7 @@ class Unindexed {
   // The registrations are those of first_displaced(), which only one thread at a time calls. Others may have been
   // pushed before them since.
   void unlink_displaced_locked(pinrail_registration_t* const* regs, size_t count) REQUIRES(mutex);
-  // For a pool that is being destroyed or restarted: the lists of Registered have them all.
+  // For a pool that is being destroyed or restarted: Registered has them all.
   void forget_displaced() EXCLUDES(mutex);
   // Called when one has left the displaced list or limbo: if both are empty, events skip them (grdma_unindexed/U3).
   void displaced_one_left_locked(bool is_limbo_empty) REQUIRES(mutex);

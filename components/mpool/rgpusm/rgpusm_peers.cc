@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exporters: opens their segments once, and closes them when the exporter is dead and none of its registrations is
 // left. API context; the caller holds no lock, except where a comment says so, and may hold references.
+#include "base/core/on_unwind.h"
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -90,6 +91,7 @@ void Pool::free_peer(gpu_pool::Peer* peer) {
 void Pool::before_progress(pinrail_thread_t* thread) {
   bool not_checking = false;
   if (!is_checking_.compare_exchange_strong(not_checking, true)) return;
+  const OnUnwind done([this] { is_checking_.store(false); });  // also if the registrar ends the thread
   drain_invalidated(thread);
   for (int i = 0; i < kPeersPerRound; ++i) {
     slots::Source source;
@@ -101,7 +103,6 @@ void Pool::before_progress(pinrail_thread_t* thread) {
     }
     if (source.pid != 0 && !source.is_alive()) close_dead_peer(thread, last_checked_);
   }
-  is_checking_.store(false);
 }
 
 // Forgets the slots of all registrations, so that this process does not uncount its former identity (rgpusm/P3).

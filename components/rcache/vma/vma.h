@@ -78,6 +78,11 @@ class Index {
   // Removes each registration that overlaps the span and passes it to visit_hook. Hook or API context.
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
   const pinrail_start_table_t* start_table() const { return exact_ ? nullptr : &start_table_.table(); }
+  // The same, for a pool that answers hits by it, before the first insert. From now on inserts leave notes.
+  const pinrail_start_table_t* lend_start_table() {
+    start_table_.lend();
+    return start_table();
+  }
   // Number of registrations, and bytes that at least one of them covers. covered_bytes() may throw bad_alloc.
   size_t count() const;
   size_t covered_bytes() const;

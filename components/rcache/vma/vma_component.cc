@@ -72,7 +72,7 @@ void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_
   index_of(module).invalidate_hook(Span::of(base, length), visit_hook, arg);
 }
 
-const pinrail_start_table_t* start_table_of(void* module) { return index_of(module).start_table(); }
+const pinrail_start_table_t* start_table_of(void* module) { return index_of(module).lend_start_table(); }
 
 size_t count(void* module) { return index_of(module).count(); }
 

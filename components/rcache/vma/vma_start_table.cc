@@ -171,7 +171,7 @@ void StartTable::insert(const pinrail_thread_t* thread, const pinrail_registrati
   if (room_ == 0 || !is_eligible(reg)) return;
   grow();
   const Entry* entry = is_takeable(reg) ? add(reg) : nullptr;
-  if (entry != nullptr && thread != nullptr) start_table::note_entry(thread, entry, reg);
+  if (entry != nullptr && thread != nullptr && is_lent_) start_table::note_entry(thread, entry, reg);
 }
 
 // The registration was removed from the index.

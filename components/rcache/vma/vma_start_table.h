@@ -33,6 +33,9 @@ class StartTable {
   StartTable& operator=(const StartTable&) = delete;
 
   const pinrail_start_table_t& table() const { return table_; }
+  // From now on insert() notes what it inserts (note/N1). Only for a pool that hears of the notes' releases, and has
+  // the notes cleared before the table goes (note/N3).
+  void lend() { is_lent_ = true; }
 
   // The registration was inserted into the index, or was removed. thread: as for the operation insert of component.h.
   void insert(const pinrail_thread_t* thread, const pinrail_registration_t* reg);
@@ -94,7 +97,8 @@ class StartTable {
   size_t room_ = 0;              // buckets that have memory
   size_t old_buckets_left_ = 0;  // while the table grows: buckets from this one on have been moved
   size_t entries_ = 0;           // entries in the table
-  Bucket only_bucket_ = {};      // the only bucket if no address space could be reserved
+  bool is_lent_ = false;
+  Bucket only_bucket_ = {};  // the only bucket if no address space could be reserved
 };
 
 template <typename Is>

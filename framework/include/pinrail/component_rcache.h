@@ -183,6 +183,10 @@ typedef enum pinrail_sum {
                              all, otherwise a hint; of any registration */
 } pinrail_sum_t;
 
+/** Bytes of a registration's area, by the way it is counted. What needs more goes into its tail. */
+#define PINRAIL_AREA_SHARED 64
+#define PINRAIL_AREA_THREADS 16
+
 #define PINRAIL_REFERENCES_UNKNOWN INT64_MAX /**< the barrier failed: treat the registration as referenced */
 
 /** What settle_dead() shall do with a registration that is DEAD and counted per thread. */
@@ -205,8 +209,8 @@ typedef struct pinrail_registration_services {
                             pinrail_registration_t **reg_out);
   /** Ends it: its handles are stale now. It must have no reference. Not in hooks. */
   void (*free)(const pinrail_host_t *host, pinrail_registration_t *reg);
-  /** Returns memory for the pool's own use: 64 bytes if it is counted SHARED, 40 if per thread; zeroed by alloc(). Any
-   *  context. */
+  /** Returns memory for the pool's own use: PINRAIL_AREA_SHARED or PINRAIL_AREA_THREADS bytes, aligned to 8; zeroed by
+   *  alloc(). Any context. */
   void *(*area)(const pinrail_host_t *host, const pinrail_registration_t *reg);
 
   /** PINRAIL_STATE_* bits. They may change at any time; what the caller's lock excludes does not. Any context. */

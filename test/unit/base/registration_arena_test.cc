@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <future>
 #include <set>
 #include <thread>
@@ -74,6 +75,29 @@ TEST(RegistrationArena, what_a_thread_keeps_is_of_one_size) {
     EXPECT_EQ(as_set(allocate(2)), as_set(regs));
     free_all(regs);
   }).join();
+}
+
+// What pinrail/component_rcache.h promises: of each of a chunk's registrations, whatever their tails.
+TEST(RegistrationArena, an_area_has_all_its_bytes_and_they_are_nobody_elses) {
+  for (const auto& [counting, bytes] :
+       {std::pair<pinrail_counting_t, size_t>{PINRAIL_COUNTING_THREADS, PINRAIL_AREA_THREADS},
+        {PINRAIL_COUNTING_SHARED, PINRAIL_AREA_SHARED}}) {
+    for (size_t lines : {0, 1, 2, 5, 30}) {
+      SCOPED_TRACE(lines);
+      std::vector<pinrail_registration_t*> regs(1100);  // more than a chunk has
+      for (pinrail_registration_t*& reg : regs) {
+        ASSERT_TRUE(arena::allocate(lines * arena::kTailAlignment, counting, &reg).ok());
+        std::memset(arena::area_of(reg), 0xa5, bytes);
+      }
+      for (const pinrail_registration_t* reg : regs) {
+        ASSERT_EQ(*arena::own_count(reg), 0);
+        ASSERT_EQ(arena::numbered(arena::chunks(), arena::number_of(reg)), reg);
+        const std::string area(static_cast<const char*>(arena::area_of(reg)), bytes);
+        ASSERT_EQ(area, std::string(bytes, '\xa5'));
+      }
+      free_all(regs);
+    }
+  }
 }
 
 }  // namespace

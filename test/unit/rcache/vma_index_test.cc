@@ -458,6 +458,19 @@ TEST_F(IndexTest, a_start_that_went_answers_for_no_part) {
   EXPECT_EQ(references, 0);
 }
 
+// An entry has 36 bits of the page number; an address with more is no other one's start.
+TEST_F(IndexTest, an_address_above_48_bits_finds_no_start_that_looks_like_it) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  state::set(reg, state::kPerThread | state::kIndexed);
+  ASSERT_TRUE(put(index, reg).ok());
+  start_table::Found found;
+  for (uintptr_t high = 1; high < uintptr_t{1} << 16; ++high)
+    EXPECT_FALSE(start_table::look_up(starts_of(index), 0x10000 | high << 48, 0, kPage, 1, &found)) << high;
+  EXPECT_TRUE(start_table::look_up(starts_of(index), 0x10000, 0, kPage, 1, &found));
+  ASSERT_TRUE(index.remove(reg).ok());
+}
+
 // vma_start_table/S4.
 TEST_F(IndexTest, what_a_start_knows_of_the_last_use_is_told_when_it_goes) {
   Index index(false, arena::chunks(), thread::epoch_word());
@@ -507,6 +520,7 @@ TEST_F(IndexTest, what_died_claimed_leaves_no_start_and_what_died_otherwise_neit
 // C4: also of what it made itself.
 TEST_F(IndexTest, an_insert_notes_the_start_for_the_release) {
   Index index(false, arena::chunks(), thread::epoch_word());
+  index.lend_start_table();
   pinrail_thread_t* thread = thread::current();
   pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
   const char pool = 0;
@@ -520,6 +534,22 @@ TEST_F(IndexTest, an_insert_notes_the_start_for_the_release) {
   EXPECT_EQ(note::release(thread, handle, &noted_pool), note::Release::dropped);
   EXPECT_EQ(noted_pool, &pool);
   EXPECT_EQ(note::release(thread, handle, &noted_pool), note::Release::no_note) << "it was the only one";
+  ASSERT_TRUE(index.remove(reg).ok());
+}
+
+// note/N3: a pool that did not ask for the table has no notes cleared before it goes.
+TEST_F(IndexTest, an_insert_notes_nothing_of_a_table_that_is_not_lent) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_thread_t* thread = thread::current();
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  ASSERT_TRUE(references::count(thread, reg, 1));
+  state::set(reg, state::kPerThread | state::kIndexed);
+  ASSERT_TRUE(index.prepare().ok());
+  ASSERT_TRUE(index.insert(thread, reg, Left::visit, &left_).ok());
+  EXPECT_NE(start_table::entry_of(starts_of(index), reg), nullptr);
+  const void* noted_pool = nullptr;
+  EXPECT_EQ(note::release(thread, {reg, generation_of(reg)}, &noted_pool), note::Release::no_note);
+  EXPECT_TRUE(references::drop_own(thread, reg));
   ASSERT_TRUE(index.remove(reg).ok());
 }
 
