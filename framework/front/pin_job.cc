@@ -158,18 +158,18 @@ bool PinJob::can_never_fit() {
 }
 
 bool PinJob::start_helpers(unsigned count) {
+  // All memory comes first: helpers that run already may have ended the job when the next one lacks memory, and the
+  // caller would hear of a failure and have everything pinned.
+  std::vector<mpool::HelperThread> helpers(std::min<size_t>(count, plan_.chunk_count()));
+  Guard guard(mutex_);
+  helpers_.swap(helpers);
   bool is_any = false;
-  const size_t most = std::min<size_t>(count, plan_.chunk_count());
-  for (size_t i = 0; i < most; ++i) {
-    auto helper_thread = std::make_unique<mpool::HelperThread>();
-    Guard guard(mutex_);
-    helpers_.reserve(helpers_.size() + 1);
+  for (mpool::HelperThread& helper_thread : helpers_) {
     ++helpers_at_work_;
-    if (!helper_thread->start("pinrail-pin", helper, this)) {
+    if (!helper_thread.start("pinrail-pin", helper, this)) {
       --helpers_at_work_;
       break;
     }
-    helpers_.push_back(std::move(helper_thread));
     is_any = true;
   }
   return is_any;
@@ -508,13 +508,13 @@ void PinJob::stop() {
     if (!finishing_ && !stopping_) cancelled_ = stopping_ = true;
   }
   finish_if_last();
-  std::vector<std::unique_ptr<mpool::HelperThread>> helpers;
+  std::vector<mpool::HelperThread> helpers;
   {
     Guard guard(mutex_);
     while (!finished_) changed_.wait(mutex_);
     helpers.swap(helpers_);
   }
-  for (const auto& helper_thread : helpers) helper_thread->join();
+  for (mpool::HelperThread& helper_thread : helpers) helper_thread.join();
 }
 
 void PinJob::read_progress(pinrail_prepin_progress_t* progress_out) {

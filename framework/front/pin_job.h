@@ -18,7 +18,6 @@
 #include <pinrail/pin.h>
 
 #include <deque>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -126,7 +125,7 @@ class PinJob : public mpool::PoolWork {
   Status chunk_error_ GUARDED_BY(mutex_) = success();  // the first one
   Status status_ GUARDED_BY(mutex_) = success();       // of the finished job
   std::string limit_ GUARDED_BY(mutex_);               // written once
-  std::vector<std::unique_ptr<mpool::HelperThread>> helpers_ GUARDED_BY(mutex_);
+  std::vector<mpool::HelperThread> helpers_ GUARDED_BY(mutex_);
 };
 
 // Takes a reference of a registration of the span that the pool's index has, and that is not evicted. NOT_SUPPORTED:

@@ -183,9 +183,9 @@ typedef enum pinrail_sum {
                              all, otherwise a hint; of any registration */
 } pinrail_sum_t;
 
-/** Bytes of a registration's area, by the way it is counted. What needs more goes into its tail. */
-#define PINRAIL_AREA_SHARED 64
-#define PINRAIL_AREA_THREADS 16
+/* Bytes of the area of a registration, by the way it is counted. What needs more goes into its tail. */
+#define PINRAIL_AREA_SHARED 64  /**< counted SHARED */
+#define PINRAIL_AREA_THREADS 16 /**< counted per thread */
 
 #define PINRAIL_REFERENCES_UNKNOWN INT64_MAX /**< the barrier failed: treat the registration as referenced */
 
