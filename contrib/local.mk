@@ -106,4 +106,4 @@ EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/package contrib/packa
 	contrib/rdma-vm.d/guest-session contrib/rdma-vm.d/messages.sh contrib/rdma-vm.d/debian.sh \
 	contrib/on-arm64 contrib/on-arm64.d/guest contrib/on-arm64.d/guest-init contrib/on-musl \
 	contrib/on-system contrib/on-system.d/foreign.sh contrib/on-system.d/systems.sh contrib/on-system.d/roots.sh \
-	contrib/on-system.d/make-root contrib/on-system.d/in-root
+	contrib/on-system.d/make-root contrib/on-system.d/in-root contrib/on-system.d/emulated

@@ -4,8 +4,8 @@
 # parts.sh - what run-tests runs, part by part. Sourced.
 
 without_peers=(--without-benchmark --without-ucx --without-openmpi --without-libfabric)
-without_third_parties=("${without_peers[@]}" --without-gtest --without-verbs --without-uring --without-hwloc --without-lzma
-  --without-cuda)
+# But for verbs and the JSON library, which what is installed needs; the part tsan does without JSON.
+without_third_parties=("${without_peers[@]}" --without-gtest --without-uring --without-hwloc --without-lzma --without-cuda)
 
 # build_tests PART: builds all programs of the tests, and what scripts among them run besides.
 build_tests() {
@@ -221,8 +221,7 @@ dist_files() {
   [[ -z $missing ]] || { echo "not in the tarball: $missing" && return 1; }
 }
 
-# Without any third party but the JSON library, which the tools need and the part tsan does without: what is left must
-# build, install and run. The part gcc runs the tests; here those run that read the sources, from the tarball. dist_files
+# Without most third parties: what is left must build, install and run. The part gcc runs the tests; here those run that read the sources, from the tarball. dist_files
 # finds what the tarball lacks. The tarball, which is made twice, is compressed little.
 part_dist() {
   build gcc --enable-werror --enable-debug || return
