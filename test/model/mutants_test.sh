@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The model can fail: each line of test/model/mutants breaks a copy of one file, and the program built with that copy
 # must find an execution that goes wrong. Every third line is tried so, and with PINRAIL_MODEL_ALL=1 (make model-soak)
-# every one; of the others only the expression is tried. That the programs find nothing in the unchanged code is what make check shows
-# with test/model/references_model and test/model/pool_model.
+# every one; of the others only the expression is tried. That the programs find nothing in the unchanged code is what
+# make check shows with test/model/references_model and test/model/pool_model.
 set -u
 every=3
 [ -z "${PINRAIL_MODEL_ALL:-}" ] || every=1
