@@ -76,6 +76,18 @@ expect "cases with parameters" FAIL <<'END'
 [==========] 2 tests from 1 test suite ran. (1 ms total)
 END
 
+want "passed t A.one" "skipped t: 2 more, which take long and run only when asked for (DISABLED_)"
+expect "cases that run only when asked for" PASS <<'END'
+[==========] Running 1 test from 1 test suite.
+[ RUN      ] A.one
+[       OK ] A.one (0 ms)
+[==========] 1 test from 1 test suite ran. (1 ms total)
+[  PASSED  ] 1 test.
+
+  YOU HAVE 2 DISABLED TESTS
+
+END
+
 want "failed t: has 2 cases, but 0 were seen to end"
 expect "cases that were not seen" PASS <<'END'
 [==========] Running 2 tests from 1 test suite.

@@ -30,6 +30,7 @@ function program(   seen) {
   if (total != "" && total != seen) result("failed", name, "has " total " cases, but " seen " were seen to end")
   if (status != "PASS" && status != "SKIP" && count["failed"] == 0)
     result("failed", name, "every case passed, but the program ended with an error (" (outside == "" ? last : outside) ")")
+  if (disabled) result("skipped", name, disabled " more, which take long and run only when asked for (DISABLED_)")
 }
 
 # The output of a death test's child is not this program's.
@@ -42,6 +43,7 @@ function program(   seen) {
 /\[  SKIPPED \] .*\([0-9]+ ms\)$/ { result("skipped", case_name($0), why == "" ? "no reason was given" : why); running = ""; next }
 /\[==========\] [0-9]+ tests? from .* ran\./ { total = $0; sub(/^.*\[==========\] /, "", total); total += 0; next }
 after_skip { why = $0; after_skip = 0 }
+/^ *YOU HAVE [0-9]+ DISABLED TESTS?$/ { disabled = $3; next }
 /: Skipped$/ { after_skip = 1 }
 /: Failure$/ && why == "" { why = $0 }
 /: Failure$/ && running == "" { outside = $0 }  # in no case: what stands around them all

@@ -74,13 +74,9 @@ void shortcut(void*, pinrail_shortcut_t* shortcut_out) { *shortcut_out = {}; }
 
 constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, gpu_pool::dropped_dead};
 
-const void* extension(const char* name, uint32_t version) {
-  return pinrail::shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.extension = extension;
+  ops.extension = pinrail::shortcut::extension<kShortcut>;
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

@@ -61,10 +61,6 @@ void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handl
 
 constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, dropped_dead};
 
-const void* extension(const char* name, uint32_t version) {
-  return pinrail::shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;
-}
-
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
@@ -80,7 +76,7 @@ pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.extension = extension;
+  ops.extension = pinrail::shortcut::extension<kShortcut>;
   ops.register_mem = Pool::register_entry;
   ops.register_with = register_with;
   ops.invalidate_range_hook = invalidate_range_hook;

@@ -36,10 +36,6 @@ void shortcut(void* module, pinrail_shortcut_t* shortcut_out) {
 
 constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, gpu_pool::dropped_dead};
 
-const void* extension(const char* name, uint32_t version) {
-  return pinrail::shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;
-}
-
 // This pool registers no memory of this process.
 pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_SUPPORTED;
@@ -62,7 +58,7 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.extension = extension;
+  ops.extension = pinrail::shortcut::extension<kShortcut>;
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

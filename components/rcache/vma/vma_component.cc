@@ -98,10 +98,6 @@ pinrail_status_t publish_instead_of(void* module, pinrail_thread_t* thread, pinr
 constexpr pinrail_rcache_shortcut_t kShortcut = {sizeof(pinrail_rcache_shortcut_t), find_without_start_table_entry,
                                                  start_table_of, publish_instead_of};
 
-const void* extension(const char* name, uint32_t version) {
-  return shortcut::is_asked_for(name, version) ? &kShortcut : nullptr;
-}
-
 constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        create,
                                        destroy,
@@ -118,7 +114,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        unhide,
                                        find_all,
                                        check,
-                                       extension};
+                                       shortcut::extension<kShortcut>};
 
 }  // namespace
 }  // namespace pinrail::vma
