@@ -240,7 +240,7 @@ namespace {
 
 // Returns what the thread's two slots count of the registration. acquire: pairs with the release store in
 // references::store_slot().
-int64_t count_of_locked(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
+inline int64_t count_of_locked(const Record* record, const pinrail_registration_t* reg) REQUIRES(mutex) {
   const uint64_t* const ref_slots = record->thread.ref_slots;
   int64_t count = 0;
   for (const size_t place : {references::near_of(reg), references::far_of(reg)}) {

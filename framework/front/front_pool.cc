@@ -96,6 +96,12 @@ void drop_all_pins(pinrail_mpool_t* pool) {
   }
 }
 
+// Whether a registrar's function calls. A pool that is destroyed by it would wait for the call that it is made in.
+bool is_inside_registrar() {
+  const pinrail_thread_t* const thread = thread::current();
+  return thread != nullptr && thread->in_registrar != 0;
+}
+
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   Library* const in = library();
@@ -109,6 +115,7 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
     return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // only the parent's pools exist
   if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
   if (is_inherited(pool)) return success();
+  if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
   const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
   if (is_forced) pool->works.stop_all();
   if (pool->works.is_any_unfinished()) return PINRAIL_ERR_BUSY;
@@ -152,8 +159,10 @@ void check_known_outside_call(const pinrail_mpool_t* pool) {
 
 pinrail_mpool* first_pool() { return pools.load(); }
 
-// Destroys all pools of this process; BUSY, and none is destroyed, if one has a referenced registration.
+// Destroys all pools of this process; BUSY, and none is destroyed, if one has a referenced registration or the caller
+// is a registrar's function.
 Status close_pools(Library* in) {
+  if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
   std::vector<pinrail_mpool_t*> own;
   {
     Guard guard(in->mutex);

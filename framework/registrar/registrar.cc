@@ -67,7 +67,7 @@ void tell(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
 }
 
 // Reports an invalid result of the registrar; returns ERROR.
-Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
+__attribute__((noinline)) Status bad_answer(const pinrail_bound_registrar_t* bound, const char* what) {
   tell("bad answer", {{"name", bound->name.c_str()}, {"what", what}});
   return PINRAIL_ERR_ERROR;
 }
@@ -208,8 +208,9 @@ void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinra
 }  // namespace
 
 // Registers reg with the device, after init_tail(). On an error, and if the thread ends inside, the tail is finished.
-pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
-                              const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+__attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                                                       const pinrail_register_request_t* request,
+                                                       pinrail_registration_t* reg) {
   Status status = check_request(bound->table, *request);
   if (!status.ok()) return status.code();
   RegistrarCall call(bound, thread);
@@ -222,21 +223,25 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t
   return status.code();
 }
 
+static __attribute__((noinline)) void tell_that_device_keeps(const pinrail_bound_registrar_t* bound,
+                                                             const pinrail_registration_t* reg, Status status) {
+  char base[32], length[32];
+  std::snprintf(base, sizeof(base), "%p", reg->base);
+  std::snprintf(length, sizeof(length), "%zu", reg->length);
+  tell("device keeps it",
+       {{"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}});
+}
+
 // Deregisters reg and forgets it, whatever the registrar returns; an error is reported.
-pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
-                                pinrail_reason_t reason) {
+__attribute__((flatten)) pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                                                         pinrail_registration_t* reg, pinrail_reason_t reason) {
   RegistrarCall call(bound, thread);
   OnUnwind unwound([&] { forget(bound, reg, reason); });
   const Status status = call_deregister_mem(bound, reg, reason);
   arena::check_tail(reg);
   unwound.disarm();
   forget(bound, reg, reason);
-  if (status.ok()) return PINRAIL_SUCCESS;
-  char base[32], length[32];
-  std::snprintf(base, sizeof(base), "%p", reg->base);
-  std::snprintf(length, sizeof(length), "%zu", reg->length);
-  tell("device keeps it",
-       {{"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}});
+  if (!status.ok()) tell_that_device_keeps(bound, reg, status);
   return status.code();
 }
 

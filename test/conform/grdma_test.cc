@@ -365,6 +365,25 @@ TEST_F(Grdma, a_call_from_inside_the_device_call_never_waits_for_itself) {
   EXPECT_EQ(pinrail_mpool_deregister(outer), PINRAIL_SUCCESS);
 }
 
+// It would wait for the call that it is made in, or return to a registrar that is closed.
+TEST_F(Grdma, a_pool_is_not_destroyed_inside_a_registrar) {
+  Pool pool(fake_);
+  std::vector<pinrail_status_t> inside;
+  const auto destroy = [&] {
+    for (const uint32_t flags : {0u, uint32_t{PINRAIL_DESTROY_FORCE}})
+      inside.push_back(pinrail_mpool_destroy(pool.get(), flags));
+    inside.push_back(pinrail_finalize());
+  };
+  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { destroy(); });
+  pool.use(kBase, kPage);
+  fake_.on_register(nullptr);
+  fake_.on_deregister([&](const pinrail_registration_t*, pinrail_reason_t) { destroy(); });
+  ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  fake_.on_deregister(nullptr);
+  EXPECT_EQ(inside, std::vector<pinrail_status_t>(6, PINRAIL_ERR_BUSY));
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
 TEST_F(Grdma, a_referenced_pool_is_busy_and_force_leaves_one_harmless_deregister) {
   Pool pool(fake_);
   const pinrail_handle_t handle = pool.must(kBase, kPage);

@@ -258,7 +258,6 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
 
   std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
   std::atomic<uint64_t> misses_{0};                          // counted under the cache lock
-  std::atomic<uint32_t> barriers_{0};                        // never read
   std::atomic<uint64_t> invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
 };
 

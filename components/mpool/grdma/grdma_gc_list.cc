@@ -32,14 +32,14 @@ void GcList::put_batch_back(pinrail_registration_t* const* regs, size_t count) {
     area_of(regs[i]).gc_next = i + 1 < count ? regs[i + 1] : nullptr;
     bytes += regs[i]->length;
   }
-  bytes_.fetch_add(bytes, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
-  count_.fetch_add(count, std::memory_order_relaxed);  // as above
+  count_on_hook(bytes, count);
   put_back(regs[0]);
 }
 
 void GcList::count_off(uint64_t bytes, uint64_t count) {
-  bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
-  count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+  // release: pairs with the acquire in bytes() and count().
+  gone_bytes_.fetch_add(bytes, std::memory_order_release);
+  gone_count_.fetch_add(count, std::memory_order_release);
 }
 
 void GcList::clear_due_below_limit() {
@@ -50,8 +50,9 @@ void GcList::forget_locked() {
   // relaxed: no other thread is in a call, and hooks have stopped pushing.
   rest_.store(nullptr, std::memory_order_relaxed);
   pushed_.store(nullptr, std::memory_order_relaxed);
-  bytes_.store(0, std::memory_order_relaxed);
-  count_.store(0, std::memory_order_relaxed);
+  for (std::atomic<uint64_t>* each : {&pushed_bytes_, &pushed_count_, &gone_bytes_, &gone_count_}) {
+    each->store(0, std::memory_order_relaxed);
+  }
   is_due_.store(false, std::memory_order_relaxed);
 }
 

@@ -38,10 +38,10 @@ class GcList {
   }
   bool has_thread() const { return member_ != nullptr; }
 
-  // A chain linked by gc_next, from first to last.
+  // A chain linked by gc_next, from first to last. The caller holds the index lock.
   void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count);
-  // Counts what died and stands on the displaced list instead. is_first: that list was empty.
-  void count_hook(uint64_t bytes, uint64_t count, bool is_first);
+  // Counts one that died and stands on the displaced list instead. is_first: that list was empty.
+  void count_displaced_hook(uint64_t bytes, bool is_first);
 
   // A chain linked by gc_next, now the caller's: what was put back, else all that was pushed. NULL: there is none.
   pinrail_registration_t* take() EXCLUDES(mutex);
@@ -59,23 +59,32 @@ class GcList {
   // More than limit_bytes wait: the next call of any kind drains.
   bool is_due() const { return is_due_.load(std::memory_order_relaxed); }
   bool has_rest() const { return rest_.load(std::memory_order_relaxed) != nullptr; }
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  uint64_t count() const { return count_.load(std::memory_order_relaxed); }
+  // acquire: so that nothing is seen to go that was not seen to come.
+  uint64_t bytes() const {
+    const uint64_t gone = gone_bytes_.load(std::memory_order_acquire);
+    return pushed_bytes_.load(std::memory_order_relaxed) - gone;
+  }
+  uint64_t count() const {
+    const uint64_t gone = gone_count_.load(std::memory_order_acquire);
+    return pushed_count_.load(std::memory_order_relaxed) - gone;
+  }
 
   Mutex& mutex;
 
  private:
   void wake_thread_hook(pinrail_gc_when_t when);
+  void note_growth_hook(bool is_first);
+  void count_on_hook(uint64_t bytes, uint64_t count);
 
   const pinrail_host_t* const host_;
   const uint64_t limit_bytes_;
   std::atomic<bool>& is_due_;
   void* member_ = nullptr;  // NULL: only calls drain the pool
 
-  std::atomic<pinrail_registration_t*> pushed_{nullptr};  // by hooks; taken as a whole
-  std::atomic<pinrail_registration_t*> rest_{nullptr};    // changes under mutex
-  std::atomic<uint64_t> bytes_{0};
-  std::atomic<uint64_t> count_{0};
+  std::atomic<pinrail_registration_t*> pushed_{nullptr};     // by hooks; taken as a whole
+  std::atomic<pinrail_registration_t*> rest_{nullptr};       // changes under mutex
+  std::atomic<uint64_t> pushed_bytes_{0}, pushed_count_{0};  // ever; change under the index lock
+  std::atomic<uint64_t> gone_bytes_{0}, gone_count_{0};      // of these and of the displaced; less what came elsewhere
 };
 
 }  // namespace pinrail::grdma

@@ -10,21 +10,32 @@ void GcList::wake_thread_hook(pinrail_gc_when_t when) {
 }
 
 void GcList::push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count) {
+  // relaxed: bounds (grdma_gc_list/D2), which change under the index lock; before they can be taken and counted off
+  pushed_bytes_.store(pushed_bytes_.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  pushed_count_.store(pushed_count_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   pinrail_registration_t* head = pushed_.load(std::memory_order_relaxed);
   do {
     area_of(last).gc_next = head;
     // release: pairs with the acquire in take().
   } while (!pushed_.compare_exchange_weak(head, first, std::memory_order_release, std::memory_order_relaxed));
-  count_hook(bytes, count, head == nullptr);
+  note_growth_hook(head == nullptr);
 }
 
-void GcList::count_hook(uint64_t bytes, uint64_t count, bool is_first) {
-  // relaxed: a bound (grdma_gc_list/D2)
-  bytes += bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  count_.fetch_add(count, std::memory_order_relaxed);  // as above
+// For a caller that does not hold the index lock.
+void GcList::count_on_hook(uint64_t bytes, uint64_t count) {
+  gone_bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
+  gone_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+}
+
+void GcList::count_displaced_hook(uint64_t bytes, bool is_first) {
+  count_on_hook(bytes, 1);
+  note_growth_hook(is_first);
+}
+
+void GcList::note_growth_hook(bool is_first) {
   if (is_first) wake_thread_hook(PINRAIL_GC_SOON);
   // relaxed: a hint
-  if (bytes > limit_bytes_ && !is_due_.load(std::memory_order_relaxed)) {
+  if (bytes() > limit_bytes_ && !is_due_.load(std::memory_order_relaxed)) {
     is_due_.store(true, std::memory_order_relaxed);
     wake_thread_hook(PINRAIL_GC_NOW);
   }

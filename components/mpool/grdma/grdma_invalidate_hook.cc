@@ -37,7 +37,7 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, pi
 
 // Links a dead one into the displaced list and counts it.
 void Pool::push_displaced_locked_hook(pinrail_registration_t* reg) {
-  gc_list_.count_hook(reg->length, 1, unindexed_.push_displaced_locked_hook(reg));
+  gc_list_.count_displaced_hook(reg->length, unindexed_.push_displaced_locked_hook(reg));
 }
 
 // One that is counted in its word is linked before it is dead, because then its last drop may free it. Until then it
@@ -81,9 +81,11 @@ void Pool::mark_unindexed_hook(const Span& span) {
 }
 
 // For an event that a caller reports, of memory of any kind; it may have only been written down so far. seq_cst: a full
-// barrier. An exchange that may fail would be one on x86 alone.
+// barrier, on memory that no other thread waits for; volatile, so that no compiler leaves it out. An exchange that may
+// fail would be one on x86 alone.
 void Pool::invalidate_all_kinds_hook(const Span& span) {
-  barriers_.fetch_add(1);
+  volatile std::atomic<uint32_t> barrier{0};
+  barrier.fetch_add(1);
   invalidate_range_hook(span);
   if (gpu_ != nullptr) gpu_->ranges()->invalidate_range_hook(span);
 }

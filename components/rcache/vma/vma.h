@@ -108,18 +108,20 @@ class Index {
   // Removes the registration from its class. False if it is not in the index.
   bool remove_from_class_locked(pinrail_registration_t* reg) REQUIRES(mutex_);
   // Finds and takes a reference. NULL if no registration answers.
-  pinrail_registration_t* find_and_take_locked(const pinrail_thread_t* thread, const Query& query, uint32_t flags = 0)
+  __attribute__((noinline)) pinrail_registration_t* find_and_take_locked(const pinrail_thread_t* thread,
+                                                                         const Query& query, uint32_t flags = 0)
       REQUIRES(mutex_);
   // Returns the rights of all registrations of equal traits that contain the range (R4).
-  uint32_t containing_rights_locked(const Query& query) REQUIRES(mutex_);
+  __attribute__((noinline)) uint32_t containing_rights_locked(const Query& query) REQUIRES(mutex_);
   // Removes one registration from its tree and from the start table. False if it is not in the index.
   bool remove_locked(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
   // Returns the class's tree, which is made on first use; NULL if there are 64 others.
   Tree* class_of_locked(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
   // Returns whether the index has a registration that makes this one superfluous (vma/I4).
-  bool is_dominated_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
+  __attribute__((noinline)) bool is_dominated_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`.
-  void remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg) REQUIRES(mutex_);
+  __attribute__((noinline)) void remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_hook_t displaced,
+                                                         void* arg) REQUIRES(mutex_);
   // Removes registrations that overlap the span (contained_only: that it contains) and passes them to `visit`.
   void remove_overlapping_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) EXCLUDES(mutex_);
   void remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit,

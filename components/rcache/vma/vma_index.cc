@@ -21,8 +21,9 @@ Index::IndexGuard::IndexGuard(const Index& index) : mutex_(index.mutex_) {
 // Announces first and searches afterwards, so that what another call inserted meanwhile is found. Usually the thread's
 // find was sure and nothing was inserted since; then it does not search again, and if no call is under way it needs no
 // lock.
-Status Index::find_or_announce(const pinrail_thread_t* thread, pinrail_announcement_t* announcement,
-                               pinrail_registration_t** reg_out) {
+__attribute__((flatten)) Status Index::find_or_announce(const pinrail_thread_t* thread,
+                                                        pinrail_announcement_t* announcement,
+                                                        pinrail_registration_t** reg_out) {
   const Query query = Query::of(announcement->base, announcement->length, announcement->access);
   announcement->more_rights = 0;
   const bool is_first = announcements_.enter_alone(announcement);
@@ -160,8 +161,9 @@ uint32_t Index::containing_rights_locked(const Query& query) {
 
 // An event that comes before this search has overtaken the announcement; one that comes later finds the registration.
 // Removes after it has inserted, because the path that the thread's find noted is valid until the tree changes.
-Status Index::publish(const pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg,
-                      pinrail_visit_hook_t displaced, void* arg, pinrail_registration_t* leaving) {
+__attribute__((flatten)) Status Index::publish(const pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                                               pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg,
+                                               pinrail_registration_t* leaving) {
   IndexGuard turn(*this);
   Status published = PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   if (!Announcements::take_overtaken(announcement)) {

@@ -86,11 +86,11 @@ class StartTable {
   Entry* add(const pinrail_registration_t* reg);
   Entry* free_entry_in(size_t bucket);
   Entry* find_free_entry(uint64_t hash);
-  Entry* displace_entry(size_t bucket, int moves);
+  __attribute__((noinline)) Entry* displace_entry(size_t bucket, int moves);
   void erase(Entry* entry);
   bool is_crowded() const;
   void grow();
-  void redistribute_bucket();
+  __attribute__((noinline)) void redistribute_bucket();
 
   pinrail_start_table_t table_;
   const uint64_t* epoch_;

@@ -201,27 +201,52 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// If ends rise: returns the path to the first slot that ends behind the span's base; the slot is the leaf's count if
-// there is none.
-Tree::Path Tree::path_to_overlap(const Span& span) const {
-  Path path;
+// If ends rise: finds the path to the first slot that ends behind the span's base; the slot is the leaf's count if
+// there is none. A search by base leads there in fewer steps, unless that slot is the first of its leaf or in the next.
+void Tree::path_to_overlap(const Span& span, Path* path) const {
   Node* node = root_.get();
   unsigned level = node->level.get();
-  path.depth = level + 1;
+  path->depth = level + 1;
+  for (; level > 0; --level) {
+    path->node[level] = node;
+    path->slot[level] = bases_up_to(as_inner(node), span.base) - 1;
+    node = as_inner(node)->child[path->slot[level]].get();
+  }
+  const Leaf* const leaf = as_leaf(node);
+  uint32_t slot = bases_up_to(leaf, span.base);
+  while (slot > 0 && leaf->end[slot - 1].get() > span.base) --slot;
+  if (slot == 0 || slot == leaf->count.get()) return path_by_reach(span, path);
+  path->node[0] = node;
+  path->slot[0] = slot;
+}
+
+// The same for any place in the leaf.
+void Tree::path_by_reach(const Span& span, Path* path) const {
+  Node* node = root_.get();
+  unsigned level = node->level.get();
+  path->depth = level + 1;
   for (; level > 0; --level) {
     const Inner* inner = as_inner(node);
     const uint32_t count = inner->count.get();
-    path.node[level] = node;
-    path.slot[level] = std::min(upper_bound(inner->reach, 0, count, span.base), count - 1);
-    node = inner->child[path.slot[level]].get();
+    path->node[level] = node;
+    path->slot[level] = std::min(upper_bound(inner->reach, 0, count, span.base), count - 1);
+    node = inner->child[path->slot[level]].get();
   }
-  path.node[0] = node;
-  path.slot[0] = upper_bound(as_leaf(node)->end, 0, node->count.get(), span.base);
-  return path;
+  path->node[0] = node;
+  path->slot[0] = upper_bound(as_leaf(node)->end, 0, node->count.get(), span.base);
 }
 
 void Tree::move_slot(Leaf* leaf, uint32_t to, uint32_t from) {
   if (to != from) copy_slot(leaf, to, leaf, from);
+}
+
+// Moves all slots from one on to a lower place. The caller has called begin_change().
+void Tree::move_rest(Leaf* leaf, uint32_t to, uint32_t from) {
+  if (to == from) return;
+  const uint32_t count = leaf->count.get();
+  while (from < count) copy_slot(leaf, to++, leaf, from++);
+  mark_unused(leaf, to, count);
+  leaf->count.put(to);
 }
 
 // Returns the leaf before (step -1) or after (step 1) the path's leaf; NULL if there is none.

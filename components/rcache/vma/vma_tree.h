@@ -114,17 +114,19 @@ class Tree {
   enum class Followed : uint8_t { no, to_its_leaf, to_its_slot };
   Followed follow(const pinrail_absent_t& absent, Key key, Path* path) const;
   static void descend_below(Node* node, unsigned level, Key key, Path* path);
-  void split(NodePool& pool, Path* path, unsigned level, Key key);
+  __attribute__((noinline)) void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
-  bool merge(NodePool& pool, Inner* parent, uint32_t* slot);
+  __attribute__((noinline)) bool merge(NodePool& pool, Inner* parent, uint32_t* slot);
   void rebalance(NodePool& pool, Path* path);
   void shrink_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
-  Path path_to_overlap(const Span& span) const;
+  void path_to_overlap(const Span& span, Path* path) const;
+  void path_by_reach(const Span& span, Path* path) const;
   template <typename Matches>
   bool path_to_first(const Span& span, Matches& matches, Path* path_out) const;
   static void move_slot(Leaf* leaf, uint32_t to, uint32_t from);
+  static void move_rest(Leaf* leaf, uint32_t to, uint32_t from);
   bool has_no_nesting(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
@@ -157,7 +159,7 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
 template <typename Matches>
 bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) const {
   if (ends_rise() && !empty()) {
-    *path_out = path_to_overlap(span);
+    path_to_overlap(span, path_out);
     const Leaf* leaf = as_leaf(path_out->node[0]);
     const uint32_t slot = path_out->slot[0];
     if (slot == leaf->count.get() || leaf->base[slot].get() >= span.end) return false;
@@ -181,15 +183,14 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
   Path path;
   if (!path_to_first(span, matches, &path)) return {0, true};
   Leaf* leaf = as_leaf(path.node[0]);
-  const uint32_t count = leaf->count.get();
-  const bool is_last = leaf->base[count - 1].get() >= span.end;
+  const uint32_t behind = bases_up_to(leaf, span.end - 1);  // from this slot on they begin behind the span
   // Registrations that stay are not read: each would be a cache miss.
-  const auto overlaps = [&](uint32_t i) { return leaf->base[i].get() < span.end && leaf->end[i].get() > span.base; };
+  const auto overlaps = [&](uint32_t i) { return leaf->end[i].get() > span.base; };
   uint32_t kept = path.slot[0];
   size_t taken = 0;
   uintptr_t end = 0;  // the largest end of the removed ones
   leaf->begin_change();
-  for (uint32_t i = kept; i < count; ++i) {
+  for (uint32_t i = kept; i < behind; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
     if (overlaps(i) && matches(reg)) {
       regs_out[taken++] = reg;
@@ -199,8 +200,8 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
       move_slot(leaf, kept++, i);
     }
   }
-  mark_unused(leaf, kept, count);
-  leaf->count.put(kept);
+  const bool is_last = behind < leaf->count.get();
+  move_rest(leaf, kept, behind);
   leaf->end_change();
   lower_reach(path, end);
   rebalance(pool, &path);

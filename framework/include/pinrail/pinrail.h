@@ -70,7 +70,7 @@ PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options)
 
 /**
  * Undoes one pinrail_init(). The last call destroys the remaining pools; it returns BUSY and changes nothing if a
- * registration is referenced.
+ * registration is referenced or the caller is a registrar's function.
  */
 PINRAIL_API pinrail_status_t pinrail_finalize(void);
 
@@ -144,7 +144,7 @@ enum {
 
 /**
  * Destroys the pool. Without PINRAIL_DESTROY_FORCE in flags: BUSY if a registration is referenced; nothing changes,
- * and a message lists the first few.
+ * and a message lists the first few. BUSY also if the caller is a registrar's function, whatever flags is.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);
 
