@@ -218,7 +218,7 @@ Status Pool::no_victim_status(const pinrail_registration_t* own) {
 // Each limit is named once, whatever the sizes are.
 void Pool::report_limit(const pinrail_registration_t* reg) {
   const Limits& limits = cache_->limits();
-  const bool by_bytes = reg->length > limits.bytes;
+  const bool by_bytes = reg->length > limits.bytes && !limits.bounds_idle_only;
   if (!by_bytes && limits.count != 0) return;
   if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
   const mpool::WantedLimits& wanted = settings_.limits;

@@ -83,8 +83,8 @@ class Registered {
   // May not allocate: there must be room for all.
   void append_spans_locked(std::vector<Span>* spans) const REQUIRES(mutex);
 
-  // grdma_registered/M2, and that all are the pool's. NULL: they hold.
-  const char* check_locked(const pinrail_mpool_t* owner) const REQUIRES(mutex);
+  // grdma_registered/M2, and that all are the pool's, of host memory or of GPU memory. NULL: they hold.
+  const char* check_locked(const pinrail_mpool_t* owner, bool is_gpu) const REQUIRES(mutex);
 
   Mutex& mutex;
 
@@ -96,8 +96,8 @@ class Registered {
 
   const pinrail_host_t* const host_;
   Unindexed& unindexed_;
-  Round round_;         // see Threads above
-  size_t recheck_ = 0;  // the place in limbo that the walk has come down to; 0: there is no walk. Under mutex.
+  Round round_;                           // see Threads above
+  size_t recheck_ GUARDED_BY(mutex) = 0;  // the place in limbo that the walk has come down to; 0: there is no walk
   // Of the oldest sum that put one of limbo there. Changes under mutex.
   std::atomic<uint64_t> oldest_rollbacks_{kNoLimbo};
 };
