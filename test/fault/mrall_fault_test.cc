@@ -47,6 +47,7 @@ void follow_and_query(pinrail_mpool_t* pool) {
 // The pool registers what is mapped, without a request for it, although the first look at it failed: there are more
 // mappings than it had room for.
 TEST(NthAllocation, of_a_round_fails_and_what_it_was_to_look_at_is_registered_later) {
+  NEED_GLIBC("the library brings its own operator new");
   if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
   constexpr size_t kMany = 4096;
   const Library library(Settings{{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}});
