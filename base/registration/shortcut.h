@@ -130,7 +130,8 @@ template <typename Shortcut, typename Ops>
 const Shortcut* of_component(const Ops& ops) {
   return ops.extension == nullptr ? nullptr : static_cast<const Shortcut*>(ops.extension(kName, kVersion));
 }
-// The function `extension` of a component's table. kExtension: its pinrail_rcache_shortcut_t or pinrail_mpool_shortcut_t.
+// The function `extension` of a component's table. kExtension: its pinrail_rcache_shortcut_t, or its
+// pinrail_mpool_shortcut_t.
 template <const auto& kExtension>
 const void* extension(const char* name, uint32_t version) {
   return is_asked_for(name, version) ? &kExtension : nullptr;
