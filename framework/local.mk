@@ -23,7 +23,8 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
 	framework/mpool/default_limits.cc framework/mpool/pin_table.h \
 	framework/mpool/forward.h framework/mpool/params.h framework/mpool/settings_reader.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/gpu_block.h \
-	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/size_classes.h framework/mpool/caches.h framework/mpool/device_request.h \
+	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
+	framework/mpool/size_classes.h framework/mpool/caches.h framework/mpool/device_request.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
 	framework/mpool/helper_thread.h framework/mpool/helper_thread.cc framework/mpool/pool_works.h \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \

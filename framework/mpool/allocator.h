@@ -66,6 +66,7 @@ class Allocator {
 
  private:
   enum class Backing : uint8_t { hugetlb, transparent, small };
+  static constexpr size_t kPage = 4096;
   static constexpr uint8_t kUsed = 1;
   static constexpr unsigned kFree = ~0U;             // a slab without a class
   static constexpr unsigned kAlone = ~0U - 1;        // the slab of an allocation with a region of its own
@@ -130,6 +131,9 @@ class Allocator {
     std::array<std::atomic<Leaf*>, 512> leaves{};
   };
 
+  static void* pointer(uintptr_t address) {
+    return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+  }
   static uint32_t most_in_magazine(unsigned cls);
   Heap* heap_of(int node);
   Magazines* magazines_of(Heap* heap, uint32_t thread);
