@@ -29,7 +29,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/helper_thread.h framework/mpool/helper_thread.cc framework/mpool/pool_works.h \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
-	framework/front/front_call.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc
+	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc
 
 EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Calls on a pool: check the arguments, forward to the pool.
+// register, find and deregister: hits are answered here, all else by the pool.
 //
-// Context  API context. Only functions whose names end in _hook, pinrail_mpool_invalidate_range() and
-//          pinrail_monitor_report() may run in a hook.
+// Context  API context.
 // Locks    the caller holds no lock, and no function here holds one while it calls the pool (pool->ops), which takes
 //          its own locks.
 // References  register and find return a reference, deregister drops it. The caller may hold other references.
@@ -13,7 +12,6 @@
 #include <pinrail/pin.h>
 
 #include "base/core/no_cancel.h"
-#include "base/core/on_unwind.h"
 #include "base/hit/allocation_table.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_table.h"
@@ -25,29 +23,14 @@
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
-#include "framework/monitor/monitor.h"
 #include "framework/mpool/allocator.h"
-#include "framework/mpool/gc_thread.h"
 
 namespace pinrail::front {
 namespace {
 
 constexpr const char* kNoWholePages = "the range, in whole pages, does not lie within memory that can be registered";
-constexpr const char* kBytesOutOfReach = "the bytes at the address that it passed cannot be accessed";
-constexpr const char* kWrongStream = "the stream is not valid, or is not of the GPU's primary context";
 constexpr const char* kPoolIsCorrupt = "the pool in the registration is overwritten (rule C6)";
 constexpr const char* kDeregister = "pinrail_mpool_deregister";
-
-bool is_range(const void* addr, size_t length) { return fault_of_range(addr, length) == nullptr; }
-
-// Returns a clause that names the fault in a request's arguments; NULL: no fault.
-const char* fault_of(const pinrail_mpool_t* pool, const void* addr, size_t length, uint64_t access_and_flags,
-                     const pinrail_handle_t* handle_out) {
-  if (pool == nullptr) return "pool is NULL";
-  if (handle_out == nullptr) return "handle_out is NULL";
-  const char* const fault = fault_of_range(addr, length);
-  return fault != nullptr ? fault : fault_of_access(access_and_flags);
-}
 
 // The thread's hit counter in a pool that lends its start table. Counters of threads lie 128 bytes apart.
 uint64_t* hits_of(const pinrail_mpool_t* pool, const pinrail_thread_t* thread) {
@@ -85,7 +68,7 @@ bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* threa
 __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length,
                                                      uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register";
-  const char* const fault = fault_of(pool, addr, length, access_and_flags, handle_out);
+  const char* const fault = fault_of_request(pool, addr, length, access_and_flags, handle_out);
   if (fault != nullptr) return refuse(kCall, fault);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
@@ -258,65 +241,10 @@ __attribute__((noinline)) pinrail_status_t finish_release(pinrail_handle_t handl
   return notify_dropped_dead(pool, thread, handle, after);
 }
 
-// Invalidates the range in the pool. Hook context.
-void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
-  const auto* const pool = static_cast<const pinrail_mpool_t*>(pool_pointer);
-  pool->ops->invalidate_range_hook(pool->module, base, length);
-}
-
-// Invalidates the range in the pool, later if this thread holds a lock of hooks. If no room is left to defer the
-// event, everything is reported instead. Hook context.
-void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
-  if (!deferred::must_defer_hook()) return deliver_to_pool_hook(pool, base, length);
-  if (!deferred::defer_hook(deliver_to_pool_hook, pool, base, length)) monitor::report_hook(0, 0, UINTPTR_MAX);
-}
-
-// Whether the handle's registration still belongs to its pool. API context.
-bool is_current(pinrail_handle_t handle) {
-  if (handle.reg == nullptr) return false;
-  handle_fork();
-  const uint64_t word = state::load(handle.reg);
-  return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
-}
-
-// Whether the range lies within the handle's registration, of which the caller holds a reference.
-bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
-  return offset <= handle.reg->length && length <= handle.reg->length - offset;
-}
-
-// Returns a clause that names the fault in the arguments of a device read or write; NULL: no fault.
-const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void* bytes, size_t length) {
-  if (!is_current(handle)) return kHandleIsGone;
-  if (bytes == nullptr) return "the address of the bytes is NULL";
-  return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
-}
-
-// Calls body(registrar, thread) for a registration of which the caller holds a reference. NOT_AVAILABLE: in a forked
-// child.
-template <typename Body>
-pinrail_status_t with_registrar(pinrail_handle_t handle, Body&& body) {
-  const pinrail_mpool_t* const pool = handle.reg->pool;
-  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  pinrail_thread_t* const thread = thread::current();
-  return thread != nullptr ? body(pool->registrar.get(), thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
-}
-
-// Calls the registrar's record or wait, which run several at a time, for a registration of which the caller holds a
-// reference. NOT_SUPPORTED: the registrar lacks it. NOT_AVAILABLE: in a forked child.
-template <typename Function, typename... Arguments>
-pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
-                                    Arguments... arguments) {
-  if (is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
-  if (table.*function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] { return (table.*function)(table.context, handle.reg, arguments...); });
-}
-
 }  // namespace
 }  // namespace pinrail::front
 
 using namespace pinrail;
-using front::is_range;
 
 // Three ways, the shortest first: the thread's recent requests, the pool's start table, the pool. The first way checks
 // no arguments: a remembered request was checked when it was first made.
@@ -345,7 +273,7 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
 pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                     pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_find";
-  const char* const fault = front::fault_of(pool, addr, length, access, handle_out);
+  const char* const fault = front::fault_of_request(pool, addr, length, access, handle_out);
   if (fault != nullptr) return front::refuse(kCall, fault);
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
@@ -368,130 +296,6 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   if (dropped == note::Release::no_note) return front::deregister_without_note(thread, handle);
   if (dropped == note::Release::dropped && !allocation_table::is_entry(noted)) return PINRAIL_SUCCESS;
   return front::finish_release(handle, noted);
-}
-
-// Hook context. Reports no error, because it may run in a signal handler.
-pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
-  if (pool == nullptr || !is_range(addr, length)) return PINRAIL_ERR_BAD_PARAM;
-  if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: no thread here will ever release its locks
-  front::invalidate_hook(pool, reinterpret_cast<uintptr_t>(addr), length);
-  return PINRAIL_SUCCESS;
-}
-
-pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
-  if (pool == nullptr) return front::refuse("pinrail_mpool_evict", "pool is NULL");
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->evict(pool->module, thread);
-}
-
-pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
-  if (pool == nullptr) return front::refuse("pinrail_mpool_progress", "pool is NULL");
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->progress(pool->module, thread);
-}
-
-pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
-  constexpr const char* kCall = "pinrail_mpool_ft_event";
-  if (pool == nullptr) return front::refuse(kCall, "pool is NULL");
-  if (state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return front::refuse(kCall, "there is no such state");
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  if (pool->ops->ft_event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;  // it would wait for its own caller
-  if (state != PINRAIL_FT_RESTART) return pool->ops->ft_event(pool->module, thread, state);
-  const gc::Pause pause;  // a drain now would call the device of the previous incarnation
-  return pool->ops->ft_event(pool->module, thread, state);
-}
-
-pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
-  constexpr const char* kCall = "pinrail_mpool_read_stats";
-  if (pool == nullptr || stats_out == nullptr) return front::refuse(kCall, "pool or stats_out is NULL");
-  if (stats_out->size != sizeof(*stats_out)) {
-    return front::refuse(kCall, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
-  }
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  return pool->ops->stats(pool->module, stats_out);
-}
-
-pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
-  constexpr const char* kCall = "pinrail_mpool_device_read";
-  const char* const fault = front::fault_of_transfer(handle, offset, into, length);
-  if (fault != nullptr) return front::refuse(kCall, fault);
-  const auto read = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::device_read(bound, thread, handle.reg, offset, into, length);
-  };
-  return front::report_if_bad(front::with_registrar(handle, read), kCall, front::kBytesOutOfReach);
-}
-
-pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
-  constexpr const char* kCall = "pinrail_mpool_device_write";
-  const char* const fault = front::fault_of_transfer(handle, offset, from, length);
-  if (fault != nullptr) return front::refuse(kCall, fault);
-  const auto write = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::device_write(bound, thread, handle.reg, offset, from, length);
-  };
-  return front::report_if_bad(front::with_registrar(handle, write), kCall, front::kBytesOutOfReach);
-}
-
-pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
-  constexpr const char* kCall = "pinrail_mpool_record";
-  if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
-  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::record, stream);
-  return front::report_if_bad(status, kCall, front::kWrongStream);
-}
-
-pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
-  constexpr const char* kCall = "pinrail_mpool_wait";
-  if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
-  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
-  return front::report_if_bad(status, kCall, front::kWrongStream);
-}
-
-pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
-                                      pinrail_advice_t advice) {
-  constexpr const char* kCall = "pinrail_mpool_advise";
-  pinrail_handle_t handle{};
-  const char* const fault = front::fault_of(pool, addr, length, access, &handle);
-  if (fault != nullptr) return front::refuse(kCall, fault);
-  if (advice < PINRAIL_ADVICE_PREFETCH || advice > PINRAIL_ADVICE_PREFETCH_PRESENT) {
-    return front::refuse(kCall, "there is no such advice");
-  }
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  if (front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = pool->registrar->table;
-  if (table.on_demand == PINRAIL_ON_DEMAND_NONE || table.advise == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  const deferred::CallerScope inside;  // for the two calls below
-  const pinrail_status_t status =
-      pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
-  if (status != PINRAIL_SUCCESS) return status;
-  const OnUnwind drop([&] { Status(pinrail_mpool_deregister(handle)).ignore(); });  // the thread may end inside advise
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
-  const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
-  // advice is captured by value. By reference it would lie in memory, and to load a value that is no enumerator from
-  // there, as the check above would, is undefined.
-  const auto advise = [&, advice](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::advise(bound, thread, handle.reg, offset, length, advice);
-  };
-  return front::report_if_bad(front::with_registrar(handle, advise), kCall, "the device refuses advice on this range");
-}
-
-void pinrail_monitor_report(void* addr, size_t length) {
-  monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
 }
 
 void* pinrail_registration_tail(const pinrail_registration_t* reg) {

@@ -58,3 +58,8 @@ void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
   pinrail::monitor::unsubscribe_foreign(subscription->entry);
   delete subscription;
 }
+
+// Hook or API context.
+void pinrail_monitor_report(void* addr, size_t length) {
+  pinrail::monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
+}

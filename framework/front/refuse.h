@@ -25,6 +25,15 @@ const char* fault_of_range(const void* addr, size_t length);
 const char* fault_of_access(uint64_t access_and_flags);
 const char* fault_of_options(const pinrail_register_options_t& options);
 
+// The same of a whole request.
+inline const char* fault_of_request(const pinrail_mpool_t* pool, const void* addr, size_t length,
+                                    uint64_t access_and_flags, const pinrail_handle_t* handle_out) {
+  if (pool == nullptr) return "pool is NULL";
+  if (handle_out == nullptr) return "handle_out is NULL";
+  const char* const fault = fault_of_range(addr, length);
+  return fault != nullptr ? fault : fault_of_access(access_and_flags);
+}
+
 // Returns the status, and reports it if it is BAD_PARAM.
 inline pinrail_status_t report_if_bad(pinrail_status_t status, const char* call, const char* why) {
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(call, why) : status;

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Calls that pass a registration's data, streams or advice on to its registrar.
+//
+// Context  API context. The caller holds no lock, and a reference of the registration.
+#include "base/core/guarded.h"
+#include "base/core/on_unwind.h"
+#include "base/registration/registration.h"
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
+#include "framework/front/front.h"
+#include "framework/front/front_fork.h"
+#include "framework/front/refuse.h"
+
+namespace pinrail::front {
+namespace {
+
+constexpr const char* kBytesOutOfReach = "the bytes at the address that it passed cannot be accessed";
+constexpr const char* kWrongStream = "the stream is not valid, or is not of the GPU's primary context";
+
+// Whether the handle's registration still belongs to its pool. API context.
+bool is_current(pinrail_handle_t handle) {
+  if (handle.reg == nullptr) return false;
+  handle_fork();
+  const uint64_t word = state::load(handle.reg);
+  return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
+}
+
+// Whether the range lies within the handle's registration, of which the caller holds a reference.
+bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
+  return offset <= handle.reg->length && length <= handle.reg->length - offset;
+}
+
+// Returns a clause that names the fault in the arguments of a device read or write; NULL: no fault.
+const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void* bytes, size_t length) {
+  if (!is_current(handle)) return kHandleIsGone;
+  if (bytes == nullptr) return "the address of the bytes is NULL";
+  return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
+}
+
+// Calls body(registrar, thread) for a registration of which the caller holds a reference. NOT_AVAILABLE: in a forked
+// child.
+template <typename Body>
+pinrail_status_t with_registrar(pinrail_handle_t handle, Body&& body) {
+  const pinrail_mpool_t* const pool = handle.reg->pool;
+  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  pinrail_thread_t* const thread = thread::current();
+  return thread != nullptr ? body(pool->registrar.get(), thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
+// Calls the registrar's record or wait, which run several at a time, for a registration of which the caller holds a
+// reference. NOT_SUPPORTED: the registrar lacks it. NOT_AVAILABLE: in a forked child.
+template <typename Function, typename... Arguments>
+pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
+                                    Arguments... arguments) {
+  if (is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
+  if (table.*function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  return guarded([&] { return (table.*function)(table.context, handle.reg, arguments...); });
+}
+
+}  // namespace
+}  // namespace pinrail::front
+
+using namespace pinrail;
+
+pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
+  constexpr const char* kCall = "pinrail_mpool_device_read";
+  const char* const fault = front::fault_of_transfer(handle, offset, into, length);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  const auto read = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::device_read(bound, thread, handle.reg, offset, into, length);
+  };
+  return front::report_if_bad(front::with_registrar(handle, read), kCall, front::kBytesOutOfReach);
+}
+
+pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
+  constexpr const char* kCall = "pinrail_mpool_device_write";
+  const char* const fault = front::fault_of_transfer(handle, offset, from, length);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  const auto write = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::device_write(bound, thread, handle.reg, offset, from, length);
+  };
+  return front::report_if_bad(front::with_registrar(handle, write), kCall, front::kBytesOutOfReach);
+}
+
+pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
+  constexpr const char* kCall = "pinrail_mpool_record";
+  if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
+  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::record, stream);
+  return front::report_if_bad(status, kCall, front::kWrongStream);
+}
+
+pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
+  constexpr const char* kCall = "pinrail_mpool_wait";
+  if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
+  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
+  return front::report_if_bad(status, kCall, front::kWrongStream);
+}
+
+pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
+                                      pinrail_advice_t advice) {
+  constexpr const char* kCall = "pinrail_mpool_advise";
+  pinrail_handle_t handle{};
+  const char* const fault = front::fault_of_request(pool, addr, length, access, &handle);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  if (advice < PINRAIL_ADVICE_PREFETCH || advice > PINRAIL_ADVICE_PREFETCH_PRESENT) {
+    return front::refuse(kCall, "there is no such advice");
+  }
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  front::handle_fork();
+  if (front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
+  const pinrail_registrar_t& table = pool->registrar->table;
+  if (table.on_demand == PINRAIL_ON_DEMAND_NONE || table.advise == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  const deferred::CallerScope inside;  // for the two calls below
+  const pinrail_status_t status =
+      pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
+  if (status != PINRAIL_SUCCESS) return status;
+  const OnUnwind drop([&] { Status(pinrail_mpool_deregister(handle)).ignore(); });  // the thread may end inside advise
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
+  const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
+  // advice is captured by value. By reference it would lie in memory, and to load a value that is no enumerator from
+  // there, as the check above would, is undefined.
+  const auto advise = [&, advice](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::advise(bound, thread, handle.reg, offset, length, advice);
+  };
+  return front::report_if_bad(front::with_registrar(handle, advise), kCall, "the device refuses advice on this range");
+}
