@@ -37,7 +37,7 @@ EXTRA_DIST += \
 
 public_headers += framework/include/pinrail/pin.h framework/include/pinrail/alloc.h
 libpinrail_internal_la_SOURCES += framework/front/front_alloc.cc
-libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/pin_job.h framework/front/pin_job.cc \
+libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/pin_job.h framework/front/pin_job.cc framework/front/pin_job_end.cc \
 	framework/front/pin_plan.h framework/front/pin_plan.cc framework/front/prefault.h framework/front/prefault.cc \
 	framework/front/front_options.cc framework/front/on_work.h framework/front/chunk_stream.h framework/front/chunk_stream.cc
 public_headers += framework/include/pinrail/listing.h

@@ -7,8 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "base/core/on_unwind.h"
-
 namespace pinrail::mpool {
 
 Allocator::Heap* Allocator::heap_of(int node) {

@@ -2,7 +2,6 @@
 // Slabs: the free objects of each size, and the magazines of threads. API context. Functions whose names end in _locked
 // run under mutex_; no registration is made or ended under it.
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "base/core/on_unwind.h"
