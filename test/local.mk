@@ -59,7 +59,8 @@ TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma tes
 	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
 	components/rcache/vma/vma_find.cc components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc
-test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc $(vma_sources)
+test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/start_table_test.cc \
+	test/unit/rcache/vma_random_test.cc test/unit/rcache/index_under_test.h $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)

@@ -2,6 +2,8 @@
 // Calls that pass a registration's data, streams or advice on to its registrar.
 //
 // Context  API context. The caller holds no lock, and a reference of the registration.
+#include <pinrail/pin.h>
+
 #include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
 #include "base/registration/registration.h"

@@ -210,15 +210,22 @@ int polite_munmap(void* base, size_t length) {
   return reinterpret_cast<int (*)(void*, size_t)>(found_there)(base, length);
 }
 
+// Where the jump in a patched function is: at its begin, or behind an endbr64, which stays.
+uintptr_t jump_of(uintptr_t function) {
+  constexpr unsigned char kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
+  return std::memcmp(at(function), kEndbr64, sizeof(kEndbr64)) == 0 ? function + sizeof(kEndbr64) : function;
+}
+
 TEST(PatcherChain, a_patch_that_calls_ours_is_left_in_place) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
         Patcher patcher;
         const uintptr_t function = libc_function("munmap");
+        const uintptr_t jump = jump_of(function);
         int32_t relative = 0;
-        std::memcpy(&relative, at(function + 1), sizeof(relative));
-        found_there = function + 5 + static_cast<uintptr_t>(intptr_t{relative});
+        std::memcpy(&relative, at(jump + 1), sizeof(relative));
+        found_there = jump + 5 + static_cast<uintptr_t>(intptr_t{relative});
         patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(polite_munmap));
         const std::string laid(static_cast<const char*>(at(function)), 16);
         patcher.recorder.clear();

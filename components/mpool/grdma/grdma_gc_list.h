@@ -5,7 +5,7 @@
 // Owns     the list, its size, the pool's membership in the gc thread. Not the registrations: a caller that takes them
 //          off is responsible for them.
 // Threads  all functions may run together. The rest list changes under the cache lock.
-// Hook     what ends in _hook, alone.
+// Hook     what ends in _hook, and bytes().
 //
 // grdma_gc_list/D1  A registration is pushed once, by the event that killed it, and only if its last drop does not give
 //     it back by itself.
