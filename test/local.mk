@@ -78,7 +78,8 @@ test_conform_odp_LDFLAGS = $(hook_wall_ldflags)
 test_conform_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/mrall
 TESTS += test/conform/mrall
-test_conform_mrall_SOURCES = test/conform/mrall_test.cc components/mpool/mrall/mrall_maps.cc test/support/library.h \
+test_conform_mrall_SOURCES = test/conform/mrall_test.cc test/conform/mrall_process_test.cc test/conform/mrall_under_test.h \
+	components/mpool/mrall/mrall_maps.cc test/support/library.h \
 	test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
 test_conform_mrall_LDFLAGS = $(hook_wall_ldflags)
 test_conform_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -391,7 +392,8 @@ test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/pa
 	test/support/skip_main.cc
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
 EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
-test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_host.h test/support/tasks.h test/support/skip_main.cc \
+test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_life_test.cc test/conform/patcher_reports.h \
+	test/conform/patcher_host.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
