@@ -16,12 +16,15 @@
 
 namespace pinrail::grdma {
 
+// What a pool registers, and what its registrations are of.
+enum class Memory : uint8_t { host, gpu };
+
 struct Area {
   pinrail_registration_t* gc_next;  // while on the gc list or the displaced list; later the library's (settle_dead)
   uint32_t place;                   // in Round; guarded by the cache lock
   uint16_t seen;                    // the last use that the evictor knows (grdma_eviction_list/L3); the same
   uint8_t reason;                   // pinrail_reason_t; relaxed atomic
-  bool is_gpu;                      // its pool is the one of GPU memory; constant
+  Memory memory;                    // its pool's; constant
 };
 
 // Of a registration that is counted in its state word and may be held outside the index.

@@ -17,7 +17,7 @@ inline Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle
 
 // The pool of GPU memory, or this one.
 Pool* Pool::owner_of(const pinrail_registration_t* reg) {
-  return gpu_ != nullptr && area_of(reg).is_gpu ? gpu_->ranges() : this;
+  return gpu_ != nullptr && area_of(reg).memory == Memory::gpu ? gpu_->ranges() : this;
 }
 
 // The registration may have been freed since, so its pool is not known.

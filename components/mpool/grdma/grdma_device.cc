@@ -40,7 +40,7 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
   reg->flags = request.flags();
   reg->pool = config_.pool;
   if (knows_gpu_ != nullptr) {
-    area_of(reg).is_gpu = true;
+    area_of(reg).memory = Memory::gpu;
     buffer_id_of(reg) = request.buffer_id;
   }
   if (own->is_uncached) unindexed_.link_uncached(reg);

@@ -142,11 +142,11 @@ void Registered::append_spans_locked(std::vector<Span>* spans) const {
 }
 
 // Drops and hits change states without the lock, so only what they cannot change is checked.
-const char* Registered::check_locked(const pinrail_mpool_t* owner, bool is_gpu) const {
+const char* Registered::check_locked(const pinrail_mpool_t* owner, Memory memory) const {
   for (size_t i = 0; i < round_.size; ++i) {
     const uint64_t word = state::load(round_.at(i));
     const Area& area = area_of(round_.at(i));
-    if (round_.at(i)->pool != owner || area.is_gpu != is_gpu || area.place != i)
+    if (round_.at(i)->pool != owner || area.memory != memory || area.place != i)
       return "a registration is in a wrong place";
     if ((word & state::kSummed) != 0) return "a registration was summed dead and held, and is not in limbo";
     if ((word & state::kIndexed) != 0 && (word & state::kDead) != 0) return "a registration is indexed and dead";

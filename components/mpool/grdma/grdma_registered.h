@@ -83,8 +83,8 @@ class Registered {
   // May not allocate: there must be room for all.
   void append_spans_locked(std::vector<Span>* spans) const REQUIRES(mutex);
 
-  // grdma_registered/M2, and that all are the pool's, of host memory or of GPU memory. NULL: they hold.
-  const char* check_locked(const pinrail_mpool_t* owner, bool is_gpu) const REQUIRES(mutex);
+  // grdma_registered/M2, and that all are the pool's and of its kind of memory. NULL: they hold.
+  const char* check_locked(const pinrail_mpool_t* owner, Memory memory) const REQUIRES(mutex);
 
   Mutex& mutex;
 

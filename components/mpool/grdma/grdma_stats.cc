@@ -64,7 +64,9 @@ const char* Pool::check() const {
   Guard guard(cache_->mutex);
   assert_cache_held();
   const char* const in_list = eviction_list_.check_locked();
-  return in_list != nullptr ? in_list : registered_.check_locked(config_.pool, knows_gpu_ != nullptr);
+  return in_list != nullptr
+             ? in_list
+             : registered_.check_locked(config_.pool, knows_gpu_ != nullptr ? Memory::gpu : Memory::host);
 }
 
 }  // namespace pinrail::grdma
