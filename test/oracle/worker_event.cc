@@ -25,6 +25,17 @@ bool is_cached(const Buffer& buffer, const Due& due) {
   return pinrail_mpool_deregister(found) == PINRAIL_SUCCESS && same;
 }
 
+using BreakLock = std::unique_lock<std::shared_mutex>;
+
+// malloc_trim(), which blocks of an arena are given to, sinks the break by so many bytes: if an event has sunk it when
+// malloc looks and has raised it again when malloc sinks it, what is below the break is gone. Empty: the event does not
+// trim.
+std::optional<BreakLock> hold_break(Buffers* buffers, const tools::MemoryEvent& event) {
+  Buffer* const heap = buffers->heap();
+  if (event.kind != tools::MemoryKind::small_block || heap == nullptr) return std::nullopt;
+  return BreakLock(heap->mutex, std::try_to_lock);
+}
+
 }  // namespace
 
 // Random, but so that the event takes some of it away.
@@ -48,6 +59,8 @@ void Worker::event() {
   Buffer* const buffer = run_.buffers.pick(&random_, kind->event->kind);
   const std::unique_lock<std::shared_mutex> lock(buffer->mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;
+  const std::optional<BreakLock> still = hold_break(&run_.buffers, *kind->event);
+  if (still.has_value() && !still->owns_lock()) return;
   if (buffer->memory == nullptr) return run_.buffers.renew(buffer, &random_);
   finish_due(buffer);
 
