@@ -35,6 +35,9 @@ try 0 $oracle --seconds 5
 last | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 differences$' || fails "the last line: $(last)"
 grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fails "munmap is not counted, or was answered from the cache"
 
+# Two events of its own that move the break leave each other's memory alone.
+try 0 $oracle --seconds 3 --threads 8 --events brk,free-trim --largest 64
+
 # It can fail: without a monitor, and if one kind of event is hidden.
 try 1 $oracle --seconds 2 --monitor none
 last | grep -Eq ', [1-9][0-9]* differences$' || fails "without a monitor no difference was found"
