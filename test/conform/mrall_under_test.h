@@ -35,6 +35,8 @@ class MrallPool : public AnyPool {
     options.leave_pinned = PINRAIL_UNSET;
     make("mrall", registrar, options);
   }
+  explicit MrallPool(const fake::FakeRegistrar& device, const PoolOptions& options = {})
+      : MrallPool(lend(device), options) {}
   ~MrallPool() { close(PINRAIL_DESTROY_FORCE); }
 
   pinrail_status_t reg(const void* at, size_t length, uint32_t access, pinrail_handle_t* handle_out) const {
@@ -119,34 +121,17 @@ constexpr bool kUnderSanitizer = true;
 constexpr bool kUnderSanitizer = false;
 #endif
 
-class Mrall : public testing::Test {
+class Mrall : public OnePool<MrallPool> {
  protected:
   void SetUp() override {
     if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
   }
   void start(const Settings& settings = {}, const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
-    Settings all = {{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}};
-    all.insert(all.end(), settings.begin(), settings.end());
-    library_ = std::make_unique<Library>(all);
-    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
-    device_ = std::make_unique<fake::FakeRegistrar>(fake);
-    pool_ = std::make_unique<MrallPool>(lend(*device_), options);
-    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-  }
-  void TearDown() override {
-    if (pool_ == nullptr) return;
-    EXPECT_TRUE(pool_->invariants_hold());
-    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-    EXPECT_EQ(device_->live_count(), 0u) << "destroy leaves nothing at the device";
-    EXPECT_EQ(device_->violations(), std::vector<std::string>{});
+    make({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}}, settings, fake, options);
   }
   bool becomes_registered(const void* at, size_t length, uint32_t access = kRead) const {
     return comes_true([&] { return pool_->pinned(at, length, access) == PINRAIL_PINNED_WHOLLY; });
   }
-
-  std::unique_ptr<Library> library_;
-  std::unique_ptr<fake::FakeRegistrar> device_;
-  std::unique_ptr<MrallPool> pool_;
 };
 
 }  // namespace pinrail::test

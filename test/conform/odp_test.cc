@@ -57,27 +57,11 @@ class OdpPool : public AnyPool {
   }
 };
 
-class Odp : public testing::Test {
+class Odp : public OnePool<OdpPool> {
  protected:
   void start(const fake::FakeOptions& fake = paging(), const PoolOptions& options = {}, const Settings& settings = {}) {
-    Settings all = {{"monitor", "none"}, {"mpool_odp_tile_size", "1M"}};
-    all.insert(all.end(), settings.begin(), settings.end());
-    library_ = std::make_unique<Library>(all);
-    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
-    device_ = std::make_unique<fake::FakeRegistrar>(fake);
-    pool_ = std::make_unique<OdpPool>(*device_, options);
-    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+    make({{"monitor", "none"}, {"mpool_odp_tile_size", "1M"}}, settings, fake, options);
   }
-  void TearDown() override {
-    if (pool_ == nullptr) return;
-    EXPECT_TRUE(pool_->invariants_hold());
-    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-    EXPECT_EQ(device_->live_count(), 0u) << "destroy leaves nothing at the device";
-    EXPECT_EQ(device_->violations(), std::vector<std::string>{});
-  }
-  std::unique_ptr<Library> library_;
-  std::unique_ptr<fake::FakeRegistrar> device_;
-  std::unique_ptr<OdpPool> pool_;
 };
 
 TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// monitor/patcher: a patched call is what it was, beside other threads, other monitors, a stop, a fork and a patch of
-// somebody else.
+// monitor/patcher: the results of patched calls, other threads, a second monitor, stop and start, fork, and a patch by
+// another library.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/shm.h>

@@ -5,31 +5,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "test/support/library.h"
+#include "test/conform/mrall_under_test.h"
 #include "test/support/need_glibc.h"
 #include "test/support/nth_allocation.h"
 
 namespace pinrail::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kUnderSanitizer = true;
-#else
-constexpr bool kUnderSanitizer = false;
-#endif
-
-class MrallPool : public AnyPool {
- public:
-  explicit MrallPool(const fake::FakeRegistrar& registrar) { make("mrall", lend(*registrar.table()), all()); }
-  ~MrallPool() { close(PINRAIL_DESTROY_FORCE); }
-
- private:
-  static PoolOptions all() {
-    PoolOptions options;
-    options.leave_pinned = PINRAIL_UNSET;
-    return options;
-  }
-};
 
 // Maps, has the mapping registered, asks for everything, and unmaps.
 void follow_and_query(pinrail_mpool_t* pool) {

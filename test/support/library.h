@@ -99,6 +99,34 @@ class AnyPool {
   pinrail_mpool_t* pool_ = nullptr;
 };
 
+// Tests of one pool on one device. P is a kind of AnyPool that is made from a FakeRegistrar and PoolOptions.
+template <typename P>
+class OnePool : public testing::Test {
+ protected:
+  // defaults: settings that the other ones override.
+  void make(const Settings& defaults, const Settings& settings, const fake::FakeOptions& fake,
+            const PoolOptions& options) {
+    Settings all = defaults;
+    all.insert(all.end(), settings.begin(), settings.end());
+    library_ = std::make_unique<Library>(all);
+    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
+    device_ = std::make_unique<fake::FakeRegistrar>(fake);
+    pool_ = std::make_unique<P>(*device_, options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  void TearDown() override {
+    if (pool_ == nullptr) return;
+    EXPECT_TRUE(pool_->invariants_hold());
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(device_->live_count(), 0u) << "destroy leaves nothing at the device";
+    EXPECT_EQ(device_->violations(), std::vector<std::string>{});
+  }
+
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<fake::FakeRegistrar> device_;
+  std::unique_ptr<P> pool_;
+};
+
 // One of host memory, that is destroyed at the end with whatever is still referenced.
 class Pool : public AnyPool {
  public:

@@ -28,13 +28,18 @@ void open_gap(N* node, uint32_t slot) {
   node->count.put(count + 1);
 }
 
-// Removes the slot.
+// Removes slots [first, end).
+template <typename N>
+void remove_slots(N* node, uint32_t first, uint32_t end) {
+  const uint32_t count = node->count.get(), removed = end - first;
+  for (uint32_t i = first; i + removed < count; ++i) copy_slot(node, i, node, i + removed);
+  mark_unused(node, count - removed, count);
+  node->count.put(count - removed);
+}
+
 template <typename N>
 void close_gap(N* node, uint32_t slot) {
-  const uint32_t count = node->count.get();
-  for (uint32_t i = slot; i + 1 < count; ++i) copy_slot(node, i, node, i + 1);
-  mark_unused(node, count - 1, count);
-  node->count.put(count - 1);
+  remove_slots(node, slot, slot + 1);
 }
 
 // Moves slots [from, count) of node to the end of other.
@@ -240,13 +245,9 @@ void Tree::move_slot(Leaf* leaf, uint32_t to, uint32_t from) {
   if (to != from) copy_slot(leaf, to, leaf, from);
 }
 
-// Moves all slots from one on to a lower place. The caller has called begin_change().
-void Tree::move_rest(Leaf* leaf, uint32_t to, uint32_t from) {
-  if (to == from) return;
-  const uint32_t count = leaf->count.get();
-  while (from < count) copy_slot(leaf, to++, leaf, from++);
-  mark_unused(leaf, to, count);
-  leaf->count.put(to);
+// Removes slots [first, end). The caller has called begin_change().
+void Tree::remove_slots_of(Leaf* leaf, uint32_t first, uint32_t end) {
+  if (first != end) remove_slots(leaf, first, end);
 }
 
 // Returns the leaf before (step -1) or after (step 1) the path's leaf; NULL if there is none.

@@ -126,7 +126,7 @@ class Tree {
   template <typename Matches>
   bool path_to_first(const Span& span, Matches& matches, Path* path_out) const;
   static void move_slot(Leaf* leaf, uint32_t to, uint32_t from);
-  static void move_rest(Leaf* leaf, uint32_t to, uint32_t from);
+  static void remove_slots_of(Leaf* leaf, uint32_t first, uint32_t end);
   bool has_no_nesting(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
@@ -201,7 +201,7 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
     }
   }
   const bool is_last = behind < leaf->count.get();
-  move_rest(leaf, kept, behind);
+  remove_slots_of(leaf, kept, behind);
   leaf->end_change();
   lower_reach(path, end);
   rebalance(pool, &path);
