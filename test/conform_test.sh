@@ -27,7 +27,8 @@ fail() {
 
 keeps_the_rules() {
   count=$((count + 1))
-  "$conform" "$1" "$2" --components "$others" --seconds 120 >"$work/out" 2>&1 || fail "$2 breaks rules"
+  "$conform" "$1" "$2" --components "$others" --seconds 120 >"$work/out" 2>&1 ||
+    fail "$2 breaks rules (status $?): $(grep -m 1 -E '^[A-Z][0-9]+ broken' "$work/out" || tail -n 1 "$work/out")"
 }
 
 for file in "$others"/*.so; do
@@ -98,7 +99,7 @@ while read -r framework rule number words; do
   timeout 120 "$conform" "$framework" "$target" --components "$others" --seconds 2 >"$work/out" 2>&1
   status=$?
   if [ $status -ne 1 ]; then
-    fail "status $status of pinrail_conform: $words"
+    fail "status $status of pinrail_conform: $words ($(tail -n 1 "$work/out"))"
   elif ! grep -q "^$rule broken" "$work/out"; then
     fail "$rule is not named: $words"
   fi

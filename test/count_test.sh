@@ -103,6 +103,14 @@ expect "a script that fails" FAIL <<'END'
 not equal
 FAIL test/t (exit status: 1)
 END
+want "failed t: one is wrong (status 1); two is wrong"
+expect "a script that says what was wrong" FAIL <<'END'
+FAIL: one is wrong (status 1)
+  | its output
+FAIL: two is wrong
+3 cases, 2 failures
+FAIL test/t (exit status: 1)
+END
 want "skipped t: no registrar works here"
 expect "a script that skips" SKIP <<'END'
 SKIP: no registrar works here

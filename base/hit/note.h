@@ -27,11 +27,11 @@ struct Note {
 
 // Writes the words 1 to 4. The calling thread holds a reference, which it has just counted in this near reference slot.
 inline void write(uint64_t* near, const Note& note) {
-  // relaxed, here and below: other threads only clear it.
+  // relaxed, here and below: other threads only look at the first word and clear the note.
   __atomic_store_n(&near[1], reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
-  near[2] = note.generation;
-  near[3] = reinterpret_cast<uintptr_t>(note.source);
-  near[4] = note.version;
+  __atomic_store_n(&near[2], note.generation, __ATOMIC_RELAXED);
+  __atomic_store_n(&near[3], reinterpret_cast<uintptr_t>(note.source), __ATOMIC_RELAXED);
+  __atomic_store_n(&near[4], note.version, __ATOMIC_RELAXED);
 }
 
 // Writes word 5, the pool, where the source is a table entry.
@@ -54,10 +54,10 @@ enum class Release : uint8_t {
 inline Release release(const pinrail_thread_t* thread, pinrail_handle_t handle, const void** source_out) {
   uint64_t* near = references::near_ref_slot(thread, handle.reg);
   const uint64_t word = references::load_slot(near);
+  if (!references::has_some(word, handle.reg)) return Release::no_note;
+  if (__atomic_load_n(&near[2], __ATOMIC_RELAXED) != handle.generation) return Release::no_note;
   const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
   auto* date = reinterpret_cast<uint32_t*>(noted);  // NOLINT(performance-no-int-to-ptr): as write() stored it
-  if (!references::has_some(word, handle.reg) || date == nullptr || near[2] != handle.generation)
-    return Release::no_note;
   const uint32_t version = start_bucket::version_of(date);
   if (near[4] != version) return Release::no_note;
   start_bucket::use(date, epoch::load(thread->epoch));

@@ -1,57 +1,87 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// recent.h - a per-thread table of recent requests and the registrations that answered them: the first lookup of a
-// register call. If a request repeats in all its arguments, only the registration's state word must be checked.
+// recent.h - a per-thread table of recent requests and the entries of the start table that answered them: the first
+// lookup of a register call. A request that repeats needs no search, only a look at the version of the entry's bucket.
 //
-// Owns     nothing. The registration of an entry may be gone; its state word tells.
+// Owns     nothing. The registration of an entry may be gone; the version tells.
 // Threads  each table belongs to one thread.
+// Context  API.
 //
-// recent/Q1  An entry answers only if every argument is equal and, after the reference was counted, the state word is
-//     unchanged in all bits of kTakeMask: indexed, not claimed, same generation.
-// recent/Q2  Only registrations that are counted per thread are stored, and only requests that were made three times in
-//     a row among those that map to the entry. So random requests over a thousand buffers rarely replace entries.
+// recent/Q1  An entry answers a request at its address, for its pool and access, that is not longer than what the start
+//     table's entry covers; and only if the bucket has the version that it had then. start_table/S1 holds for it as for
+//     a lookup: the reference is counted, and then the version is read again.
+// recent/Q2  The versions have 32 bits. An entry would be wrong if its bucket changed an exact multiple of four billion
+//     times between two uses of the entry.
+// recent/Q3  Before a start table goes, the entries that point into it are cleared, with its notes (note/N3).
 #ifndef PINRAIL_BASE_HIT_RECENT_H
 #define PINRAIL_BASE_HIT_RECENT_H
 
+#include <algorithm>
+
+#include "base/hit/start_table.h"
 #include "base/registration/recent_request.h"
-#include "base/registration/references.h"
 
 namespace pinrail::recent {
 
-constexpr uint64_t kTakeMask = state::kGenerationMask | state::kIndexed | state::kEvictClaim | state::kPerThread;
-constexpr uint64_t kUsual = state::kIndexed | state::kPerThread;
-
 using Entry = RecentRequest;
 
+// Buffers at equal distances, of any power of two from 64 bytes to 64 MiB, get entries of their own: the two shifts mix
+// the address bits so that any ten bits in a row from bit 6 on decide the ten bits of the index.
 inline Entry& entry_for(const pinrail_thread_t* thread, uintptr_t addr) {
-  const size_t at = (addr * 0x9E3779B97F4A7C15u) >> (64 - RecentRequest::kBits);
-  return static_cast<Entry*>(thread->recent)[at];
+  constexpr uintptr_t kEntries = (RecentRequest::kCount - 1) * sizeof(Entry);
+  uintptr_t mixed = addr ^ addr >> 10;
+  mixed ^= mixed >> 15;
+  return *reinterpret_cast<Entry*>(static_cast<char*>(thread->recent) + (mixed & kEntries));
 }
 
-// Returns whether the entry stores a request with these arguments.
+// Returns whether the entry was stored for such a request. A length of 0 wraps to the largest value.
 inline bool matches(const Entry& entry, uintptr_t addr, size_t length, const void* pool, uint32_t access) {
-  return entry.addr == addr && entry.length == length && entry.pool == pool && entry.access == access;
+  return entry.addr == addr && entry.pool == pool && entry.access == access &&
+         length - 1 < __atomic_load_n(&entry.longest, __ATOMIC_RELAXED);
 }
 
-// Returns whether the entry's registration still answers. The caller has counted a reference of it, and rolls that back
-// if not.
-inline bool is_alive(const Entry& entry) { return (state::load(entry.reg) & kTakeMask) == entry.state_word; }
-
-// For a request that equals the entry's candidate: returns whether it was repeated before, and notes that it is
-// repeated now.
-inline bool is_asked_again(Entry* entry, uintptr_t addr) {
-  const auto page = static_cast<uint32_t>(addr >> 12);
-  const bool again = entry->twice == page;
-  entry->twice = page;
-  return again;
+inline pinrail_handle_t handle_of(const Entry& entry) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a reference slot
+  return {reinterpret_cast<pinrail_registration_t*>(entry.tag >> 16), entry.generation};
 }
 
-// Stores a request and the registration that answered it, if that is indexed, not claimed and counted per thread. The
-// caller holds a reference of it. hits: the counter to increment at later hits.
-inline void remember(Entry* entry, uintptr_t addr, size_t length, const void* pool, uint32_t access,
-                     pinrail_registration_t* reg, uint64_t* hits) {
-  const uint64_t state_word = state::load(reg) & kTakeMask;
-  if ((state_word & ~state::kGenerationMask) != kUsual) return;
-  *entry = {addr, length, pool, access, 0, reg, state_word, hits, addr};
+// How take() ended. outdated: nothing was counted; the bucket has changed, or the near slot counts another
+// registration. bucket_changed: as start_table::Taken.
+enum class Taken : uint8_t { yes, outdated, bucket_changed };
+
+// Takes a reference for a request that the entry matches.
+__attribute__((always_inline)) inline Taken take(const pinrail_thread_t* thread, const Entry& entry) {
+  uint32_t* const date = __atomic_load_n(&entry.date, __ATOMIC_RELAXED);
+  const uint32_t version = entry.version;
+  if (start_bucket::version_of(date) != version) return Taken::outdated;
+  uint64_t* const near = &thread->ref_slots[entry.near];
+  uint64_t word = references::load_slot(near);
+  const uint64_t tag = entry.tag;
+  if (__builtin_expect(references::count_of(word) != 0, 0)) {
+    if ((word ^ tag) >= references::kMaxCount) return Taken::outdated;
+  } else {
+    word = tag;
+  }
+  references::store_slot(near, word + 1);
+  if (start_bucket::version_of(date) != version) return Taken::bucket_changed;
+  note::write(near, {date, version, entry.generation, entry.pool});
+  return Taken::yes;
+}
+
+// Stores a request that was answered by this entry of the start table. hits: the counter to increment at later hits.
+inline void remember(Entry* entry, uintptr_t addr, const void* pool, uint32_t access, const start_table::Found& found,
+                     uint64_t* hits) {
+  entry->addr = addr;
+  entry->pool = pool;
+  entry->access = access;
+  entry->near = static_cast<uint32_t>(references::near_of(found.reg));
+  entry->version = found.version;
+  entry->tag = references::tag_of(found.reg);
+  entry->generation = found.generation;
+  entry->hits = hits;
+  // relaxed: others only look which table it points into, and clear the entry.
+  __atomic_store_n(&entry->date, start_bucket::date_of(found.entry), __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->longest, static_cast<uint32_t>(std::min<uint64_t>(found.covered, UINT32_MAX)),
+                   __ATOMIC_RELAXED);
 }
 
 }  // namespace pinrail::recent

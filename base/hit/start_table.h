@@ -7,7 +7,7 @@
 //
 // Owns     nothing. The index owns the table (pinrail_start_table_t) and changes it while others read.
 // Threads  all functions at any time. None of them waits.
-// Hook     All functions but take(), take_first(), note_entry() and note_again().
+// Hook     All functions but take(), take_first() and note_entry().
 //
 // start_table/S1  An entry names a registration only while that is indexed and not claimed. A thread that claims or
 //     kills one changes its state word first, then removes its entry, which changes the bucket's version, and then sums
@@ -130,6 +130,7 @@ struct Found {
   const Entry* entry;
   pinrail_registration_t* reg;
   uint64_t generation;
+  uint64_t covered;  // bytes from the request's first one on
   uint32_t version;
 };
 
@@ -141,9 +142,11 @@ __attribute__((always_inline)) inline bool read(const pinrail_start_table_t& tab
   if (load(entry) != page_of(base) || start_bucket::is_changing(version)) return false;
   const uint32_t extent = load(start_bucket::extent_of(entry));
   // length_of() exceeds offset, and a length of 0 wraps to the largest value: one comparison refuses both.
-  if (!answers(extent, base, access) || length - 1 >= length_of(extent) - offset) return false;
+  const uint64_t covered = length_of(extent) - offset;
+  if (!answers(extent, base, access) || length - 1 >= covered) return false;
   const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
-  *found_out = {entry, arena::numbered(table.chunks, number_of(incarnation)), generation_of(incarnation), version};
+  *found_out = {entry, arena::numbered(table.chunks, number_of(incarnation)), generation_of(incarnation), covered,
+                version};
   return true;
 }
 
@@ -163,12 +166,9 @@ inline note::Note note_of(const Found& found, const void* pool) {
   return {start_bucket::date_of(found.entry), found.version, found.generation, pool};
 }
 
-// Looks up and takes a reference. Returns false, with nothing counted, if the table has no answer. pool: stored in the
-// note for the release; NULL: store no note.
-inline bool take(const pinrail_thread_t* thread, const pinrail_start_table_t& table, uintptr_t base, size_t offset,
-                 size_t length, uint32_t access, const void* pool, pinrail_handle_t* handle_out) {
-  Found found;
-  if (!look_up(table, base, offset, length, access, &found)) return false;
+// Takes a reference of what was found. Returns false, with nothing counted, if it has changed since. pool: stored in
+// the note for the release; NULL: store no note.
+inline bool take(const pinrail_thread_t* thread, const Found& found, const void* pool, pinrail_handle_t* handle_out) {
   if (!references::count(thread, found.reg, 1)) return false;
   if (!is_unchanged(found)) {
     references::roll_back(thread, found.reg);
@@ -218,21 +218,6 @@ inline void note_entry(const pinrail_thread_t* thread, const Entry* entry, const
   note::write_if_near(
       thread, reg,
       {start_bucket::date_of(entry), start_bucket::version_of(entry), pinrail::generation_of(reg), reg->pool});
-}
-
-// Renews the note behind the thread's near slot from the entry as it is now, if there is one, so that the next release
-// of this registration needs no lookup. The thread holds a reference of it.
-inline void note_again(const pinrail_thread_t* thread, const pinrail_start_table_t& table, pinrail_handle_t handle,
-                       const void* pool) {
-  if (!references::has_some(references::load_slot(references::near_ref_slot(thread, handle.reg)), handle.reg)) return;
-  const Entry* entry = entry_of(table, handle.reg);
-  if (entry == nullptr) return;
-  const uint32_t version = start_bucket::version_of(entry);
-  const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
-  const bool is_own = load(start_bucket::extent_of(entry)) != 0 && generation_of(incarnation) == handle.generation &&
-                      number_of(incarnation) == arena::number_of(handle.reg);
-  if (!is_own || start_bucket::is_changing(version) || start_bucket::version_of(entry) != version) return;
-  note::write_if_near(thread, handle.reg, {start_bucket::date_of(entry), version, handle.generation, pool});
 }
 
 // Returns the epoch of the last use: the later one of the registration's and its entry's. May miss an entry that is

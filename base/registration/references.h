@@ -34,8 +34,7 @@
 //     cancel out without each being 0.
 // references/C3  Slots are folded only under the lock that sums (LockRank::threads): the slots of an ending thread, and
 //     a slot that reached kMaxCount.
-// references/C4  The five words behind a near slot belong to base/hit/note.h. Counting in the slot clears the first of
-//     them.
+// references/C4  The five words behind a near slot belong to base/hit/note.h. Counting in the slot makes them invalid.
 // references/C5  A dead registration that was summed after a membarrier and is still held may be marked as summed. From
 //     then on the slots' part of its sum is kept in the first word of the pool's area, and drops go to the own count
 //     under the lock that sums, so that the last drop is known without another sum. A drop or a rollback that did not
@@ -110,9 +109,10 @@ inline void store_slot(uint64_t* ref_slot, uint64_t word) {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Invalidates the note behind a near slot (base/hit/note.h). relaxed: only the owning thread writes anything else
-// there.
-inline void clear_note(uint64_t* near) { __atomic_store_n(&near[1], 0, __ATOMIC_RELAXED); }
+// Invalidates the note behind a near slot (base/hit/note.h): no registration has that generation. relaxed: only the
+// owning thread writes anything else there.
+constexpr uint64_t kNoGeneration = ~uint64_t{0};
+inline void clear_note(uint64_t* near) { __atomic_store_n(&near[2], kNoGeneration, __ATOMIC_RELAXED); }
 
 // Adds step to the slot's count. Returns false, and changes nothing, if the slot counts another registration or would
 // exceed kMaxCount. Calling thread's slots only; so are all functions below that take a thread or a slot.
@@ -310,7 +310,8 @@ inline bool discard_excess_drops_if_claimed(pinrail_registration_t* reg, int64_t
   return true;
 }
 
-// Host service forget_notes; see component_rcache.h. Takes the lock that sums.
+// Host service forget_notes: clears all threads' notes and recent requests that point into the table. Takes the lock
+// that sums.
 void forget_notes(const pinrail_start_table_t& table);
 
 // references/C5. The caller holds the lock that sums.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
+#include <memory>
 #include <new>
 
 #include "base/registration/recent_request.h"
@@ -33,7 +34,7 @@ struct Record {
   Record* next_free;   // records of ended threads
   Record* next_alive;  // records of threads with slots
   Record* previous_alive;
-  void* inherited;  // in a forked child: the reference slots of the parent's thread
+  void* memory;  // the thread's Own lies in it
 };
 
 // Held during a sum, so that no count moves from a slot into an own count meanwhile. It is taken under locks that hooks
@@ -60,7 +61,7 @@ struct alignas(128) Dates {
 pinrail_start_bucket_t gpu_bucket{};
 
 // Shared by all threads without slots of their own; never written.
-RecentRequest no_recent[RecentRequest::kCount];
+RecentRequest no_recent[RecentRequest::kCount] = {};
 struct NoRefSlots {
   constexpr NoRefSlots() {
     for (uint64_t& ref_slot : ref_slots) ref_slot = references::kUnusableRefSlot;
@@ -69,11 +70,21 @@ struct NoRefSlots {
 };
 alignas(64) NoRefSlots no_ref_slots;
 
-// Memory of one thread: 16 KiB.
+// Memory of one thread: 76 KiB, all zero at first.
 struct alignas(64) Own {
-  uint64_t ref_slots[references::kWords] = {};
+  uint64_t ref_slots[references::kWords];
   RecentRequest recent[RecentRequest::kCount];
 };
+
+// Gives the record memory of its own. False if there is none. calloc() leaves fresh pages untouched, so that a thread
+// uses as many as its requests need.
+bool allocate_own(Record* record, Own** own_out) {
+  size_t room = sizeof(Own) + alignof(Own);
+  record->memory = std::calloc(1, room);
+  void* aligned = record->memory;
+  *own_out = static_cast<Own*>(std::align(alignof(Own), sizeof(Own), aligned, room));
+  return record->memory != nullptr;
+}
 
 pthread_key_t exit_key;
 pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -113,16 +124,14 @@ Record*& free_list_of_locked(const Record* record) REQUIRES(mutex) {
 }
 
 // Folds the slots of an ending thread and returns its memory for the caller to free; nullptr if it has none.
-uint64_t* detach_ref_slots_locked(Record* record) REQUIRES(mutex) {
+void* detach_ref_slots_locked(Record* record) REQUIRES(mutex) {
   pinrail_thread_t* thread = &record->thread;
   if (!has_ref_slots(thread)) return nullptr;
   for (size_t i = 0; i < references::kWords; i += references::words_of_ref_slot(i)) fold_locked(&thread->ref_slots[i]);
-  static_assert(offsetof(Own, ref_slots) == 0, "the reference slots are where the whole begins");
   unlink_alive_locked(record);
-  uint64_t* const ref_slots = thread->ref_slots;
   thread->ref_slots = no_ref_slots.ref_slots;
   thread->recent = no_recent;
-  return ref_slots;
+  return record->memory;
 }
 
 void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
@@ -138,14 +147,14 @@ void on_thread_exit(void* record_pointer) {
   if (gate::is_child() || is_of_parent(&record->thread))
     return;  // in a child the locks below may be held by a thread of the parent
   arena::free_spares(&record->thread);
-  void* own;
+  void* memory;
   {
     Guard guard(mutex);
-    own = detach_ref_slots_locked(record);
+    memory = detach_ref_slots_locked(record);
     record->next_free = free_list_of_locked(record);
     free_list_of_locked(record) = record;
   }
-  std::free(own);
+  std::free(memory);
 }
 
 void prepare() {
@@ -206,9 +215,8 @@ pinrail_thread_t* current_slow() {
   record->thread.in_registrar = 0;
   // A thread gets slots only if its end is observed (a process has 1,024 keys) and if sums can be made.
   if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0 && references::can_sum()) {
-    void* memory = std::aligned_alloc(alignof(Own), sizeof(Own));
-    if (memory != nullptr) {
-      auto* own = new (memory) Own;
+    Own* own;
+    if (allocate_own(record, &own)) {
       record->thread.recent = own->recent;
       Guard guard(mutex);
       record->thread.ref_slots = own->ref_slots;
@@ -224,7 +232,6 @@ pinrail_thread_t* current_slow() {
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::threads);
   for (Record* record = all_records; record != nullptr; record = record->next) {
-    if (record->inherited == nullptr) record->inherited = record->thread.ref_slots;
     record->thread.size = 0;
     record->thread.recent = no_recent;
     record->thread.ref_slots = no_ref_slots.ref_slots;
@@ -325,14 +332,20 @@ int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
 // A thread that writes or uses a note of this table is in a call on a pool that is being destroyed, which the contract
 // excludes.
 void forget_notes(const pinrail_start_table_t& table) {
-  const auto begin = reinterpret_cast<uintptr_t>(table.buckets);
-  const auto end = reinterpret_cast<uintptr_t>(table.buckets + table.more);
+  const auto points_into = [&](uintptr_t place) {
+    return place >= reinterpret_cast<uintptr_t>(table.buckets) &&
+           place < reinterpret_cast<uintptr_t>(table.buckets + table.more);
+  };
   Guard guard(thread::mutex);
   for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
     for (uint64_t* near = record->thread.ref_slots; near != record->thread.ref_slots + kNearWords * kNearSlots;
          near += kNearWords) {
-      const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
-      if (noted >= begin && noted < end) clear_note(near);
+      if (points_into(__atomic_load_n(&near[1], __ATOMIC_RELAXED))) clear_note(near);
+    }
+    auto* const recent = static_cast<RecentRequest*>(record->thread.recent);
+    for (RecentRequest* entry = recent; entry != recent + RecentRequest::kCount; ++entry) {
+      const auto* const date = __atomic_load_n(&entry->date, __ATOMIC_RELAXED);
+      if (points_into(reinterpret_cast<uintptr_t>(date))) __atomic_store_n(&entry->longest, 0, __ATOMIC_RELAXED);
     }
   }
 }

@@ -20,7 +20,7 @@ function case_name(line) {
 function script() {
   if (status == "PASS") result("passed", name)
   else if (status == "SKIP") result("skipped", name, reason == "" ? last : reason)
-  else result("failed", name, last == "" ? "no output" : last)
+  else result("failed", name, fail != "" ? fail : last == "" ? "no output" : last)
 }
 
 function program(   seen) {
@@ -47,6 +47,7 @@ after_skip { why = $0; after_skip = 0 }
 /: Skipped$/ { after_skip = 1 }
 /: Failure$/ && why == "" { why = $0 }
 /: Failure$/ && running == "" { outside = $0 }  # in no case: what stands around them all
+/^FAIL: / { fail = fail (fail == "" ? "" : "; ") substr($0, 7) }  # a script's own line, for each thing that was wrong
 !/ \(exit status: [0-9]+\)$/ && /SKIP/ { reason = $0; sub(/^.*SKIP[A-Z]*:? */, "", reason) }
 NF && !/ \(exit status: [0-9]+\)$/ { last = $0 }
 

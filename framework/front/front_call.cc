@@ -64,10 +64,12 @@ bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* threa
   return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle(thread->index);
 }
 
-// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it.
-__attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length,
-                                                     uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. This and the next
+// functions have the parameters of pinrail_mpool_register(), so that it can jump to them.
+__attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
+                                                     uint32_t flags, pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register";
+  const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const char* const fault = fault_of_request(pool, addr, length, access_and_flags, handle_out);
   if (fault != nullptr) return refuse(kCall, fault);
   const deferred::Call call;
@@ -76,9 +78,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (__builtin_expect(pool->works.serves_requests(), 0) && access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT == 0) {
-    pin_queued_chunk(pool, addr, length, static_cast<uint32_t>(access_and_flags));
-  }
+  if (__builtin_expect(pool->works.serves_requests(), 0) && flags == 0) pin_queued_chunk(pool, addr, length, access);
   const auto ask = [&] {
     return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                    handle_out);
@@ -88,30 +88,35 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   return report_if_bad(status, kCall, kNoWholePages);
 }
 
-// Whether the thread may use the pool's start table. The start table serves only requests without flags.
-inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpool_t* pool) {
-  return pool != nullptr && thread->index < pool->shortcut.hit_threads;
+// Whether the thread may ask the pool's start table, which serves only requests without flags, for this access.
+inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uint32_t access) {
+  return (access & ~kAccessMask) == 0 && pool != nullptr && thread->index < pool->shortcut.hit_threads;
 }
 
-// Looks up the start table and takes the reference in the near or the far slot. A request that repeats is remembered
-// among the thread's recent requests (recent/Q2). Without a match in the table the pool is asked.
-__attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                                   uint32_t access, pinrail_handle_t* handle_out) {
-  const pinrail_thread_t* thread = thread::current_thread;
-  if (!lends_start_table(thread, pool)) return call_pool(pool, pointer, length, access, handle_out);
-  const auto addr = reinterpret_cast<uintptr_t>(pointer);
-  recent::Entry& entry = recent::entry_for(thread, addr);
-  const bool again = entry.candidate == addr && recent::is_asked_again(&entry, addr);
-  entry.candidate = addr;
-  const size_t offset = addr & pool->shortcut.page_mask;
-  if (!start_table::take(thread, *pool->shortcut.start_table, addr - offset, offset, length, access, pool,
-                         handle_out)) {
-    return call_pool(pool, pointer, length, access, handle_out);
-  }
+// Counts a hit of the start table, and stores it among the thread's recent requests.
+inline pinrail_status_t finish_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr,
+                                   uint32_t access, const start_table::Found& found) {
   uint64_t* const hits = hits_of(pool, thread);
   stat_counter::increment(hits);
-  if (again) recent::remember(&entry, addr, length, pool, access, handle_out->reg, hits);
+  recent::remember(&recent::entry_for(thread, addr), addr, pool, access, found, hits);
   return PINRAIL_SUCCESS;
+}
+
+// Looks up the start table and takes the reference in the near or the far slot. Without a match in the table the pool
+// is asked.
+__attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                                   uint32_t access, uint32_t flags,
+                                                                   pinrail_handle_t* handle_out) {
+  const pinrail_thread_t* thread = thread::current_thread;
+  if (!lends_start_table(thread, pool, access)) return call_pool(pool, pointer, length, access, flags, handle_out);
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  const size_t offset = addr & pool->shortcut.page_mask;
+  start_table::Found found;
+  if (!start_table::look_up(*pool->shortcut.start_table, addr - offset, offset, length, access, &found) ||
+      !start_table::take(thread, found, pool, handle_out)) {
+    return call_pool(pool, pointer, length, access, flags, handle_out);
+  }
+  return finish_hit(thread, pool, addr, access, found);
 }
 
 // A reference was counted of the registration that the table named, which then was no longer valid: rolls the count
@@ -120,31 +125,39 @@ __attribute__((noinline)) pinrail_status_t retry_after_rollback(pinrail_mpool_t*
                                                                 uint32_t access, pinrail_handle_t* handle_out,
                                                                 const pinrail_registration_t* reg) {
   references::roll_back(thread::current_thread, reg);
-  return register_by_either_slot(pool, pointer, length, access, handle_out);
+  return register_by_either_slot(pool, pointer, length, access, 0, handle_out);
 }
 
-// The request is not among the thread's recent requests: looks up the start table. The near reference slot must be
-// free; in all other cases, and if the address was requested last time too, register_by_either_slot() continues.
+// No recent request answers: looks up the start table. In all but the usual cases, a table that does not grow and a
+// free near reference slot, register_by_either_slot() continues.
 __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                                   uint32_t access, pinrail_handle_t* handle_out,
-                                                                   recent::Entry* entry) {
+                                                                   uint32_t access, uint32_t flags,
+                                                                   pinrail_handle_t* handle_out) {
   const pinrail_thread_t* const thread = thread::current_thread;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
-  if (!lends_start_table(thread, pool) || entry->candidate == addr)
-    return register_by_either_slot(pool, pointer, length, access, handle_out);
+  if (!lends_start_table(thread, pool, access) || !start_table::is_at_rest(*pool->shortcut.start_table))
+    return register_by_either_slot(pool, pointer, length, access, flags, handle_out);
   const pinrail_start_table_t& table = *pool->shortcut.start_table;
-  if (!start_table::is_at_rest(table)) return register_by_either_slot(pool, pointer, length, access, handle_out);
-  entry->candidate = addr;
   const uintptr_t base = addr & ~pool->shortcut.page_mask;
   start_table::Found found;
   if (!start_table::read(table, start_table::find_at_rest(table, base), base, addr - base, length, access, &found))
-    return call_pool(pool, pointer, length, access, handle_out);
+    return call_pool(pool, pointer, length, access, flags, handle_out);
   using start_table::Taken;
   const Taken taken = start_table::take_first(thread, found, pool, handle_out);
   if (taken == Taken::bucket_changed) return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
-  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
-  stat_counter::increment(hits_of(pool, thread));
-  return PINRAIL_SUCCESS;
+  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, flags, handle_out);
+  return finish_hit(thread, pool, addr, access, found);
+}
+
+// The entry matches the request, but does not answer it any more. Has the request from the entry, so that the usual way
+// need not keep it in registers.
+__attribute__((noinline, cold)) pinrail_status_t register_anew(const recent::Entry& entry, size_t length,
+                                                               pinrail_handle_t* handle_out, recent::Taken taken) {
+  auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(entry.pool));
+  void* const pointer = reinterpret_cast<void*>(entry.addr);  // NOLINT(performance-no-int-to-ptr)
+  if (taken == recent::Taken::outdated)
+    return register_by_start_table(pool, pointer, length, entry.access, 0, handle_out);
+  return retry_after_rollback(pool, pointer, length, entry.access, handle_out, recent::handle_of(entry).reg);
 }
 
 // Drops a reference to a registration whose pool was destroyed by force: the last drop frees its memory and does
@@ -208,9 +221,7 @@ __attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpoo
   return report_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
-// Drops a reference that has no valid note: its bucket changed since the reference was taken, nothing was noted, or
-// another thread took it. If the registration has an entry in the start table, the entry is noted for the next
-// release; this happens before the drop, because after the drop the registration may be gone.
+// Drops a reference that has no valid note: nothing was noted, or another thread took it.
 __attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_thread_t* thread, pinrail_handle_t handle) {
   // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a call that succeeded has set the handle
   if (handle.reg == nullptr) return deregister_slow_path(handle);
@@ -220,9 +231,8 @@ __attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_threa
   const pinrail_mpool_t* pool = handle.reg->pool;
   check_known_outside_call(pool);
   if (pool == nullptr) return refuse(kDeregister, kPoolIsCorrupt);
-  if (pool->shortcut.start_table == nullptr) return deregister_in_pool(pool, thread, handle);
-  start_table::note_again(thread, *pool->shortcut.start_table, handle, pool);
-  if (!references::drop_dated(thread, handle.reg, thread->epoch)) return deregister_in_pool(pool, thread, handle);
+  if (pool->shortcut.start_table == nullptr || !references::drop_dated(thread, handle.reg, thread->epoch))
+    return deregister_in_pool(pool, thread, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
   return notify_dropped_dead(pool, thread, handle, after);
@@ -247,26 +257,20 @@ __attribute__((noinline)) pinrail_status_t finish_release(pinrail_handle_t handl
 using namespace pinrail;
 
 // Three ways, the shortest first: the thread's recent requests, the pool's start table, the pool. The first way checks
-// no arguments: a remembered request was checked when it was first made.
+// few arguments: a remembered request was checked when it was first made.
 pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, size_t length, uint32_t access,
                                         uint32_t flags, pinrail_handle_t* handle_out) {
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const pinrail_thread_t* const thread = thread::current_thread;
-  const bool has_flags = ((access & ~front::kAccessMask) | flags) != 0;
-  if (has_flags || thread == nullptr || !gate::is_open() || handle_out == nullptr) {
-    return front::call_pool(pool, pointer, length, access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT, handle_out);
-  }
-  recent::Entry& entry = recent::entry_for(thread, addr);
-  if (!recent::matches(entry, addr, length, pool, access) || !references::count_again(thread, entry.reg)) {
-    return front::register_by_start_table(pool, pointer, length, access, handle_out, &entry);
-  }
-  if (!recent::is_alive(entry)) {
-    pinrail_registration_t* const reg = entry.reg;
-    entry = {};
-    return front::retry_after_rollback(pool, pointer, length, access, handle_out, reg);
-  }
+  if (flags != 0 || thread == nullptr || !gate::is_open() || handle_out == nullptr)
+    return front::call_pool(pool, pointer, length, access, flags, handle_out);
+  const recent::Entry& entry = recent::entry_for(thread, addr);
+  if (!recent::matches(entry, addr, length, pool, access))
+    return front::register_by_start_table(pool, pointer, length, access, flags, handle_out);
+  const recent::Taken taken = recent::take(thread, entry);
+  if (taken != recent::Taken::yes) return front::register_anew(entry, length, handle_out, taken);
   stat_counter::increment(entry.hits);
-  *handle_out = {entry.reg, state::generation(entry.state_word)};
+  *handle_out = recent::handle_of(entry);
   return PINRAIL_SUCCESS;
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a thread asked for lately answers requests in the very words, and no others; and only as long as it is alive.
+#include <thread>
+
+#include "base/registration/registration.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -67,6 +70,20 @@ TEST_F(Recent, a_pool_that_is_gone_answers_nothing_though_its_successor_may_stan
     make_recent(pool, kBase, kPage);
     EXPECT_EQ(device.register_calls(), 1u) << i;
     EXPECT_EQ(pool.stats().misses, 1u) << i;
+  }
+}
+
+// recent/Q3. The successor's start table may lie in the same place, too, and the bucket may have the same version.
+TEST_F(Recent, a_pool_that_is_gone_is_not_remembered_when_another_thread_has_filled_its_successor) {
+  for (int i = 0; i < 20; ++i) {
+    fake::FakeRegistrar device;
+    const Pool pool(device);
+    std::thread([&] { pool.use(kBase, kPage); }).join();
+    const pinrail_handle_t handle = pool.must(kBase, kPage);
+    EXPECT_EQ(handle.generation, generation_of(handle.reg)) << i;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
+    make_recent(pool, kBase, kPage);
+    EXPECT_EQ(device.register_calls(), 1u) << i;
   }
 }
 

@@ -21,12 +21,12 @@ class PoolModel : public ::testing::Test {
   virtual bool leave_pinned() const { return true; }
   virtual int64_t count_limit() const { return PINRAIL_UNSET; }
 
-  // In the cache, and idle. The second time it is found by its start.
-  void cache(uintptr_t base) {
+  // In the cache, and idle. The second time thread i finds it by its start, and remembers that.
+  void cache(uintptr_t base, int i = 2) {
     for (int times = 0; times < 2; ++times) {
       pinrail_handle_t handle;
-      ASSERT_TRUE(pool_->take(0, base, &handle));
-      ASSERT_EQ(pool_->drop(0, handle), PINRAIL_SUCCESS);
+      ASSERT_TRUE(pool_->take(i, base, &handle));
+      ASSERT_EQ(pool_->drop(i, handle), PINRAIL_SUCCESS);
     }
   }
 
@@ -63,6 +63,22 @@ class PoolModel : public ::testing::Test {
 TEST_F(PoolModel, a_hit_against_the_evictor) {
   cache(kA);
   expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
+}
+
+// recent/Q1.
+TEST_F(PoolModel, a_remembered_hit_against_the_evictor) {
+  cache(kA, 0);
+  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
+}
+
+TEST_F(PoolModel, a_remembered_hit_against_an_invalidation_and_the_gc) {
+  cache(kA, 0);
+  expect_right({{[&] { hit_and_drop(0); },
+                 [&] {
+                   pool_->invalidate(kA);
+                   pool_->progress(1);
+                 }},
+                [&] { expect_settled(true); }});
 }
 
 // The first one may break the claim, and then the second one finds it by its start again.

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "base/hit/recent.h"
 #include "components/mpool/grdma/grdma_cache.cc"
 #include "components/mpool/grdma/grdma_create.cc"
 #include "components/mpool/grdma/grdma_deregister.cc"
@@ -214,15 +215,30 @@ class RealPool {
   // What a registration and a note name as its pool: a name that nothing here looks behind.
   pinrail_mpool_t* face() { return reinterpret_cast<pinrail_mpool_t*>(this); }
 
-  // By the table of starts alone, where the pool lends it.
+  // By the thread's recent requests and the table of starts alone, where the pool lends it.
   bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    return hit_again(i, base, handle_out) || hit_start(i, base, handle_out);
+  }
+  bool hit_again(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    const recent::Entry& entry = recent::entry_for(threads[i], base);
+    if (!recent::matches(entry, base, kLength, face(), 0)) return false;
+    const recent::Taken taken = recent::take(threads[i], entry);
+    if (taken == recent::Taken::bucket_changed) references::roll_back(threads[i], recent::handle_of(entry).reg);
+    *handle_out = recent::handle_of(entry);
+    return taken == recent::Taken::yes;
+  }
+  bool hit_start(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     const pinrail_start_table_t* table = pool_->shortcut().start_table;
     start_table::Found found;
     if (table == nullptr || !start_table::look_up(*table, base, 0, kLength, 0, &found)) return false;
     const start_table::Taken taken = start_table::take_first(threads[i], found, face(), handle_out);
-    if (taken == start_table::Taken::yes) return true;
+    if (taken == start_table::Taken::yes) {
+      recent::remember(&recent::entry_for(threads[i], base), base, face(), 0, found, nullptr);
+      return true;
+    }
     if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);
-    return start_table::take(threads[i], *table, base, 0, kLength, 0, face(), handle_out);
+    return start_table::look_up(*table, base, 0, kLength, 0, &found) &&
+           start_table::take(threads[i], found, face(), handle_out);
   }
 
   void taken(pinrail_handle_t handle, uintptr_t base) {

@@ -5,7 +5,7 @@
 # than given as the first argument, in a build with GCC and without --enable-debug, or if it takes more by one hundredth
 # beside 1,024 threads.
 set -u -o pipefail
-most=${1:-200}
+most=${1:-120}
 command -v valgrind >/dev/null || { echo "SKIP: valgrind is not installed"; exit 77; }
 export LD_LIBRARY_PATH=$PWD/.libs PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs
 program=test/stress/.libs/hit_cost
@@ -15,7 +15,7 @@ trap 'rm -f "$output"' EXIT
 cost() {  # cost THREADS REGIONS
   valgrind -q --tool=callgrind --max-threads=1100 --toggle-collect=pinrail_test_hit_often --callgrind-out-file="$output" \
     "$program" "$1" "$2" >/dev/null 2>&1 || { echo "hit_cost $1 $2 failed" >&2; exit 1; }
-  callgrind_annotate --inclusive=yes "$output" 2>/dev/null | sed 's/,//g' |
+  callgrind_annotate --inclusive=yes --auto=no "$output" 2>/dev/null | sed 's/,//g' |
     awk '/:pinrail_mpool_(de)?register / {sum += $1} END {printf "%.0f\n", sum / 10000}'
 }
 hot=$(cost 1 1) random=$(cost 1 1024) many=$(cost 1024 1)
