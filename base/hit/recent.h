@@ -16,6 +16,7 @@
 #define PINRAIL_BASE_HIT_RECENT_H
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/hit/start_table.h"
 #include "base/registration/recent_request.h"
@@ -24,18 +25,32 @@ namespace pinrail::recent {
 
 using Entry = RecentRequest;
 
+// Where a request belongs in the table.
+struct Place {
+  Entry* entry;
+  uintptr_t* addr;
+};
+
 // Buffers at equal distances, of any power of two from 64 bytes to 64 MiB, get entries of their own: the two shifts mix
-// the address bits so that any ten bits in a row from bit 6 on decide the ten bits of the index.
-inline Entry& entry_for(const pinrail_thread_t* thread, uintptr_t addr) {
-  constexpr uintptr_t kEntries = (RecentRequest::kCount - 1) * sizeof(Entry);
-  uintptr_t mixed = addr ^ addr >> 10;
+// the address bits so that any ten bits in a row from bit 6 on decide the ten bits of the index. So do the pools of one
+// buffer, which lie apart.
+__attribute__((always_inline)) inline Place place_of(const pinrail_thread_t* thread, const void* pool, uintptr_t addr) {
+  constexpr uintptr_t kMask = (RecentRequests::kCount - 1) * sizeof(Entry);
+  constexpr size_t kAddrsInEntry = sizeof(Entry) / sizeof(uintptr_t);
+  auto* const table = static_cast<char*>(thread->recent);
+  uintptr_t mixed = addr ^ reinterpret_cast<uintptr_t>(pool);
+  mixed ^= mixed >> 10;
   mixed ^= mixed >> 15;
-  return *reinterpret_cast<Entry*>(static_cast<char*>(thread->recent) + (mixed & kEntries));
+  mixed &= kMask;
+  return {reinterpret_cast<Entry*>(table + mixed),
+          reinterpret_cast<uintptr_t*>(table + offsetof(RecentRequests, addrs) + mixed / kAddrsInEntry)};
 }
 
 // Returns whether the entry was stored for such a request. A length of 0 wraps to the largest value.
-inline bool matches(const Entry& entry, uintptr_t addr, size_t length, const void* pool, uint32_t access) {
-  return entry.addr == addr && entry.pool == pool && entry.access == access &&
+__attribute__((always_inline)) inline bool matches(const Place& place, uintptr_t addr, size_t length, const void* pool,
+                                                   uint32_t access) {
+  const Entry& entry = *place.entry;
+  return *place.addr == addr && entry.pool == pool && entry.access == access &&
          length - 1 < __atomic_load_n(&entry.longest, __ATOMIC_RELAXED);
 }
 
@@ -49,11 +64,11 @@ inline pinrail_handle_t handle_of(const Entry& entry) {
 enum class Taken : uint8_t { yes, outdated, bucket_changed };
 
 // Takes a reference for a request that the entry matches.
-__attribute__((always_inline)) inline Taken take(const pinrail_thread_t* thread, const Entry& entry) {
+__attribute__((always_inline)) inline Taken take(const Entry& entry) {
   uint32_t* const date = __atomic_load_n(&entry.date, __ATOMIC_RELAXED);
   const uint32_t version = entry.version;
   if (start_bucket::version_of(date) != version) return Taken::outdated;
-  uint64_t* const near = &thread->ref_slots[entry.near];
+  uint64_t* const near = entry.near;
   uint64_t word = references::load_slot(near);
   const uint64_t tag = entry.tag;
   if (__builtin_expect(references::count_of(word) != 0, 0)) {
@@ -67,13 +82,22 @@ __attribute__((always_inline)) inline Taken take(const pinrail_thread_t* thread,
   return Taken::yes;
 }
 
+// Returns whether the last request that belongs here was for this address, and had no entry. If not, the next one may
+// be: to fill entries for requests that do not repeat would cost more than it saves. place: Place::addr.
+inline bool is_asked_again(uintptr_t* place, uintptr_t addr) {
+  const uintptr_t last = *place;
+  *place = ~addr;
+  return last == ~addr;
+}
+
 // Stores a request that was answered by this entry of the start table. hits: the counter to increment at later hits.
-inline void remember(Entry* entry, uintptr_t addr, const void* pool, uint32_t access, const start_table::Found& found,
-                     uint64_t* hits) {
-  entry->addr = addr;
+inline void remember(const pinrail_thread_t* thread, const Place& place, uintptr_t addr, const void* pool,
+                     uint32_t access, const start_table::Found& found, uint64_t* hits) {
+  Entry* const entry = place.entry;
+  *place.addr = addr;
   entry->pool = pool;
   entry->access = access;
-  entry->near = static_cast<uint32_t>(references::near_of(found.reg));
+  entry->near = references::near_ref_slot(thread, found.reg);
   entry->version = found.version;
   entry->tag = references::tag_of(found.reg);
   entry->generation = found.generation;

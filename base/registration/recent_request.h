@@ -12,20 +12,26 @@ namespace pinrail {
 
 // All zero: answers nothing.
 struct alignas(64) RecentRequest {
-  static constexpr size_t kCount = 1024;  // entries per thread: 64 KiB
-
-  uintptr_t addr;
   const void* pool;
-  uint32_t access;       // requests with flags are not stored
-  uint32_t longest;      // the longest request at addr that is answered, in bytes; 0: none. Atomic
-  uint32_t near;         // index of the registration's near slot in pinrail_thread_t::ref_slots
-  uint32_t version;      // of the bucket when it had the entry
-  uint64_t tag;          // a reference slot that names the registration, with count 0
-  uint64_t generation;   // of the registration
-  uint32_t* date;        // the timestamp of the entry, in its bucket of the start table. Atomic
-  uint64_t* hits;        // the counter to increment
+  uint32_t access;      // requests with flags are not stored
+  uint32_t longest;     // the longest request that is answered, in bytes; 0: none. Atomic
+  uint64_t* near;       // the thread's near slot for the registration
+  uint64_t tag;         // a reference slot that names the registration, with count 0
+  uint64_t generation;  // of the registration
+  uint32_t* date;       // the timestamp of the entry, in its bucket of the start table. Atomic
+  uint64_t* hits;       // the counter to increment
+  uint32_t version;     // of the bucket when it had the entry
 };
 static_assert(sizeof(RecentRequest) == 64, "one line of memory");
+
+// The table of one thread: 72 KiB. The addresses have an array of their own, which is small enough for the first-level
+// cache: requests that do not repeat leave the entries alone, which would replace all else there.
+struct RecentRequests {
+  static constexpr size_t kCount = 1024;
+
+  RecentRequest entries[kCount];
+  uintptr_t addrs[kCount];  // of the request in the entry; or the complement of one that was made once
+};
 
 }  // namespace pinrail
 

@@ -22,8 +22,8 @@ static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its o
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
 constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // of address space; pages are populated on use
-constexpr uint32_t kMostSpares = 64;  // free registrations that a thread keeps: as many as one sum of dead ones frees
-constexpr size_t kMany = 16 * kSlab;  // from this size on slabs ask for huge pages, because hits read all over them
+constexpr uint32_t kMostSpares = 128;  // free registrations that a thread keeps: as many as one sum of dead ones frees
+constexpr size_t kMany = 16 * kSlab;   // from this size on slabs ask for huge pages, because hits read all over them
 
 // Registrations of one size of tail. Free ones are linked through `base`. Chunks before `chunk` are in use; of `chunk`
 // itself the first `used` registrations are.
@@ -164,7 +164,7 @@ void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
 
 pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t tail_size) {
   pinrail_thread_t* thread = thread::current_thread;
-  if (thread == nullptr || counting != PINRAIL_COUNTING_THREADS) return nullptr;
+  if (counting != PINRAIL_COUNTING_THREADS) return nullptr;
   auto* reg = static_cast<pinrail_registration_t*>(thread->spares);
   if (reg == nullptr || reg->tail_size != tail_size) return nullptr;
   thread->spares = reg->base;
@@ -174,7 +174,7 @@ pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t tail_size
 
 // False: the thread has enough, or those that it has are of another size of tail. Those of a pool are of one size.
 bool keep_spare(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (thread->spare_count == kMostSpares) return false;
+  if (thread->spare_count >= kMostSpares) return false;
   auto* first = static_cast<pinrail_registration_t*>(thread->spares);
   if (first != nullptr && first->tail_size != reg->tail_size) return false;
   reg->base = first;
@@ -250,9 +250,9 @@ void free(pinrail_registration_t* reg) {
   check_tail(reg);
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
   pinrail_thread_t* const thread = thread::current_thread;
-  if (per_thread && thread != nullptr) references::fold_own(thread, reg);
+  if (per_thread) references::fold_own(thread, reg);
   state::renew(reg);
-  if (per_thread && thread != nullptr && keep_spare(thread, reg)) return;
+  if (per_thread && keep_spare(thread, reg)) return;
   push(reg, per_thread ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
 }
 

@@ -22,8 +22,6 @@
 
 namespace pinrail::thread {
 
-__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = nullptr;
-
 namespace {
 
 // One record per thread. A record of an ended thread keeps its index and is reused by the next new thread, so there are
@@ -61,7 +59,7 @@ struct alignas(128) Dates {
 pinrail_start_bucket_t gpu_bucket{};
 
 // Shared by all threads without slots of their own; never written.
-RecentRequest no_recent[RecentRequest::kCount] = {};
+RecentRequests no_recent = {};
 struct NoRefSlots {
   constexpr NoRefSlots() {
     for (uint64_t& ref_slot : ref_slots) ref_slot = references::kUnusableRefSlot;
@@ -70,10 +68,28 @@ struct NoRefSlots {
 };
 alignas(64) NoRefSlots no_ref_slots;
 
-// Memory of one thread: 76 KiB, all zero at first.
+void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* reg);
+
+// size: 0, or that of a thread's own record.
+constexpr pinrail_thread_t make_record(size_t size, uint32_t index, uint32_t spare_count) {
+  return {size,        index,       0,          no_ref_slots.ref_slots,
+          &rollbacks,  &epoch.now,  {},         nullptr,
+          spare_count, &no_recent,  &dates.now, 0,
+          nullptr,     &gpu_bucket, fold_entry};
+}
+
+}  // namespace
+
+// No pool gives its hits to a thread with such an index, and it has spares enough.
+pinrail_thread_t nobody = make_record(0, UINT32_MAX, UINT32_MAX);
+__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = &nobody;
+
+namespace {
+
+// Memory of one thread: 84 KiB, all zero at first.
 struct alignas(64) Own {
   uint64_t ref_slots[references::kWords];
-  RecentRequest recent[RecentRequest::kCount];
+  RecentRequests recent;
 };
 
 // Gives the record memory of its own. False if there is none. calloc() leaves fresh pages untouched, so that a thread
@@ -130,7 +146,7 @@ void* detach_ref_slots_locked(Record* record) REQUIRES(mutex) {
   for (size_t i = 0; i < references::kWords; i += references::words_of_ref_slot(i)) fold_locked(&thread->ref_slots[i]);
   unlink_alive_locked(record);
   thread->ref_slots = no_ref_slots.ref_slots;
-  thread->recent = no_recent;
+  thread->recent = &no_recent;
   return record->memory;
 }
 
@@ -143,8 +159,8 @@ void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* re
 
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
-  current_thread = nullptr;
-  if (gate::is_child() || is_of_parent(&record->thread))
+  current_thread = &nobody;
+  if (gate::is_child() || record->thread.size == 0)
     return;  // in a child the locks below may be held by a thread of the parent
   arena::free_spares(&record->thread);
   void* memory;
@@ -178,21 +194,7 @@ Record* take_record() {
   if (record != nullptr) return record;
   record = new (std::nothrow) Record{};
   if (record == nullptr) return nullptr;
-  record->thread = {sizeof(pinrail_thread_t),
-                    0,
-                    0,
-                    no_ref_slots.ref_slots,
-                    &rollbacks,
-                    &epoch.now,
-                    {},
-                    nullptr,
-                    0,
-                    no_recent,
-                    &dates.now,
-                    0,
-                    nullptr,
-                    &gpu_bucket,
-                    fold_entry};
+  record->thread = make_record(sizeof(pinrail_thread_t), 0, 0);
   Guard guard(mutex);
   record->thread.index = record_count++;
   record->next = all_records;
@@ -217,7 +219,7 @@ pinrail_thread_t* current_slow() {
   if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0 && references::can_sum()) {
     Own* own;
     if (allocate_own(record, &own)) {
-      record->thread.recent = own->recent;
+      record->thread.recent = &own->recent;
       Guard guard(mutex);
       record->thread.ref_slots = own->ref_slots;
       link_alive_locked(record);
@@ -233,13 +235,13 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::threads);
   for (Record* record = all_records; record != nullptr; record = record->next) {
     record->thread.size = 0;
-    record->thread.recent = no_recent;
+    record->thread.recent = &no_recent;
     record->thread.ref_slots = no_ref_slots.ref_slots;
   }
   replace_in_child(&all_records, nullptr);
   alive = free_records[0] = free_records[1] = nullptr;
   record_count = 0;
-  current_thread = nullptr;
+  current_thread = &nobody;
   if (has_membarrier) has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
 }
 
@@ -342,10 +344,9 @@ void forget_notes(const pinrail_start_table_t& table) {
          near += kNearWords) {
       if (points_into(__atomic_load_n(&near[1], __ATOMIC_RELAXED))) clear_note(near);
     }
-    auto* const recent = static_cast<RecentRequest*>(record->thread.recent);
-    for (RecentRequest* entry = recent; entry != recent + RecentRequest::kCount; ++entry) {
-      const auto* const date = __atomic_load_n(&entry->date, __ATOMIC_RELAXED);
-      if (points_into(reinterpret_cast<uintptr_t>(date))) __atomic_store_n(&entry->longest, 0, __ATOMIC_RELAXED);
+    for (RecentRequest& entry : static_cast<RecentRequests*>(record->thread.recent)->entries) {
+      const auto* const date = __atomic_load_n(&entry.date, __ATOMIC_RELAXED);
+      if (points_into(reinterpret_cast<uintptr_t>(date))) __atomic_store_n(&entry.longest, 0, __ATOMIC_RELAXED);
     }
   }
 }

@@ -16,10 +16,9 @@ constexpr uint32_t kThreadsWithOwnCounters = 1024;
 pinrail_thread_t* current_slow();
 
 // In a forked child, before any other call: abandons the records of the parent's threads, whose counts belong to no
-// thread here. A thread of the child that still points to such a record serves no hit with it, and gets a new one from
-// current().
+// thread here. Their size is 0 from then on. A thread of the child that still points to such a record serves no hit
+// with it, and gets a new one from current().
 void fork_reinit();
-inline bool is_of_parent(const pinrail_thread_t* thread) { return thread->size == 0; }
 
 // Returns whether the thread has reference slots of its own; see references.h.
 bool has_ref_slots(const pinrail_thread_t* thread);
@@ -29,13 +28,18 @@ uint64_t* epoch_word();
 // The process-wide version that notes of GPU memory refer to; see base/hit/allocation_table.h.
 pinrail_start_bucket_t* gpu_bucket_word();
 
-// Initial-exec: the library is loaded at start-up, or takes a few bytes of the static TLS reserve; one load per access.
+// What current_thread points to before a thread's first call and after its end: a record without slots, spares, hits or
+// recent requests, so that the short ways of calls need not ask whether there is one. It is never passed to a pool.
+extern pinrail_thread_t nobody;
+
+// Never NULL. Initial-exec: the library is loaded at start-up, or takes a few bytes of the static TLS reserve; one load
+// per access.
 // __thread instead of thread_local, which would check for dynamic initialisation at each access.
 extern __thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec")));
 
 inline pinrail_thread_t* current() {
   pinrail_thread_t* const thread = current_thread;
-  return thread != nullptr && !is_of_parent(thread) ? thread : current_slow();
+  return thread->size != 0 ? thread : current_slow();  // 0: nobody's, or of a thread of the parent
 }
 
 }  // namespace pinrail::thread

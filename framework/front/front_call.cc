@@ -93,30 +93,41 @@ inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpoo
   return (access & ~kAccessMask) == 0 && pool != nullptr && thread->index < pool->shortcut.hit_threads;
 }
 
-// Counts a hit of the start table, and stores it among the thread's recent requests.
-inline pinrail_status_t finish_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr,
-                                   uint32_t access, const start_table::Found& found) {
-  uint64_t* const hits = hits_of(pool, thread);
-  stat_counter::increment(hits);
-  recent::remember(&recent::entry_for(thread, addr), addr, pool, access, found, hits);
+// Stores a request that the start table has just answered among the thread's recent requests. Looks it up again, so
+// that the usual way need not keep what it found.
+__attribute__((noinline, cold)) pinrail_status_t remember_hit(const pinrail_mpool_t* pool, uintptr_t addr,
+                                                              size_t length, uint32_t access) {
+  const pinrail_thread_t* const thread = thread::current_thread;
+  const size_t offset = addr & pool->shortcut.page_mask;
+  start_table::Found found;
+  if (start_table::look_up(*pool->shortcut.start_table, addr - offset, offset, length, access, &found)) {
+    recent::remember(thread, recent::place_of(thread, pool, addr), addr, pool, access, found, hits_of(pool, thread));
+  }
   return PINRAIL_SUCCESS;
 }
 
+// Counts a hit of the start table, and remembers it if it repeats. place: the request's (recent::Place).
+inline pinrail_status_t finish_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr,
+                                   size_t length, uint32_t access, uintptr_t* place) {
+  stat_counter::increment(hits_of(pool, thread));
+  return recent::is_asked_again(place, addr) ? remember_hit(pool, addr, length, access) : PINRAIL_SUCCESS;
+}
+
 // Looks up the start table and takes the reference in the near or the far slot. Without a match in the table the pool
-// is asked.
+// is asked. place: as in finish_hit().
 __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                                   uint32_t access, uint32_t flags,
+                                                                   uint32_t access, uintptr_t* place,
                                                                    pinrail_handle_t* handle_out) {
   const pinrail_thread_t* thread = thread::current_thread;
-  if (!lends_start_table(thread, pool, access)) return call_pool(pool, pointer, length, access, flags, handle_out);
+  if (!lends_start_table(thread, pool, access)) return call_pool(pool, pointer, length, access, 0, handle_out);
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const size_t offset = addr & pool->shortcut.page_mask;
   start_table::Found found;
   if (!start_table::look_up(*pool->shortcut.start_table, addr - offset, offset, length, access, &found) ||
       !start_table::take(thread, found, pool, handle_out)) {
-    return call_pool(pool, pointer, length, access, flags, handle_out);
+    return call_pool(pool, pointer, length, access, 0, handle_out);
   }
-  return finish_hit(thread, pool, addr, access, found);
+  return finish_hit(thread, pool, addr, length, access, place);
 }
 
 // A reference was counted of the registration that the table named, which then was no longer valid: rolls the count
@@ -124,40 +135,44 @@ __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool
 __attribute__((noinline)) pinrail_status_t retry_after_rollback(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                                 uint32_t access, pinrail_handle_t* handle_out,
                                                                 const pinrail_registration_t* reg) {
-  references::roll_back(thread::current_thread, reg);
-  return register_by_either_slot(pool, pointer, length, access, 0, handle_out);
+  const pinrail_thread_t* const thread = thread::current_thread;
+  references::roll_back(thread, reg);
+  uintptr_t* const place = recent::place_of(thread, pool, reinterpret_cast<uintptr_t>(pointer)).addr;
+  return register_by_either_slot(pool, pointer, length, access, place, handle_out);
 }
 
 // No recent request answers: looks up the start table. In all but the usual cases, a table that does not grow and a
 // free near reference slot, register_by_either_slot() continues.
 __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                                   uint32_t access, uint32_t flags,
+                                                                   uint32_t access, uintptr_t* place,
                                                                    pinrail_handle_t* handle_out) {
   const pinrail_thread_t* const thread = thread::current_thread;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   if (!lends_start_table(thread, pool, access) || !start_table::is_at_rest(*pool->shortcut.start_table))
-    return register_by_either_slot(pool, pointer, length, access, flags, handle_out);
+    return register_by_either_slot(pool, pointer, length, access, place, handle_out);
   const pinrail_start_table_t& table = *pool->shortcut.start_table;
   const uintptr_t base = addr & ~pool->shortcut.page_mask;
   start_table::Found found;
   if (!start_table::read(table, start_table::find_at_rest(table, base), base, addr - base, length, access, &found))
-    return call_pool(pool, pointer, length, access, flags, handle_out);
+    return call_pool(pool, pointer, length, access, 0, handle_out);
   using start_table::Taken;
   const Taken taken = start_table::take_first(thread, found, pool, handle_out);
   if (taken == Taken::bucket_changed) return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
-  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, flags, handle_out);
-  return finish_hit(thread, pool, addr, access, found);
+  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, place, handle_out);
+  return finish_hit(thread, pool, addr, length, access, place);
 }
 
-// The entry matches the request, but does not answer it any more. Has the request from the entry, so that the usual way
-// need not keep it in registers.
-__attribute__((noinline, cold)) pinrail_status_t register_anew(const recent::Entry& entry, size_t length,
+// The place's entry matches the request, but does not answer it any more. Has the request from there, so that the usual
+// way need not keep it in registers.
+__attribute__((noinline, cold)) pinrail_status_t register_anew(recent::Place place, size_t length,
                                                                pinrail_handle_t* handle_out, recent::Taken taken) {
-  auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(entry.pool));
-  void* const pointer = reinterpret_cast<void*>(entry.addr);  // NOLINT(performance-no-int-to-ptr)
+  auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(place.entry->pool));
+  void* const pointer = reinterpret_cast<void*>(*place.addr);  // NOLINT(performance-no-int-to-ptr)
+  const uint32_t access = place.entry->access;
+  *place.addr = ~*place.addr;  // the entry is to be filled again
   if (taken == recent::Taken::outdated)
-    return register_by_start_table(pool, pointer, length, entry.access, 0, handle_out);
-  return retry_after_rollback(pool, pointer, length, entry.access, handle_out, recent::handle_of(entry).reg);
+    return register_by_start_table(pool, pointer, length, access, place.addr, handle_out);
+  return retry_after_rollback(pool, pointer, length, access, handle_out, recent::handle_of(*place.entry).reg);
 }
 
 // Drops a reference to a registration whose pool was destroyed by force: the last drop frees its memory and does
@@ -213,11 +228,12 @@ __attribute__((noinline)) pinrail_status_t notify_dropped_dead(const pinrail_mpo
 }
 
 // Drops the reference through the pool, because the pool lends no start table or the thread's slots do not have it.
-__attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpool_t* pool, pinrail_thread_t* thread,
-                                                              pinrail_handle_t handle) {
+__attribute__((noinline)) pinrail_status_t deregister_in_pool(const pinrail_mpool_t* pool, pinrail_handle_t handle) {
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
+  pinrail_thread_t* const thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   return report_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
 }
 
@@ -232,7 +248,7 @@ __attribute__((noinline)) pinrail_status_t deregister_without_note(pinrail_threa
   check_known_outside_call(pool);
   if (pool == nullptr) return refuse(kDeregister, kPoolIsCorrupt);
   if (pool->shortcut.start_table == nullptr || !references::drop_dated(thread, handle.reg, thread->epoch))
-    return deregister_in_pool(pool, thread, handle);
+    return deregister_in_pool(pool, handle);
   const uint64_t after = state::load(handle.reg);
   if ((after & state::kDead) == 0) return PINRAIL_SUCCESS;
   return notify_dropped_dead(pool, thread, handle, after);
@@ -262,15 +278,15 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
                                         uint32_t flags, pinrail_handle_t* handle_out) {
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const pinrail_thread_t* const thread = thread::current_thread;
-  if (flags != 0 || thread == nullptr || !gate::is_open() || handle_out == nullptr)
+  if (flags != 0 || !gate::is_open() || handle_out == nullptr)
     return front::call_pool(pool, pointer, length, access, flags, handle_out);
-  const recent::Entry& entry = recent::entry_for(thread, addr);
-  if (!recent::matches(entry, addr, length, pool, access))
-    return front::register_by_start_table(pool, pointer, length, access, flags, handle_out);
-  const recent::Taken taken = recent::take(thread, entry);
-  if (taken != recent::Taken::yes) return front::register_anew(entry, length, handle_out, taken);
-  stat_counter::increment(entry.hits);
-  *handle_out = recent::handle_of(entry);
+  const recent::Place place = recent::place_of(thread, pool, addr);
+  if (!recent::matches(place, addr, length, pool, access))
+    return front::register_by_start_table(pool, pointer, length, access, place.addr, handle_out);
+  const recent::Taken taken = recent::take(*place.entry);
+  if (taken != recent::Taken::yes) return front::register_anew(place, length, handle_out, taken);
+  stat_counter::increment(place.entry->hits);
+  *handle_out = recent::handle_of(*place.entry);
   return PINRAIL_SUCCESS;
 }
 
@@ -294,7 +310,6 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
 // pool.
 pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
-  if (thread == nullptr) return front::deregister_slow_path(handle);
   const void* noted = nullptr;
   const note::Release dropped = note::release(thread, handle, &noted);
   if (dropped == note::Release::no_note) return front::deregister_without_note(thread, handle);

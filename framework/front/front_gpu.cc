@@ -87,8 +87,7 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
                                                size_t length, uint32_t access, uint32_t flags,
                                                pinrail_handle_t* handle_out) {
   pinrail_thread_t* const thread = thread::current_thread;
-  if (thread == nullptr || pool == nullptr || block == nullptr || handle_out == nullptr || flags != 0 ||
-      !gate::is_open()) {
+  if (pool == nullptr || block == nullptr || handle_out == nullptr || flags != 0 || !gate::is_open()) {
     return front::call_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
   if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(*block, offset, length)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a thread asked for lately answers requests in the very words, and no others; and only as long as it is alive.
 #include <thread>
+#include <vector>
 
 #include "base/registration/registration.h"
 #include "test/support/library.h"
@@ -61,6 +62,57 @@ TEST_F(Recent, another_pool_is_another_question) {
   EXPECT_EQ(handle.reg->pool, other.get());
   EXPECT_EQ(other_device.register_calls(), 1u);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+// As with two devices: each pool has an entry of its own for the buffer, or they take turns in one.
+TEST_F(Recent, one_buffer_in_two_pools_in_turns) {
+  const Pool pool(fake_);
+  fake::FakeRegistrar other_device;
+  const Pool other(other_device);
+  for (int i = 0; i < 10; ++i) {
+    for (const Pool* each : {&pool, &other}) {
+      const pinrail_handle_t handle = each->must(kBase, kPage);
+      EXPECT_EQ(handle.reg->pool, each->get()) << i;
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+  }
+  EXPECT_EQ(pool.stats().hits, 9u);
+  EXPECT_EQ(other.stats().hits, 9u);
+}
+
+// More than a thread has entries for: most share one with others.
+TEST_F(Recent, many_buffers_in_turns_and_one_again_and_again) {
+  const Pool pool(fake_);
+  constexpr uintptr_t kBuffers = 3000;
+  for (int round = 0; round < 4; ++round) {
+    for (uintptr_t i = 0; i < kBuffers; ++i) {
+      for (const uintptr_t base : {kBase + i * 3 * kPage, kBase}) {
+        const pinrail_handle_t handle = pool.must(base, kPage);
+        EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(base));
+        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      }
+    }
+  }
+  EXPECT_EQ(fake_.register_calls(), kBuffers);
+  EXPECT_EQ(pool.stats().hits, 4 * 2 * kBuffers - kBuffers);
+}
+
+// A thread may hold a buffer more than once, and release it after its bucket has changed.
+TEST_F(Recent, a_repeated_request_while_it_is_held_is_one_more_reference) {
+  const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);
+  std::vector<pinrail_handle_t> held;
+  for (uintptr_t i = 1; i <= 300; ++i) {
+    held.push_back(pool.must(kBase, kPage));
+    pool.use(kBase + i * kPage, kPage);
+  }
+  for (const pinrail_handle_t handle : held) {
+    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS) << "another one";
+    EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kBase));
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.live_count(), 0u);
 }
 
 TEST_F(Recent, a_pool_that_is_gone_answers_nothing_though_its_successor_may_stand_at_its_place) {

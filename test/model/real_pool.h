@@ -220,9 +220,10 @@ class RealPool {
     return hit_again(i, base, handle_out) || hit_start(i, base, handle_out);
   }
   bool hit_again(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    const recent::Entry& entry = recent::entry_for(threads[i], base);
-    if (!recent::matches(entry, base, kLength, face(), 0)) return false;
-    const recent::Taken taken = recent::take(threads[i], entry);
+    const recent::Place place = recent::place_of(threads[i], face(), base);
+    if (!recent::matches(place, base, kLength, face(), 0)) return false;
+    const recent::Entry& entry = *place.entry;
+    const recent::Taken taken = recent::take(entry);
     if (taken == recent::Taken::bucket_changed) references::roll_back(threads[i], recent::handle_of(entry).reg);
     *handle_out = recent::handle_of(entry);
     return taken == recent::Taken::yes;
@@ -233,7 +234,9 @@ class RealPool {
     if (table == nullptr || !start_table::look_up(*table, base, 0, kLength, 0, &found)) return false;
     const start_table::Taken taken = start_table::take_first(threads[i], found, face(), handle_out);
     if (taken == start_table::Taken::yes) {
-      recent::remember(&recent::entry_for(threads[i], base), base, face(), 0, found, nullptr);
+      const recent::Place place = recent::place_of(threads[i], face(), base);
+      if (recent::is_asked_again(place.addr, base))
+        recent::remember(threads[i], place, base, face(), 0, found, nullptr);
       return true;
     }
     if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);

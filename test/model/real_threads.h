@@ -23,7 +23,7 @@ void forget_all_threads() {
 }
 
 pinrail_thread_t* new_thread() {
-  current_thread = nullptr;
+  current_thread = &nobody;
   return current_slow();
 }
 

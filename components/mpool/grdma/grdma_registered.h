@@ -27,7 +27,7 @@ namespace pinrail::grdma {
 
 class Registered {
  public:
-  static constexpr size_t kBatch = 64;        // so many are summed with one barrier
+  static constexpr size_t kBatch = 128;       // so many are summed with one barrier
   static constexpr size_t kQuietBatch = 256;  // so many are summed without one in one hold of the lock
 
   Registered(Mutex& cache_mutex, const pinrail_host_t* host, Unindexed* unindexed)
