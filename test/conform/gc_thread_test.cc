@@ -77,7 +77,7 @@ TEST(GcThread, a_miss_gives_back_what_is_dead_when_it_has_become_a_batch) {
   Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);
-  constexpr uintptr_t kBatch = 64;
+  constexpr uintptr_t kBatch = 128;
   for (uintptr_t i = 0; i < kBatch; ++i) pool.use(kBase + 2 * i * kPage, kPage);
   report(kBase, 2 * kBatch * kPage);
   pool.use(kBase - 2 * kPage, kPage);
