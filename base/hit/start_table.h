@@ -212,6 +212,21 @@ inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registr
   return nullptr;
 }
 
+// As look_up(), by the registration of a handle that the thread holds, for what it covers from addr on. False also if the
+// table has another incarnation of it, or none.
+inline bool look_up_held(const pinrail_start_table_t& table, pinrail_handle_t handle, uintptr_t addr,
+                         Found* found_out) {
+  const Entry* const entry = entry_of(table, handle.reg);
+  if (entry == nullptr) return false;
+  const uint32_t version = start_bucket::version_of(entry);
+  const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
+  const bool is_own = load(start_bucket::extent_of(entry)) != 0 && generation_of(incarnation) == handle.generation &&
+                      number_of(incarnation) == arena::number_of(handle.reg);
+  if (!is_own || start_bucket::is_changing(version) || start_bucket::version_of(entry) != version) return false;
+  *found_out = {entry, handle.reg, handle.generation, span_of(handle.reg).end - addr, version};
+  return true;
+}
+
 // Writes a note for an entry that was just inserted for a registration that the thread holds. The caller holds the
 // index lock, so the bucket does not change.
 inline void note_entry(const pinrail_thread_t* thread, const Entry* entry, const pinrail_registration_t* reg) {

@@ -64,6 +64,36 @@ bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* threa
   return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle(thread->index);
 }
 
+// Whether the thread may ask the pool's start table, which serves only requests without flags, for this access.
+inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uint32_t access) {
+  return (access & ~kAccessMask) == 0 && pool != nullptr && thread->index < pool->shortcut.hit_threads;
+}
+
+// Stores a request that was just answered by this reference among the thread's recent requests, if the start table has
+// its registration.
+__attribute__((noinline, cold)) void remember(const pinrail_mpool_t* pool, uintptr_t addr, uint32_t access,
+                                              pinrail_handle_t handle) {
+  const pinrail_thread_t* const thread = thread::current_thread;
+  start_table::Found found;
+  if (!start_table::look_up_held(*pool->shortcut.start_table, handle, addr, &found)) return;
+  recent::remember(thread, recent::place_of(thread, pool, addr), addr, pool, access, found, hits_of(pool, thread));
+}
+
+// The pool has answered a request without flags. The start table answers requests at the start of a registration, and
+// those inside one are searched for in the index: remembers it if it repeats.
+__attribute__((noinline)) void finish_inner_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool,
+                                                uintptr_t addr, uint32_t access, pinrail_handle_t handle) {
+  if (!lends_start_table(thread, pool, access) || !thread::has_ref_slots(thread)) return;
+  if (recent::is_asked_again(recent::place_of(thread, pool, addr).addr, addr)) remember(pool, addr, access, handle);
+}
+
+// Whether the pool, which lends its start table, has answered by a registration that begins before the request's page.
+inline bool is_inner(const pinrail_mpool_t* pool, const void* addr, pinrail_handle_t handle) {
+  if (pool->shortcut.start_table == nullptr) return false;
+  const uintptr_t page = reinterpret_cast<uintptr_t>(addr) & ~pool->shortcut.page_mask;
+  return page != reinterpret_cast<uintptr_t>(handle.reg->base);
+}
+
 // Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. This and the next
 // functions have the parameters of pinrail_mpool_register(), so that it can jump to them.
 __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
@@ -85,32 +115,17 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   };
   pinrail_status_t status = ask();
   if (status != PINRAIL_SUCCESS && give_back_unused(pool, thread, status)) status = ask();
+  if (status == PINRAIL_SUCCESS && flags == 0 && is_inner(pool, addr, *handle_out))
+    finish_inner_hit(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   return report_if_bad(status, kCall, kNoWholePages);
-}
-
-// Whether the thread may ask the pool's start table, which serves only requests without flags, for this access.
-inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uint32_t access) {
-  return (access & ~kAccessMask) == 0 && pool != nullptr && thread->index < pool->shortcut.hit_threads;
-}
-
-// Stores a request that the start table has just answered among the thread's recent requests. Looks it up again, so
-// that the usual way need not keep what it found.
-__attribute__((noinline, cold)) pinrail_status_t remember_hit(const pinrail_mpool_t* pool, uintptr_t addr,
-                                                              size_t length, uint32_t access) {
-  const pinrail_thread_t* const thread = thread::current_thread;
-  const size_t offset = addr & pool->shortcut.page_mask;
-  start_table::Found found;
-  if (start_table::look_up(*pool->shortcut.start_table, addr - offset, offset, length, access, &found)) {
-    recent::remember(thread, recent::place_of(thread, pool, addr), addr, pool, access, found, hits_of(pool, thread));
-  }
-  return PINRAIL_SUCCESS;
 }
 
 // Counts a hit of the start table, and remembers it if it repeats. place: the request's (recent::Place).
 inline pinrail_status_t finish_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr,
-                                   size_t length, uint32_t access, uintptr_t* place) {
+                                   uint32_t access, const pinrail_handle_t* handle, uintptr_t* place) {
   stat_counter::increment(hits_of(pool, thread));
-  return recent::is_asked_again(place, addr) ? remember_hit(pool, addr, length, access) : PINRAIL_SUCCESS;
+  if (recent::is_asked_again(place, addr)) remember(pool, addr, access, *handle);
+  return PINRAIL_SUCCESS;
 }
 
 // Looks up the start table and takes the reference in the near or the far slot. Without a match in the table the pool
@@ -127,7 +142,7 @@ __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool
       !start_table::take(thread, found, pool, handle_out)) {
     return call_pool(pool, pointer, length, access, 0, handle_out);
   }
-  return finish_hit(thread, pool, addr, length, access, place);
+  return finish_hit(thread, pool, addr, access, handle_out, place);
 }
 
 // A reference was counted of the registration that the table named, which then was no longer valid: rolls the count
@@ -159,7 +174,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
   const Taken taken = start_table::take_first(thread, found, pool, handle_out);
   if (taken == Taken::bucket_changed) return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
   if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, place, handle_out);
-  return finish_hit(thread, pool, addr, length, access, place);
+  return finish_hit(thread, pool, addr, access, handle_out, place);
 }
 
 // The place's entry matches the request, but does not answer it any more. Has the request from there, so that the usual

@@ -64,6 +64,29 @@ TEST_F(Recent, another_pool_is_another_question) {
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
+// A part of a larger buffer. The start table does not have it: it is searched for in the index twice, and then it is
+// remembered (test/stress/hit_cost.sh).
+TEST_F(Recent, a_request_inside_a_registration_ends_where_that_ends) {
+  const Pool pool(fake_);
+  const pinrail_handle_t whole = pool.must(kBase, 64 * kPage);
+  constexpr uintptr_t kPart = kBase + 7 * kPage + 100;
+  constexpr size_t kLongest = 57 * kPage - 100;
+  for (uint64_t i = 1; i <= 10; ++i) {
+    const pinrail_handle_t handle = pool.must(kPart, i < 5 ? kPage : kLongest);
+    EXPECT_EQ(handle.reg, whole.reg) << i;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
+    EXPECT_EQ(pool.stats().hits, i);
+  }
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kPart, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_NE(pool.must(kPart, kLongest + 1).reg, whole.reg);
+  EXPECT_EQ(pool.stats().misses, 2u);
+  report(kBase, kPage);
+  const pinrail_handle_t fresh = pool.must(kPart, kPage);
+  EXPECT_NE(fresh.reg, whole.reg) << "an event took the whole";
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 // As with two devices: each pool has an entry of its own for the buffer, or they take turns in one.
 TEST_F(Recent, one_buffer_in_two_pools_in_turns) {
   const Pool pool(fake_);

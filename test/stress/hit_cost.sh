@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Instructions of hits (callgrind), the program's loop not included: among 1 and among 1,024 regions; and of one thread
-# beside 1 and beside 1,024 threads that use the pool. Called in the build folder. Fails if a hit takes more instructions
-# than given as the first argument, in a build with GCC and without --enable-debug, or if it takes more by one hundredth
-# beside 1,024 threads.
+# Instructions of hits (callgrind), the program's loop not included: among 1 and among 1,024 regions, and among 64 parts
+# of one region; and of one thread beside 1 and beside 1,024 threads that use the pool. Called in the build folder. Fails
+# if a hit takes more instructions than given as the first argument, in a build with GCC and without --enable-debug, or if
+# it takes more by one hundredth beside 1,024 threads.
 set -u -o pipefail
 most=${1:-120}
 command -v valgrind >/dev/null || { echo "SKIP: valgrind is not installed"; exit 77; }
@@ -12,13 +12,15 @@ program=test/stress/.libs/hit_cost
 [ -x $program ] || program=test/stress/hit_cost
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-cost() {  # cost THREADS REGIONS
+cost() {  # cost THREADS REGIONS [inner]
   valgrind -q --tool=callgrind --max-threads=1100 --toggle-collect=pinrail_test_hit_often --callgrind-out-file="$output" \
-    "$program" "$1" "$2" >/dev/null 2>&1 || { echo "hit_cost $1 $2 failed" >&2; exit 1; }
+    "$program" "$@" >/dev/null 2>&1 || { echo "hit_cost $* failed" >&2; exit 1; }
   callgrind_annotate --inclusive=yes --auto=no "$output" 2>/dev/null | sed 's/,//g' |
     awk '/:pinrail_mpool_(de)?register / {sum += $1} END {printf "%.0f\n", sum / 10000}'
 }
-hot=$(cost 1 1) random=$(cost 1 1024) many=$(cost 1024 1)
-echo "hit_cost: $hot instructions, $random among 1,024 regions, $many beside 1,024 threads; at most $most"
+hot=$(cost 1 1) random=$(cost 1 1024) inner=$(cost 1 64 inner) many=$(cost 1024 1)
+echo "hit_cost: $hot instructions, $random among 1,024 regions, $inner among parts of one, $many beside 1,024 threads;" \
+  "at most $most"
 ! grep -q '^PINRAIL_DEBUG_CPPFLAGS = .*PINRAIL_DEBUG' Makefile || most=999999
-[ "$hot" -gt 0 ] && [ "$hot" -le "$most" ] && [ "$random" -le "$most" ] && [ "$many" -le $((hot + hot / 100)) ]
+[ "$hot" -gt 0 ] && [ "$hot" -le "$most" ] && [ "$random" -le "$most" ] && [ "$inner" -le "$most" ] &&
+  [ "$many" -le $((hot + hot / 100)) ]
