@@ -81,6 +81,20 @@ TEST_F(PoolModel, a_remembered_hit_against_an_invalidation_and_the_gc) {
                 [&] { expect_settled(true); }});
 }
 
+// Among eight registrations the evictor claims two, and here only one is to be had. A hit may break its claim before
+// the hand comes round, and then it is claimed twice and ready twice.
+TEST_F(PoolModel, a_hit_against_two_evictors_of_what_is_claimed_twice) {
+  for (uintptr_t i = 0; i < 7; ++i) ASSERT_TRUE(pool_->hold_uncached(2, kB + i * kB));
+  pinrail_handle_t handle;
+  ASSERT_TRUE(pool_->take_two_pages(2, kA, &handle));
+  ASSERT_EQ(pool_->drop(2, handle), PINRAIL_SUCCESS);
+  const auto hit = [&] {
+    pinrail_handle_t taken;
+    if (pool_->find_second_page(0, kA, &taken)) drop(0, taken);
+  };
+  expect_right({{hit, [&] { pool_->evict(1); }, [&] { pool_->evict(2); }}, [&] { expect_settled(false); }});
+}
+
 // The first one may break the claim, and then the second one finds it by its start again.
 TEST_F(PoolModel, DISABLED_two_hits_in_turn_against_the_evictor) {
   cache(kA);

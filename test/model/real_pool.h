@@ -48,7 +48,7 @@ struct Device {
     int holders;    // handles that a scenario has and did not drop yet
     bool is_stale;  // the last one was registered before the memory had gone
   };
-  Entry entries[4] = {};
+  Entry entries[12] = {};
   std::atomic<bool> has_gone{false};  // the memory of a scenario; something else is there now
 
   Entry& entry(uintptr_t base) {
@@ -172,6 +172,26 @@ class RealPool {
   bool find(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     if (!hit(i, base, handle_out) && !pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
     taken(*handle_out, base);
+    return true;
+  }
+  // Of two pages, for find_second_page(), which has no start in the table.
+  bool take_two_pages(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    if (grdma::Pool::register_entry(pool_, threads[i], base, 2 * kLength, 0, handle_out) != PINRAIL_SUCCESS)
+      return false;
+    taken(*handle_out, base);
+    return true;
+  }
+  bool find_second_page(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    if (!pool_->find(threads[i], base + kLength, kLength, 0, handle_out).ok()) return false;
+    taken(*handle_out, base);
+    return true;
+  }
+  // What is not in the index is of no use to the evictor, but counts among the pool's registrations.
+  bool hold_uncached(int i, uintptr_t base) {
+    constexpr uint64_t kFlags = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
+    pinrail_handle_t handle;
+    if (grdma::Pool::register_entry(pool_, threads[i], base, kLength, kFlags, &handle) != PINRAIL_SUCCESS) return false;
+    taken(handle, base);
     return true;
   }
   pinrail_status_t drop(int i, pinrail_handle_t handle) {
