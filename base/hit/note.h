@@ -9,7 +9,7 @@
 //     the pool. Notes of GPU memory name an entry of allocation_table.h and the pool in a word of its own.
 // note/N2  While the bucket's version is unchanged the registration is still indexed and not claimed (start_table/S1).
 //     So a release compares the version, counts, and compares the version again; it does not load the state word.
-// note/N3  Before a table is destroyed its owner has all notes of it cleared.
+// note/N3  Before a table is destroyed, and before a version can come again, its owner has all notes of it cleared.
 #ifndef PINRAIL_BASE_HIT_NOTE_H
 #define PINRAIL_BASE_HIT_NOTE_H
 

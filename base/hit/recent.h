@@ -9,9 +9,8 @@
 // recent/Q1  An entry answers a request at its address, for its pool and access, that is not longer than what the start
 //     table's entry covers; and only if the bucket has the version that it had then. start_table/S1 holds for it as for
 //     a lookup: the reference is counted, and then the version is read again.
-// recent/Q2  The versions have 32 bits. An entry would be wrong if its bucket changed an exact multiple of four billion
-//     times between two uses of the entry.
-// recent/Q3  Before a start table goes, the entries that point into it are cleared, with its notes (note/N3).
+// recent/Q2  The versions have 32 bits. The entries that point into a start table are cleared, with its notes, before a
+//     version can come again (vma_start_table/S5) and before the table goes (note/N3).
 #ifndef PINRAIL_BASE_HIT_RECENT_H
 #define PINRAIL_BASE_HIT_RECENT_H
 

@@ -89,8 +89,8 @@ struct pinrail_host_shortcut_t {
   uint64_t* epoch;                     // the process's clock of uses: base/lru/epoch.h
   pinrail_start_bucket_t* gpu_bucket;  // the process's bucket of GPU memory: base/hit/allocation_table.h
   char* const* chunks;                 // the memory of registrations, by number: base/registration/registration_arena.h
-  // Before an index is destroyed: clears the notes of all threads that point into its start table. No call on its pool
-  // may be under way.
+  // Clears all notes and recent requests of all threads that point into the start table. Before an index is destroyed,
+  // when no call on its pool may be under way, and before a version of the table comes again.
   void (*forget_notes)(const pinrail_start_table_t* start_table);
 };
 

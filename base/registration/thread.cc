@@ -331,8 +331,8 @@ int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
   return left > 0 ? 0 : 1;
 }
 
-// A thread that writes or uses a note of this table is in a call on a pool that is being destroyed, which the contract
-// excludes.
+// Threads may be writing and using notes and entries meanwhile, unless the table is to be destroyed: an entry or a note
+// of the versions that are now may be lost, and costs a lookup.
 void forget_notes(const pinrail_start_table_t& table) {
   const auto points_into = [&](uintptr_t place) {
     return place >= reinterpret_cast<uintptr_t>(table.buckets) &&

@@ -148,7 +148,7 @@ TEST_F(Recent, a_pool_that_is_gone_answers_nothing_though_its_successor_may_stan
   }
 }
 
-// recent/Q3. The successor's start table may lie in the same place, too, and the bucket may have the same version.
+// recent/Q2. The successor's start table may lie in the same place, too, and the bucket may have the same version.
 TEST_F(Recent, a_pool_that_is_gone_is_not_remembered_when_another_thread_has_filled_its_successor) {
   for (int i = 0; i < 20; ++i) {
     fake::FakeRegistrar device;

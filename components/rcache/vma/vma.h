@@ -50,9 +50,10 @@ struct Query {
 
 class Index {
  public:
-  // chunks, epoch: host services of these names (component.h).
-  Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {})
-      : start_table_(chunks, epoch), exact_(exact), mutex_(LockRank::index, locks) {}
+  // chunks, epoch: host services of these names (component.h). most_changes: as the start table has it.
+  Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {},
+        uint64_t most_changes = StartTable::kMostChanges)
+      : start_table_(chunks, epoch, most_changes), exact_(exact), mutex_(LockRank::index, locks) {}
 
   // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(),
   // find_without_start_table(), find_or_announce(), find_under_lock() and find_all() take a reference to what they
@@ -83,6 +84,9 @@ class Index {
     start_table_.lend();
     return start_table();
   }
+  // Whether all that threads remember of the start table is to be forgotten now (vma_start_table/S5); true once. Asked
+  // before prepare(), which is called then, as when there is no room.
+  bool takes_renewal();
   // Number of registrations, and bytes that at least one of them covers. covered_bytes() may throw bad_alloc.
   size_t count() const;
   size_t covered_bytes() const;
@@ -133,7 +137,7 @@ class Index {
   void grow_start_table_locked() REQUIRES(mutex_);
   // relaxed: a hint for find_or_announce().
   void note_room_in_start_table_locked() REQUIRES(mutex_) {
-    start_table_has_room_.store(start_table_.has_room(), std::memory_order_relaxed);
+    start_table_is_ready_.store(start_table_.has_room() && !start_table_.is_worn(), std::memory_order_relaxed);
   }
   // Takes a reference, by revoking a claim if need be. False if the registration is dead or its count is full.
   bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(mutex_);
@@ -179,7 +183,7 @@ class Index {
 
   mutable std::atomic<uint32_t> waiters_{0};
   mutable HookMutex mutex_;
-  std::atomic<bool> start_table_has_room_{true};
+  std::atomic<bool> start_table_is_ready_{true};
   NodePool pool_;                // changed under the index lock
   Announcements announcements_;  // changed under the index lock, except that the first one enters without it
   size_t count_ GUARDED_BY(mutex_) = 0;

@@ -46,7 +46,11 @@ pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrai
   return index_of(module).find_or_announce(thread, announcement, reg_out).code();
 }
 
-pinrail_status_t prepare(void* module, pinrail_announcement_t*) { return index_of(module).prepare().code(); }
+pinrail_status_t prepare(void* module, pinrail_announcement_t*) {
+  Index& index = index_of(module);
+  if (index.takes_renewal()) shortcut::of(static_cast<Module*>(module)->host)->forget_notes(index.start_table());
+  return index.prepare().code();
+}
 
 pinrail_status_t withdraw(void* module, pinrail_announcement_t* announcement) {
   return index_of(module).withdraw(announcement).code();

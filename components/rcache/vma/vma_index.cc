@@ -42,8 +42,8 @@ __attribute__((flatten)) Status Index::find_or_announce(const pinrail_thread_t* 
     if (!is_first && !announcements_.enter(announcement, exact_)) return PINRAIL_ERR_WOULD_BLOCK;
   }
   // relaxed: a hint; a table without room takes no more entries.
-  const bool has_room = start_table_has_room_.load(std::memory_order_relaxed);
-  return has_room && !pool_.is_low() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  const bool is_ready = start_table_is_ready_.load(std::memory_order_relaxed);
+  return is_ready && !pool_.is_low() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
 // The thread has searched without the lock, nothing was inserted since, and no other class could add rights to the
@@ -75,6 +75,15 @@ Status Index::prepare() {
   }
   mutex_.unlock();
   return success();
+}
+
+bool Index::takes_renewal() {
+  if (start_table_is_ready_.load(std::memory_order_relaxed)) return false;  // relaxed: a hint
+  IndexGuard turn(*this);
+  if (!start_table_.is_worn()) return false;
+  start_table_.note_renewal();
+  note_room_in_start_table_locked();
+  return true;
 }
 
 // Allocates without the lock. If there is no memory the table does not grow, and some finds are slower.

@@ -54,13 +54,6 @@ void clear_entry(start_table::Entry* entry) {
   store(start_bucket::extent_of(entry), uint32_t{0});
 }
 
-// The entry is copied before it is erased: readers may see two copies, never none.
-void move_entry(start_table::Entry* to, start_table::Entry* from) {
-  write_entry(to, {*from, *start_bucket::extent_of(from), *start_bucket::incarnation_of(from),
-                   __atomic_load_n(start_bucket::date_of(from), __ATOMIC_RELAXED)});
-  clear_entry(from);
-}
-
 Start start_of(const pinrail_registration_t* reg) {
   const uintptr_t base = span_of(reg).base;
   const auto pages = static_cast<uint32_t>(reg->length >> start_table::kPageShift);
@@ -98,8 +91,8 @@ char* reserve(size_t bytes) {
 
 }  // namespace
 
-StartTable::StartTable(char* const* chunks, const uint64_t* epoch)
-    : table_{&only_bucket_, 1, 1, 0, chunks}, epoch_(epoch) {
+StartTable::StartTable(char* const* chunks, const uint64_t* epoch, uint64_t most_changes)
+    : table_{&only_bucket_, 1, 1, 0, chunks}, epoch_(epoch), most_changes_(most_changes) {
   char* const memory = reserve(kMaxBuckets * sizeof(Bucket));
   if (memory == nullptr) return;
   table_.buckets = reinterpret_cast<Bucket*>(memory);
@@ -138,6 +131,14 @@ start_table::Entry* StartTable::free_entry_in(size_t bucket) {
   return nullptr;
 }
 
+// The entry is copied before it is erased: readers may see two copies, never none.
+void StartTable::move(Entry* to, Entry* from) {
+  write_entry(to, {*from, *start_bucket::extent_of(from), *start_bucket::incarnation_of(from),
+                   __atomic_load_n(start_bucket::date_of(from), __ATOMIC_RELAXED)});
+  clear_entry(from);
+  changes_ += 2;
+}
+
 // Cuckoo move: frees an entry of a full bucket by moving one to its other bucket, recursively up to `moves` times.
 start_table::Entry* StartTable::displace_entry(size_t bucket, int moves) {
   for (Entry& entry : table_.buckets[bucket].pages) {
@@ -149,7 +150,7 @@ start_table::Entry* StartTable::displace_entry(size_t bucket, int moves) {
         free_entry_in(bucket);  // a move deeper in the recursion may have freed an entry of this bucket
     if (freed != nullptr) return freed;
     if (to == nullptr) continue;
-    move_entry(to, &entry);
+    move(to, &entry);
     return &entry;
   }
   return nullptr;
@@ -194,6 +195,7 @@ start_table::Entry* StartTable::add(const pinrail_registration_t* reg) {
   if (entry == nullptr) return nullptr;
   write_entry(entry, start_of(reg));
   ++entries_;
+  ++changes_;
   return entry;
 }
 
@@ -209,6 +211,7 @@ void StartTable::erase(Entry* entry) {
   touch(arena::numbered(table_.chunks, incarnation::number_of(*start_bucket::incarnation_of(entry))), last_use);
   clear_entry(entry);
   --entries_;
+  ++changes_;
 }
 
 // The limit is 53 entries for twenty buckets of three: with fewer, nearly every entry finds room in its two buckets,
@@ -252,7 +255,7 @@ void StartTable::redistribute_bucket() {
     if (room == nullptr) room = find_free_entry(hash);
     if (*start_bucket::extent_of(&entry) == 0) continue;  // a cuckoo move has moved it already
     if (room != nullptr) {
-      move_entry(room, &entry);
+      move(room, &entry);
     } else {
       erase(&entry);
     }

@@ -15,6 +15,8 @@
 // vma_start_table/S3  Each entry is in one of its two buckets or is left out. It is in the table twice only while it is
 //     moved.
 // vma_start_table/S4  When an entry is erased, the date of its last use is written to its registration.
+// vma_start_table/S5  What threads remember of the table, with versions of 32 bits, is forgotten before any bucket has
+//     changed so often that a version comes again: is_worn() counts the changes of all buckets.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 
@@ -26,8 +28,10 @@ namespace pinrail::vma {
 
 class StartTable {
  public:
-  // chunks, epoch: host services of these names (component.h).
-  StartTable(char* const* chunks, const uint64_t* epoch);
+  static constexpr uint64_t kMostChanges = uint64_t{1} << 29;  // a quarter of those that bring a version back
+
+  // chunks, epoch: host services of these names (component.h). most_changes: tests use fewer.
+  StartTable(char* const* chunks, const uint64_t* epoch, uint64_t most_changes = kMostChanges);
   ~StartTable();
   StartTable(const StartTable&) = delete;
   StartTable& operator=(const StartTable&) = delete;
@@ -50,6 +54,10 @@ class StartTable {
   size_t room() const { return room_; }
   bool make_memory_usable(size_t room) const;
   void note_memory(size_t room) { room_ = std::max(room_, doubled(room)); }
+
+  // True after kMostChanges. The caller has all notes and recent requests of the table forgotten.
+  bool is_worn() const { return changes_ >= most_changes_; }
+  void note_renewal() { changes_ = 0; }
 
   // Checks vma_start_table/S3, and that each entry agrees with a registration for which is(reg) confirms that it is in
   // the index. Returns a reason if broken, else NULL.
@@ -84,6 +92,7 @@ class StartTable {
     return first_bucket(hash) == bucket ? second_bucket(hash) : first_bucket(hash);
   }
   Entry* add(const pinrail_registration_t* reg);
+  void move(Entry* to, Entry* from);
   Entry* free_entry_in(size_t bucket);
   Entry* find_free_entry(uint64_t hash);
   __attribute__((noinline)) Entry* displace_entry(size_t bucket, int moves);
@@ -94,6 +103,8 @@ class StartTable {
 
   pinrail_start_table_t table_;
   const uint64_t* epoch_;
+  const uint64_t most_changes_;
+  uint64_t changes_ = 0;         // of buckets, since what was remembered was forgotten
   size_t room_ = 0;              // buckets that have memory
   size_t old_buckets_left_ = 0;  // while the table grows: buckets from this one on have been moved
   size_t entries_ = 0;           // entries in the table

@@ -45,6 +45,38 @@ TEST_F(IndexTest, an_exact_index_finds_a_start_only_with_its_length_and_access) 
   EXPECT_EQ(look(index, 0x10000, 0x2fff, 3), nullptr);
 }
 
+// vma_start_table/S5: what threads remember of the table is to be forgotten before a version comes again.
+TEST_F(IndexTest, a_table_that_changed_often_is_renewed_once) {
+  constexpr uint64_t kMost = 8;
+  Index index(false, arena::chunks(), thread::epoch_word(), {}, kMost);
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  for (int round = 0; round < 3; ++round) {
+    for (uint64_t changes = 0; changes < kMost; changes += 2) {
+      EXPECT_FALSE(index.takes_renewal()) << round << ", " << changes << " changes";
+      state::set(reg, state::kPerThread | state::kIndexed);
+      ASSERT_TRUE(put(index, reg).ok());
+      ASSERT_TRUE(index.remove(reg).ok());
+    }
+    ASSERT_TRUE(put(index, reg).ok());
+    EXPECT_TRUE(index.takes_renewal()) << round;
+    EXPECT_FALSE(index.takes_renewal()) << round;
+    ASSERT_TRUE(index.remove(reg).ok());
+  }
+}
+
+// A table that grows moves what it has, and versions rise.
+TEST_F(IndexTest, moves_in_a_table_are_changes_too) {
+  constexpr uint64_t kMany = 5000;
+  Index index(false, arena::chunks(), thread::epoch_word(), {}, kMany + 1);
+  for (uint64_t i = 0; i < kMany; ++i) {
+    pinrail_registration_t* reg = make(0x10000 + i * kPage, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+    state::set(reg, state::kPerThread | state::kIndexed);
+    ASSERT_TRUE(put(index, reg).ok());
+  }
+  EXPECT_TRUE(index.takes_renewal());
+  index.invalidate_hook({0, UINTPTR_MAX}, Left::visit, &left_);
+}
+
 // start_table/S1, vma_start_table/S3: by its start nothing is found that is claimed, on its way in, or on its way out,
 // and nothing twice.
 TEST_F(IndexTest, what_is_claimed_has_no_start_until_it_is_unclaimed) {
