@@ -70,7 +70,8 @@ components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_find.cc \
 	components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h components/rcache/vma/vma_announcements.h \
-	components/rcache/vma/vma_start_table.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h
+	components/rcache/vma/vma_start_table.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h \
+	components/rcache/vma/vma_slots.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
 components_rcache_vma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)

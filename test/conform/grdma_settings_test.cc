@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/grdma as parameters set it, and what does not work before pinrail_init() or after pinrail_finalize().
+#include <gtest/gtest.h>
+
+#include "test/support/library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+
+TEST(GrdmaSettings, limits_come_from_parameters_and_empty_cache_evicts_all) {
+  Library library(Settings{{"mpool_grdma_count_limit", "3"}, {"mpool_grdma_empty_cache", "yes"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
+  pool.use(kBase * 4, kPage);
+  EXPECT_EQ(fake.live_count(), 1u);
+}
+
+TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
+  Library library(Settings{{"mpool_grdma_gc_limit", "8K"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  pool.use(kBase, kPage);
+  for (uintptr_t i = 2; i <= 5; ++i) pool.use(kBase * i, kPage);
+  for (uintptr_t i = 2; i <= 3; ++i) report(kBase * i, kPage);
+  pool.use(kBase, kPage);  // a hit, and the limit is not passed yet
+  EXPECT_EQ(fake.live_count(), 5u);
+  report(kBase * 4, kPage);
+  pinrail_handle_t handle;
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(kBase), kPage, 0, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.live_count(), 2u) << "a hit, but first this";
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  report(kBase, kPage);
+  pool.use(kBase, kPage);  // a miss
+  EXPECT_EQ(fake.live_count(), 2u);
+}
+
+TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
+  Library library(Settings{{"monitor", "none"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  Pool pool(fake, {PINRAIL_UNSET});
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().leave_pinned, 0u);
+  pool.use(kBase, kPage);
+  EXPECT_EQ(fake.live_count(), 0u);
+  Pool wanted(fake, {1});
+  EXPECT_EQ(wanted.status, PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST(GrdmaSettings, the_global_leave_pinned_gives_way_to_the_pools_own) {
+  {
+    Library library(Settings{{"leave_pinned", "0"}});
+    fake::FakeRegistrar fake;
+    EXPECT_EQ(Pool(fake, {PINRAIL_UNSET}).stats().leave_pinned, 0u);
+  }
+  Library library(Settings{{"leave_pinned", "0"}, {"mpool_grdma_leave_pinned", "1"}});
+  fake::FakeRegistrar fake;
+  EXPECT_EQ(Pool(fake, {PINRAIL_UNSET}).stats().leave_pinned, 1u);
+}
+
+TEST(GrdmaSettings, an_event_outside_of_init_and_finalize_is_harmless) {
+  report(kBase, kPage);
+  { Library library; }
+  report(kBase, kPage);
+  report(kBase, 0);
+  report(UINTPTR_MAX - 5, SIZE_MAX);
+}
+
+TEST(GrdmaSettings, init_nests_and_refuses_other_settings_later) {
+  Library library(Settings{{"mpool_grdma_size_limit", "8M"}});
+  {
+    Library same(Settings{{"mpool_grdma_size_limit", "8192K"}});
+    EXPECT_EQ(same.status, PINRAIL_SUCCESS);
+  }
+  Library other(Settings{{"mpool_grdma_size_limit", "9M"}});
+  EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST(GrdmaSettings, unknown_names_and_incomplete_tables_are_errors) {
+  Library library;
+  fake::FakeRegistrar fake;
+  pinrail_mpool_t* pool = nullptr;
+  pinrail_registrar_choice_t choice = lend(fake);
+  EXPECT_EQ(pinrail_mpool_create("nothing", &choice, nullptr, nullptr, &pool), PINRAIL_ERR_NOT_FOUND);
+  pinrail_registrar_t broken = *fake.table();
+  choice.table = &broken;
+  broken.register_mem = nullptr;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  broken = *fake.table();
+  broken.granularity = 3000;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  broken = *fake.table();
+  broken.size = 8;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  choice.table = nullptr;
+  choice.name = "nothing";
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool, nullptr);
+}
+
+TEST(GrdmaSettings, nothing_works_before_init) {
+  fake::FakeRegistrar fake;
+  pinrail_mpool_t* pool = nullptr;
+  const pinrail_registrar_choice_t choice = lend(fake);
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_param_count(), 0u);
+}
+
+}  // namespace
+}  // namespace pinrail::test
