@@ -48,6 +48,9 @@ class FutexLock {
   void unlock() {
     if (word_.exchange(kFree, std::memory_order_release) == kAwaited) wake_one();
   }
+  // Hints, for the holder of a lock and for a thread that has just given one back. relaxed: no data depends on them.
+  bool is_awaited() const { return word_.load(std::memory_order_relaxed) == kAwaited; }
+  bool is_free() const { return word_.load(std::memory_order_relaxed) == kFree; }
 
  private:
   static constexpr uint32_t kFree = 0, kHeld = 1, kAwaited = 2;

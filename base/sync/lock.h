@@ -53,7 +53,10 @@ inline void rank_leave(LockRank) {}
 
 // ThreadSanitizer and test/model know the C library's mutexes and who waits for them; they do not know FutexLock.
 #ifdef PINRAIL_UNDER_THREAD_SANITIZER
-using LockWord = std::mutex;
+struct LockWord : std::mutex {
+  static bool is_awaited() { return true; }
+  static bool is_free() { return false; }
+};
 #else
 using LockWord = FutexLock;
 #endif
@@ -79,6 +82,9 @@ class CAPABILITY("mutex") Mutex {
     mutex_.unlock();
     rank_leave(rank_);
   }
+  // Whether threads sleep for it, as far as its holder can see. Whether nobody holds it, as far as anybody can see.
+  bool is_awaited() const { return mutex_.is_awaited(); }
+  bool is_free() const { return mutex_.is_free(); }
 
  private:
   LockWord mutex_;
@@ -119,6 +125,8 @@ class CAPABILITY("mutex") HookMutex {
     mutex_.unlock();
     leave(depth);
   }
+  bool is_awaited() const { return mutex_.is_awaited(); }
+  bool is_free() const { return mutex_.is_free(); }
 
  private:
   // Keeps deferred_hook/H1. The fences order accesses for the compiler only: handlers run on this thread.

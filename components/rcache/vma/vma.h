@@ -150,19 +150,7 @@ class Index {
   std::atomic<uint64_t> inserts_{1};  // incremented after each insert, under the index lock
   std::atomic<uint64_t> changes_{0};  // odd while a tree is changed; written under the index lock
   Tree trees_[kMaxClasses];
-  // Takes the index lock. If it must wait, it is counted in waiters_, so that a large event releases the lock between
-  // batches.
-  class SCOPED_CAPABILITY IndexGuard {
-   public:
-    explicit IndexGuard(const Index& index) ACQUIRE(index.mutex_);
-    ~IndexGuard() RELEASE() { mutex_.unlock(); }
-    IndexGuard(const IndexGuard&) = delete;
-    IndexGuard& operator=(const IndexGuard&) = delete;
-
-   private:
-    HookMutex& mutex_;
-  };
-  // Releases the lock for the threads in waiters_, and takes it again. Hook context.
+  // Releases the lock for threads that sleep for it, and takes it again. Hook context.
   void yield_locked_hook() REQUIRES(mutex_);
   // Exists while a tree is changed and until the removed registrations were passed on. A lock-free is_clear_hook() that
   // meets it makes its caller take the lock.
@@ -181,7 +169,6 @@ class Index {
   // Returns true only if no registration overlaps the span. Reads without the lock.
   bool is_clear_hook(const Span& span) const;
 
-  mutable std::atomic<uint32_t> waiters_{0};
   mutable HookMutex mutex_;
   std::atomic<bool> start_table_is_ready_{true};
   NodePool pool_;                // changed under the index lock

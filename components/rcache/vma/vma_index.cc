@@ -11,13 +11,6 @@
 
 namespace pinrail::vma {
 
-Index::IndexGuard::IndexGuard(const Index& index) : mutex_(index.mutex_) {
-  if (mutex_.try_lock()) return;
-  index.waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: only a hint for yield_locked_hook()
-  mutex_.lock();
-  index.waiters_.fetch_sub(1, std::memory_order_relaxed);
-}
-
 // Announces first and searches afterwards, so that what another call inserted meanwhile is found. Usually the thread's
 // find was sure and nothing was inserted since; then it does not search again, and if no call is under way it needs no
 // lock.
@@ -28,7 +21,7 @@ __attribute__((flatten)) Status Index::find_or_announce(const pinrail_thread_t* 
   announcement->more_rights = 0;
   const bool is_first = announcements_.enter_alone(announcement);
   if (!is_first || !is_known_absent(thread->absent, query)) {
-    IndexGuard turn(*this);
+    Guard guard(mutex_);
     // While other calls are under way: nothing is inserted between this question and the announcement.
     if (!is_known_absent(thread->absent, query)) {
       pinrail_registration_t* reg = find_and_take_locked(thread, query, announcement->flags);
@@ -79,7 +72,7 @@ Status Index::prepare() {
 
 bool Index::takes_renewal() {
   if (start_table_is_ready_.load(std::memory_order_relaxed)) return false;  // relaxed: a hint
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   if (!start_table_.is_worn()) return false;
   start_table_.note_renewal();
   note_room_in_start_table_locked();
@@ -149,7 +142,7 @@ pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool ex
 
 // Takes the index lock and searches. *reg_out is referenced. NOT_FOUND: no registration answers.
 Status Index::find_under_lock(const pinrail_thread_t* thread, const Query& query, pinrail_registration_t** reg_out) {
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   pinrail_registration_t* reg = find_and_take_locked(thread, query);
   if (reg == nullptr) return PINRAIL_ERR_NOT_FOUND;
   *reg_out = reg;
@@ -173,7 +166,7 @@ uint32_t Index::containing_rights_locked(const Query& query) {
 __attribute__((flatten)) Status Index::publish(const pinrail_thread_t* thread, pinrail_announcement_t* announcement,
                                                pinrail_registration_t* reg, pinrail_visit_hook_t displaced, void* arg,
                                                pinrail_registration_t* leaving) {
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   Status published = PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   if (!Announcements::take_overtaken(announcement)) {
     published = insert_locked(thread, reg, displaced, arg);
@@ -184,14 +177,14 @@ __attribute__((flatten)) Status Index::publish(const pinrail_thread_t* thread, p
 }
 
 Status Index::withdraw(pinrail_announcement_t* announcement) {
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   announcements_.leave(announcement);
   return Announcements::take_overtaken(announcement) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
 }
 
 Status Index::insert(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                      void* arg) {
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   return insert_locked(thread, reg, displaced, arg);
 }
 
@@ -259,7 +252,7 @@ void Index::remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_ho
 
 // Takes the index lock. NOT_FOUND: the registration is not in the index. The caller needs no reference.
 Status Index::remove(pinrail_registration_t* reg) {
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   return remove_from_class_locked(reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
@@ -271,14 +264,14 @@ bool Index::remove_from_class_locked(pinrail_registration_t* reg) {
 // Keeps start_table/S1.
 void Index::hide(pinrail_registration_t* const* regs, size_t count) {
   if (exact_) return;
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   for (size_t i = 0; i < count; ++i) start_table_.hide(regs[i]);
 }
 
 // Puts a registration that is no longer claimed back into the start table. Takes the index lock.
 void Index::unhide(const pinrail_registration_t* reg) {
   if (exact_) return;
-  IndexGuard turn(*this);
+  Guard guard(mutex_);
   if (contains_locked(reg)) start_table_.show(reg);  // it may not be inserted yet, or already be removed
 }
 

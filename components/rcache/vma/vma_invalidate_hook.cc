@@ -54,10 +54,10 @@ void Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool co
 // is not inserted.
 void Index::yield_locked_hook() {
   constexpr int kPatience = 100;
-  if (waiters_.load(std::memory_order_relaxed) == 0) return;
+  if (!mutex_.is_awaited()) return;
   mutex_.unlock();
-  // An unlocked mutex goes to a running thread, which would be this one, and not to a waiter that is still waking up.
-  for (int i = 0; i < kPatience && waiters_.load(std::memory_order_relaxed) != 0; ++i) sched_yield();
+  // An unlocked mutex goes to a running thread, which would be this one, and not to one that is still waking up.
+  for (int i = 0; i < kPatience && mutex_.is_free(); ++i) sched_yield();
   mutex_.lock();
 }
 
