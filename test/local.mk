@@ -467,7 +467,8 @@ model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-bui
 # Linked without ThreadSanitizer's library, whose calls the explorer takes: loading it makes exploring three times slower.
 model_link = $(LIBTOOL) $(AM_V_lt) --tag=CXX --mode=link $(CXX) $(model_wraps) -o $@
 check_LTLIBRARIES += test/libmodel.la
-test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer.cc test/model/compiler_calls.cc \
+test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer_state.h test/model/explorer.cc \
+	test/model/explorer_memory.cc test/model/compiler_calls.cc \
 	test/model/check.h test/model/check.cc test/model/model_main.cc
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
