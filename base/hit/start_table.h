@@ -212,8 +212,8 @@ inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registr
   return nullptr;
 }
 
-// As look_up(), by the registration of a handle that the thread holds, for what it covers from addr on. False also if the
-// table has another incarnation of it, or none.
+// As look_up(), by the registration of a handle that the thread holds, for what it covers from addr on. False also if
+// the table has another incarnation of it, or none.
 inline bool look_up_held(const pinrail_start_table_t& table, pinrail_handle_t handle, uintptr_t addr,
                          Found* found_out) {
   const Entry* const entry = entry_of(table, handle.reg);

@@ -19,7 +19,7 @@ tried() {
 }
 pools() { tried "$1" test/model/pool_model --gtest_also_run_disabled_tests --gtest_filter="$2"; }
 skipped='*DISABLED_*'
-[ -n "${PINRAIL_MODEL_ALL:-}" ] || skipped=$skipped:*_of_what_is_claimed_twice
+[ -n "${PINRAIL_MODEL_ALL:-}" ] || skipped="$skipped:*_of_what_is_claimed_twice"
 # Half of the cases of pools each, because one explorer uses one processor.
 half() {
   GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=$1

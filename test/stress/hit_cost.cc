@@ -74,7 +74,8 @@ int main(int argc, char** argv) {
   for (std::thread& thread : all) thread.join();
   pinrail_mpool_stats_t stats{};
   stats.size = sizeof(stats);
-  const bool counted = pinrail_mpool_read_stats(pool, &stats) == PINRAIL_SUCCESS && stats.misses == (is_inner ? 1 : regions);
+  const bool counted =
+      pinrail_mpool_read_stats(pool, &stats) == PINRAIL_SUCCESS && stats.misses == (is_inner ? 1 : regions);
   std::printf("hit_cost: %zu threads, %llu hits, %llu misses\n", threads, static_cast<unsigned long long>(stats.hits),
               static_cast<unsigned long long>(stats.misses));
   return well && counted ? 0 : 1;

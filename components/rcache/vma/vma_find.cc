@@ -172,8 +172,7 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
 pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const {
   start_table::Found found;
   pinrail_handle_t handle;
-  if (start_table::is_start(base) &&
-      start_table::look_up(start_table_.table(), base, 0, length, access, &found) &&
+  if (start_table::is_start(base) && start_table::look_up(start_table_.table(), base, 0, length, access, &found) &&
       start_table::take(thread, found, nullptr, &handle))
     return handle.reg;
   return find_without_start_table(thread, base, length, access);
