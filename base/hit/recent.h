@@ -58,9 +58,9 @@ inline pinrail_handle_t handle_of(const Entry& entry) {
   return {reinterpret_cast<pinrail_registration_t*>(entry.tag >> 16), entry.generation};
 }
 
-// How take() ended. outdated: nothing was counted; the bucket has changed, or the near slot counts another
-// registration. bucket_changed: as start_table::Taken.
-enum class Taken : uint8_t { yes, outdated, bucket_changed };
+// How take() ended. outdated: the bucket has changed, nothing was counted. slot_in_use, bucket_changed: as
+// start_table::Taken.
+enum class Taken : uint8_t { yes, outdated, slot_in_use, bucket_changed };
 
 // Takes a reference for a request that the entry matches.
 __attribute__((always_inline)) inline Taken take(const Entry& entry) {
@@ -71,7 +71,7 @@ __attribute__((always_inline)) inline Taken take(const Entry& entry) {
   uint64_t word = references::load_slot(near);
   const uint64_t tag = entry.tag;
   if (__builtin_expect(references::count_of(word) != 0, 0)) {
-    if ((word ^ tag) >= references::kMaxCount) return Taken::outdated;
+    if ((word ^ tag) >= references::kMaxCount) return Taken::slot_in_use;
   } else {
     word = tag;
   }
@@ -81,12 +81,16 @@ __attribute__((always_inline)) inline Taken take(const Entry& entry) {
   return Taken::yes;
 }
 
+// What is stored in the place of a request that was made once and has no entry: an address that belongs elsewhere, so
+// that no request is taken for it.
+constexpr uintptr_t once(uintptr_t addr) { return addr ^ sizeof(Entry); }
+
 // Returns whether the last request that belongs here was for this address, and had no entry. If not, the next one may
 // be: to fill entries for requests that do not repeat would cost more than it saves. place: Place::addr.
 inline bool is_asked_again(uintptr_t* place, uintptr_t addr) {
   const uintptr_t last = *place;
-  *place = ~addr;
-  return last == ~addr;
+  *place = once(addr);
+  return last == once(addr);
 }
 
 // Stores a request that was answered by this entry of the start table. hits: the counter to increment at later hits.

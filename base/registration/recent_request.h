@@ -30,7 +30,7 @@ struct RecentRequests {
   static constexpr size_t kCount = 1024;
 
   RecentRequest entries[kCount];
-  uintptr_t addrs[kCount];  // of the request in the entry; or the complement of one that was made once
+  uintptr_t addrs[kCount];  // of the request in the entry; or of one that was made once (recent::once())
 };
 
 }  // namespace pinrail

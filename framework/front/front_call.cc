@@ -129,10 +129,9 @@ inline pinrail_status_t finish_hit(const pinrail_thread_t* thread, const pinrail
 }
 
 // Looks up the start table and takes the reference in the near or the far slot. Without a match in the table the pool
-// is asked. place: as in finish_hit().
+// is asked. Remembers nothing: recent requests need the near slot.
 __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool_t* pool, void* pointer, size_t length,
-                                                                   uint32_t access, uintptr_t* place,
-                                                                   pinrail_handle_t* handle_out) {
+                                                                   uint32_t access, pinrail_handle_t* handle_out) {
   const pinrail_thread_t* thread = thread::current_thread;
   if (!lends_start_table(thread, pool, access)) return call_pool(pool, pointer, length, access, 0, handle_out);
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
@@ -142,7 +141,8 @@ __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool
       !start_table::take(thread, found, pool, handle_out)) {
     return call_pool(pool, pointer, length, access, 0, handle_out);
   }
-  return finish_hit(thread, pool, addr, access, handle_out, place);
+  stat_counter::increment(hits_of(pool, thread));
+  return PINRAIL_SUCCESS;
 }
 
 // A reference was counted of the registration that the table named, which then was no longer valid: rolls the count
@@ -150,10 +150,8 @@ __attribute__((noinline)) pinrail_status_t register_by_either_slot(pinrail_mpool
 __attribute__((noinline)) pinrail_status_t retry_after_rollback(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                                 uint32_t access, pinrail_handle_t* handle_out,
                                                                 const pinrail_registration_t* reg) {
-  const pinrail_thread_t* const thread = thread::current_thread;
-  references::roll_back(thread, reg);
-  uintptr_t* const place = recent::place_of(thread, pool, reinterpret_cast<uintptr_t>(pointer)).addr;
-  return register_by_either_slot(pool, pointer, length, access, place, handle_out);
+  references::roll_back(thread::current_thread, reg);
+  return register_by_either_slot(pool, pointer, length, access, handle_out);
 }
 
 // No recent request answers: looks up the start table. In all but the usual cases, a table that does not grow and a
@@ -164,7 +162,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
   const pinrail_thread_t* const thread = thread::current_thread;
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   if (!lends_start_table(thread, pool, access) || !start_table::is_at_rest(*pool->shortcut.start_table))
-    return register_by_either_slot(pool, pointer, length, access, place, handle_out);
+    return register_by_either_slot(pool, pointer, length, access, handle_out);
   const pinrail_start_table_t& table = *pool->shortcut.start_table;
   const uintptr_t base = addr & ~pool->shortcut.page_mask;
   start_table::Found found;
@@ -173,20 +171,21 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
   using start_table::Taken;
   const Taken taken = start_table::take_first(thread, found, pool, handle_out);
   if (taken == Taken::bucket_changed) return retry_after_rollback(pool, pointer, length, access, handle_out, found.reg);
-  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, place, handle_out);
+  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
   return finish_hit(thread, pool, addr, access, handle_out, place);
 }
 
-// The place's entry matches the request, but does not answer it any more. Has the request from there, so that the usual
-// way need not keep it in registers.
-__attribute__((noinline, cold)) pinrail_status_t register_anew(recent::Place place, size_t length,
-                                                               pinrail_handle_t* handle_out, recent::Taken taken) {
+// The place's entry matches the request, but could not answer it. Has the request from there, so that the usual way
+// need not keep it in registers.
+__attribute__((noinline)) pinrail_status_t register_anew(recent::Place place, size_t length,
+                                                         pinrail_handle_t* handle_out, recent::Taken taken) {
   auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(place.entry->pool));
   void* const pointer = reinterpret_cast<void*>(*place.addr);  // NOLINT(performance-no-int-to-ptr)
   const uint32_t access = place.entry->access;
-  *place.addr = ~*place.addr;  // the entry is to be filled again
-  if (taken == recent::Taken::outdated)
-    return register_by_start_table(pool, pointer, length, access, place.addr, handle_out);
+  using recent::Taken;
+  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
+  *place.addr = recent::once(*place.addr);  // the entry is to be filled again
+  if (taken == Taken::outdated) return register_by_start_table(pool, pointer, length, access, place.addr, handle_out);
   return retry_after_rollback(pool, pointer, length, access, handle_out, recent::handle_of(*place.entry).reg);
 }
 

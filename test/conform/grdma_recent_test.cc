@@ -120,6 +120,42 @@ TEST_F(Recent, many_buffers_in_turns_and_one_again_and_again) {
   EXPECT_EQ(pool.stats().hits, 4 * 2 * kBuffers - kBuffers);
 }
 
+// Addresses that share an entry, and one that looks like what is noted of a request that was made once.
+TEST_F(Recent, an_address_is_not_taken_for_another_one) {
+  const Pool pool(fake_);
+  constexpr uintptr_t kOther = kBase + (uintptr_t{1} << 44);
+  make_recent(pool, kBase, kPage);
+  for (int i = 0; i < 2; ++i) pool.use(kOther, kPage);
+  for (const uintptr_t addr : {~kOther, kOther ^ 64, ~kBase, kBase ^ 64, kOther, kBase}) {
+    for (int i = 0; i < 4; ++i) {
+      const pinrail_handle_t handle = pool.must(addr, 1);
+      const auto base = reinterpret_cast<uintptr_t>(handle.reg->base);
+      EXPECT_EQ(base, addr / kPage * kPage) << std::hex << addr;
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+  }
+}
+
+// More registrations than a thread has near slots are held, as with many operations under way.
+TEST_F(Recent, repeated_requests_beside_many_that_are_held) {
+  const Pool pool(fake_);
+  std::vector<pinrail_handle_t> held;
+  for (uintptr_t i = 0; i < 300; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
+  constexpr uintptr_t kOther = 4 * kBase;
+  for (int round = 0; round < 5; ++round) {
+    for (uintptr_t i = 0; i < 200; ++i) {
+      const pinrail_handle_t handle = pool.must(kOther + 2 * i * kPage, kPage);
+      EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kOther + 2 * i * kPage));
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    }
+  }
+  EXPECT_EQ(pool.stats().hits, 800u);
+  for (const pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
+  }
+  EXPECT_EQ(fake_.live_count(), 0u);
+}
+
 // A thread may hold a buffer more than once, and release it after its bucket has changed.
 TEST_F(Recent, a_repeated_request_while_it_is_held_is_one_more_reference) {
   const Pool pool(fake_);
