@@ -9,7 +9,8 @@
 //     the pool. Notes of GPU memory name an entry of allocation_table.h and the pool in a word of its own.
 // note/N2  While the bucket's version is unchanged the registration is still indexed and not claimed (start_table/S1).
 //     So a release compares the version, counts, and compares the version again; it does not load the state word.
-// note/N3  Before a table is destroyed, and before a version can come again, its owner has all notes of it cleared.
+// note/N3  Before a start table is destroyed, and before a version of it can come again, its owner has all notes of it
+//     cleared.
 #ifndef PINRAIL_BASE_HIT_NOTE_H
 #define PINRAIL_BASE_HIT_NOTE_H
 
@@ -27,7 +28,8 @@ struct Note {
 
 // Writes the words 1 to 4. The calling thread holds a reference, which it has just counted in this near reference slot.
 inline void write(uint64_t* near, const Note& note) {
-  // relaxed, here and below: other threads only look at the first word and clear the note.
+  // relaxed: other threads only look at the first word and clear the note. The last two are atomic for the compiler,
+  // which makes more instructions of one store of both.
   __atomic_store_n(&near[1], reinterpret_cast<uintptr_t>(note.date), __ATOMIC_RELAXED);
   __atomic_store_n(&near[2], note.generation, __ATOMIC_RELAXED);
   __atomic_store_n(&near[3], reinterpret_cast<uintptr_t>(note.source), __ATOMIC_RELAXED);
@@ -55,7 +57,8 @@ inline Release release(const pinrail_thread_t* thread, pinrail_handle_t handle, 
   uint64_t* near = references::near_ref_slot(thread, handle.reg);
   const uint64_t word = references::load_slot(near);
   if (!references::has_some(word, handle.reg)) return Release::no_note;
-  if (__atomic_load_n(&near[2], __ATOMIC_RELAXED) != handle.generation) return Release::no_note;
+  const uint64_t generation = __atomic_load_n(&near[2], __ATOMIC_RELAXED);
+  if (generation != handle.generation || generation == references::kNoGeneration) return Release::no_note;
   const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
   auto* date = reinterpret_cast<uint32_t*>(noted);  // NOLINT(performance-no-int-to-ptr): as write() stored it
   const uint32_t version = start_bucket::version_of(date);

@@ -24,32 +24,35 @@ namespace pinrail::recent {
 
 using Entry = RecentRequest;
 
+// The key of a request decides its place in the table. Where the pool is known it stands for the address.
+inline uintptr_t key_of(const void* pool, uintptr_t addr) { return addr ^ reinterpret_cast<uintptr_t>(pool); }
+
 // Where a request belongs in the table.
 struct Place {
   Entry* entry;
-  uintptr_t* addr;
+  uintptr_t* key;
 };
 
 // Buffers at equal distances, of any power of two from 64 bytes to 64 MiB, get entries of their own: the two shifts mix
 // the address bits so that any ten bits in a row from bit 6 on decide the ten bits of the index. So do the pools of one
 // buffer, which lie apart.
-__attribute__((always_inline)) inline Place place_of(const pinrail_thread_t* thread, const void* pool, uintptr_t addr) {
+__attribute__((always_inline)) inline Place place_of(const pinrail_thread_t* thread, uintptr_t key) {
   constexpr uintptr_t kMask = (RecentRequests::kCount - 1) * sizeof(Entry);
-  constexpr size_t kAddrsInEntry = sizeof(Entry) / sizeof(uintptr_t);
+  constexpr size_t kKeysInEntry = sizeof(Entry) / sizeof(uintptr_t);
   auto* const table = static_cast<char*>(thread->recent);
-  uintptr_t mixed = addr ^ reinterpret_cast<uintptr_t>(pool);
-  mixed ^= mixed >> 10;
+  uintptr_t mixed = key ^ key >> 10;
   mixed ^= mixed >> 15;
   mixed &= kMask;
   return {reinterpret_cast<Entry*>(table + mixed),
-          reinterpret_cast<uintptr_t*>(table + offsetof(RecentRequests, addrs) + mixed / kAddrsInEntry)};
+          reinterpret_cast<uintptr_t*>(table + offsetof(RecentRequests, keys) + mixed / kKeysInEntry)};
 }
 
-// Returns whether the entry was stored for such a request. A length of 0 wraps to the largest value.
-__attribute__((always_inline)) inline bool matches(const Place& place, uintptr_t addr, size_t length, const void* pool,
+// Returns whether the entry was stored for such a request: key_of(pool, its address). A length of 0 wraps to the
+// largest value.
+__attribute__((always_inline)) inline bool matches(const Place& place, uintptr_t key, size_t length, const void* pool,
                                                    uint32_t access) {
   const Entry& entry = *place.entry;
-  return *place.addr == addr && entry.pool == pool && entry.access == access &&
+  return *place.key == key && entry.pool == pool && entry.access == access &&
          length - 1 < __atomic_load_n(&entry.longest, __ATOMIC_RELAXED);
 }
 
@@ -81,23 +84,26 @@ __attribute__((always_inline)) inline Taken take(const Entry& entry) {
   return Taken::yes;
 }
 
-// What is stored in the place of a request that was made once and has no entry: an address that belongs elsewhere, so
-// that no request is taken for it.
-constexpr uintptr_t once(uintptr_t addr) { return addr ^ sizeof(Entry); }
+// What is stored in the place of a request that was made once and has no entry: a key that belongs elsewhere, so that
+// no request is taken for it.
+constexpr uintptr_t once(uintptr_t key) { return key ^ sizeof(Entry); }
 
-// Returns whether the last request that belongs here was for this address, and had no entry. If not, the next one may
-// be: to fill entries for requests that do not repeat would cost more than it saves. place: Place::addr.
-inline bool is_asked_again(uintptr_t* place, uintptr_t addr) {
+// Returns whether the last request that belongs here had this key, and no entry. If not, the next one may be: to fill
+// entries for requests that do not repeat would cost more than it saves. place: Place::key.
+inline bool is_asked_again(uintptr_t* place, uintptr_t key) {
   const uintptr_t last = *place;
-  *place = once(addr);
-  return last == once(addr);
+  *place = once(key);
+  return last == once(key);
 }
 
-// Stores a request that was answered by this entry of the start table. hits: the counter to increment at later hits.
-inline void remember(const pinrail_thread_t* thread, const Place& place, uintptr_t addr, const void* pool,
-                     uint32_t access, const start_table::Found& found, uint64_t* hits) {
+// Stores a request that was answered by this entry of the start table, for whatever the registration covers from its
+// address on. hits: the counter to increment at later hits.
+inline void remember(const pinrail_thread_t* thread, uintptr_t addr, const void* pool, uint32_t access,
+                     const start_table::Found& found, uint64_t* hits) {
+  const uintptr_t key = key_of(pool, addr);
+  const Place place = place_of(thread, key);
   Entry* const entry = place.entry;
-  *place.addr = addr;
+  *place.key = key;
   entry->pool = pool;
   entry->access = access;
   entry->near = references::near_ref_slot(thread, found.reg);
@@ -107,8 +113,8 @@ inline void remember(const pinrail_thread_t* thread, const Place& place, uintptr
   entry->hits = hits;
   // relaxed: others only look which table it points into, and clear the entry.
   __atomic_store_n(&entry->date, start_bucket::date_of(found.entry), __ATOMIC_RELAXED);
-  __atomic_store_n(&entry->longest, static_cast<uint32_t>(std::min<uint64_t>(found.covered, UINT32_MAX)),
-                   __ATOMIC_RELAXED);
+  const size_t covered = span_of(found.reg).end - addr;
+  __atomic_store_n(&entry->longest, static_cast<uint32_t>(std::min<size_t>(covered, UINT32_MAX)), __ATOMIC_RELAXED);
 }
 
 }  // namespace pinrail::recent

@@ -130,7 +130,6 @@ struct Found {
   const Entry* entry;
   pinrail_registration_t* reg;
   uint64_t generation;
-  uint64_t covered;  // bytes from the request's first one on
   uint32_t version;
 };
 
@@ -142,11 +141,9 @@ __attribute__((always_inline)) inline bool read(const pinrail_start_table_t& tab
   if (load(entry) != page_of(base) || start_bucket::is_changing(version)) return false;
   const uint32_t extent = load(start_bucket::extent_of(entry));
   // length_of() exceeds offset, and a length of 0 wraps to the largest value: one comparison refuses both.
-  const uint64_t covered = length_of(extent) - offset;
-  if (!answers(extent, base, access) || length - 1 >= covered) return false;
+  if (!answers(extent, base, access) || length - 1 >= length_of(extent) - offset) return false;
   const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
-  *found_out = {entry, arena::numbered(table.chunks, number_of(incarnation)), generation_of(incarnation), covered,
-                version};
+  *found_out = {entry, arena::numbered(table.chunks, number_of(incarnation)), generation_of(incarnation), version};
   return true;
 }
 
@@ -212,10 +209,9 @@ inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registr
   return nullptr;
 }
 
-// As look_up(), by the registration of a handle that the thread holds, for what it covers from addr on. False also if
-// the table has another incarnation of it, or none.
-inline bool look_up_held(const pinrail_start_table_t& table, pinrail_handle_t handle, uintptr_t addr,
-                         Found* found_out) {
+// As look_up(), by the registration of a handle that the thread holds. False also if the table has another incarnation
+// of it, or none.
+inline bool look_up_held(const pinrail_start_table_t& table, pinrail_handle_t handle, Found* found_out) {
   const Entry* const entry = entry_of(table, handle.reg);
   if (entry == nullptr) return false;
   const uint32_t version = start_bucket::version_of(entry);
@@ -223,7 +219,7 @@ inline bool look_up_held(const pinrail_start_table_t& table, pinrail_handle_t ha
   const bool is_own = load(start_bucket::extent_of(entry)) != 0 && generation_of(incarnation) == handle.generation &&
                       number_of(incarnation) == arena::number_of(handle.reg);
   if (!is_own || start_bucket::is_changing(version) || start_bucket::version_of(entry) != version) return false;
-  *found_out = {entry, handle.reg, handle.generation, span_of(handle.reg).end - addr, version};
+  *found_out = {entry, handle.reg, handle.generation, version};
   return true;
 }
 

@@ -24,13 +24,13 @@ struct alignas(64) RecentRequest {
 };
 static_assert(sizeof(RecentRequest) == 64, "one line of memory");
 
-// The table of one thread: 72 KiB. The addresses have an array of their own, which is small enough for the first-level
+// The table of one thread: 72 KiB. The keys have an array of their own, which is small enough for the first-level
 // cache: requests that do not repeat leave the entries alone, which would replace all else there.
 struct RecentRequests {
   static constexpr size_t kCount = 1024;
 
   RecentRequest entries[kCount];
-  uintptr_t addrs[kCount];  // of the request in the entry; or of one that was made once (recent::once())
+  uintptr_t keys[kCount];  // of the request in the entry; or of one that was made once (recent::once())
 };
 
 }  // namespace pinrail

@@ -171,16 +171,6 @@ inline bool count_first(uint64_t* near, const pinrail_registration_t* reg) {
   return true;
 }
 
-// Fast path for a further reference: counts +1 if the near slot already counts this registration; the note stays valid.
-// Returns false, and changes nothing, otherwise.
-inline bool count_again(const pinrail_thread_t* thread, const pinrail_registration_t* reg) {
-  uint64_t* near = near_ref_slot(thread, reg);
-  const uint64_t word = load_slot(near);
-  if ((word ^ tag_of(reg)) >= kMaxCount) return false;
-  store_slot(near, word + 1);
-  return true;
-}
-
 // Returns whether this slot value has a positive count of the registration, that is a reference that the slot's own
 // thread may drop in it.
 inline bool has_some(uint64_t ref_slot, const pinrail_registration_t* reg) {

@@ -334,10 +334,11 @@ int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
 // Threads may be writing and using notes and entries meanwhile, unless the table is to be destroyed: an entry or a note
 // of the versions that are now may be lost, and costs a lookup.
 void forget_notes(const pinrail_start_table_t& table) {
-  const auto points_into = [&](uintptr_t place) {
-    return place >= reinterpret_cast<uintptr_t>(table.buckets) &&
-           place < reinterpret_cast<uintptr_t>(table.buckets + table.more);
-  };
+  // relaxed: the table may grow meanwhile, by buckets that nobody remembers.
+  const size_t count = __atomic_load_n(&table.more, __ATOMIC_RELAXED);
+  const auto begin = reinterpret_cast<uintptr_t>(table.buckets);
+  const auto end = reinterpret_cast<uintptr_t>(table.buckets + count);
+  const auto points_into = [&](uintptr_t place) { return place >= begin && place < end; };
   Guard guard(thread::mutex);
   for (const thread::Record* record = thread::alive; record != nullptr; record = record->next_alive) {
     for (uint64_t* near = record->thread.ref_slots; near != record->thread.ref_slots + kNearWords * kNearSlots;

@@ -75,16 +75,20 @@ __attribute__((noinline, cold)) void remember(const pinrail_mpool_t* pool, uintp
                                               pinrail_handle_t handle) {
   const pinrail_thread_t* const thread = thread::current_thread;
   start_table::Found found;
-  if (!start_table::look_up_held(*pool->shortcut.start_table, handle, addr, &found)) return;
-  recent::remember(thread, recent::place_of(thread, pool, addr), addr, pool, access, found, hits_of(pool, thread));
+  if (!start_table::look_up_held(*pool->shortcut.start_table, handle, &found)) return;
+  recent::remember(thread, addr, pool, access, found, hits_of(pool, thread));
 }
 
 // The pool has answered a request without flags. The start table answers requests at the start of a registration, and
 // those inside one are searched for in the index: remembers it if it repeats.
 __attribute__((noinline)) void finish_inner_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool,
                                                 uintptr_t addr, uint32_t access, pinrail_handle_t handle) {
-  if (!lends_start_table(thread, pool, access) || !thread::has_ref_slots(thread)) return;
-  if (recent::is_asked_again(recent::place_of(thread, pool, addr).addr, addr)) remember(pool, addr, access, handle);
+  if (!lends_start_table(thread, pool, access)) return;
+  // The entry would count in the near slot: if that counts another registration, or is not the thread's own, leaves all
+  // as it is.
+  if (!references::names(references::load_slot(references::near_ref_slot(thread, handle.reg)), handle.reg)) return;
+  const uintptr_t key = recent::key_of(pool, addr);
+  if (recent::is_asked_again(recent::place_of(thread, key).key, key)) remember(pool, addr, access, handle);
 }
 
 // Whether the pool, which lends its start table, has answered by a registration that begins before the request's page.
@@ -124,7 +128,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
 inline pinrail_status_t finish_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr,
                                    uint32_t access, const pinrail_handle_t* handle, uintptr_t* place) {
   stat_counter::increment(hits_of(pool, thread));
-  if (recent::is_asked_again(place, addr)) remember(pool, addr, access, *handle);
+  if (recent::is_asked_again(place, recent::key_of(pool, addr))) remember(pool, addr, access, *handle);
   return PINRAIL_SUCCESS;
 }
 
@@ -180,12 +184,13 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
 __attribute__((noinline)) pinrail_status_t register_anew(recent::Place place, size_t length,
                                                          pinrail_handle_t* handle_out, recent::Taken taken) {
   auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(place.entry->pool));
-  void* const pointer = reinterpret_cast<void*>(*place.addr);  // NOLINT(performance-no-int-to-ptr)
+  const uintptr_t addr = *place.key ^ reinterpret_cast<uintptr_t>(pool);
+  void* const pointer = reinterpret_cast<void*>(addr);  // NOLINT(performance-no-int-to-ptr)
   const uint32_t access = place.entry->access;
   using recent::Taken;
   if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
-  *place.addr = recent::once(*place.addr);  // the entry is to be filled again
-  if (taken == Taken::outdated) return register_by_start_table(pool, pointer, length, access, place.addr, handle_out);
+  *place.key = recent::once(*place.key);  // the entry is to be filled again
+  if (taken == Taken::outdated) return register_by_start_table(pool, pointer, length, access, place.key, handle_out);
   return retry_after_rollback(pool, pointer, length, access, handle_out, recent::handle_of(*place.entry).reg);
 }
 
@@ -207,8 +212,8 @@ pinrail_status_t drop_orphan(pinrail_handle_t handle, uint64_t word) {
   return PINRAIL_SUCCESS;
 }
 
-// Drops a reference where the short ways do not apply: an empty or stale handle, an orphan, a registration that is
-// dead and summed, or the first call of a thread. BAD_PARAM: the handle is empty or stale.
+// Drops a reference where the short ways do not apply: an empty or stale handle, an orphan, or a registration that is
+// dead and summed. BAD_PARAM: the handle is empty or stale.
 __attribute__((noinline)) pinrail_status_t deregister_slow_path(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return refuse(kDeregister, "the handle is empty: its reg is NULL");
   const uint64_t word = state::load(handle.reg);
@@ -294,9 +299,10 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
   const pinrail_thread_t* const thread = thread::current_thread;
   if (flags != 0 || !gate::is_open() || handle_out == nullptr)
     return front::call_pool(pool, pointer, length, access, flags, handle_out);
-  const recent::Place place = recent::place_of(thread, pool, addr);
-  if (!recent::matches(place, addr, length, pool, access))
-    return front::register_by_start_table(pool, pointer, length, access, place.addr, handle_out);
+  const uintptr_t key = recent::key_of(pool, addr);
+  const recent::Place place = recent::place_of(thread, key);
+  if (!recent::matches(place, key, length, pool, access))
+    return front::register_by_start_table(pool, pointer, length, access, place.key, handle_out);
   const recent::Taken taken = recent::take(*place.entry);
   if (taken != recent::Taken::yes) return front::register_anew(place, length, handle_out, taken);
   stat_counter::increment(place.entry->hits);

@@ -240,8 +240,9 @@ class RealPool {
     return hit_again(i, base, handle_out) || hit_start(i, base, handle_out);
   }
   bool hit_again(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    const recent::Place place = recent::place_of(threads[i], face(), base);
-    if (!recent::matches(place, base, kLength, face(), 0)) return false;
+    const uintptr_t key = recent::key_of(face(), base);
+    const recent::Place place = recent::place_of(threads[i], key);
+    if (!recent::matches(place, key, kLength, face(), 0)) return false;
     const recent::Entry& entry = *place.entry;
     const recent::Taken taken = recent::take(entry);
     if (taken == recent::Taken::bucket_changed) references::roll_back(threads[i], recent::handle_of(entry).reg);
@@ -254,9 +255,9 @@ class RealPool {
     if (table == nullptr || !start_table::look_up(*table, base, 0, kLength, 0, &found)) return false;
     const start_table::Taken taken = start_table::take_first(threads[i], found, face(), handle_out);
     if (taken == start_table::Taken::yes) {
-      const recent::Place place = recent::place_of(threads[i], face(), base);
-      if (recent::is_asked_again(place.addr, base))
-        recent::remember(threads[i], place, base, face(), 0, found, nullptr);
+      const uintptr_t key = recent::key_of(face(), base);
+      if (recent::is_asked_again(recent::place_of(threads[i], key).key, key))
+        recent::remember(threads[i], base, face(), 0, found, nullptr);
       return true;
     }
     if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);

@@ -16,7 +16,8 @@
 //     moved.
 // vma_start_table/S4  When an entry is erased, the date of its last use is written to its registration.
 // vma_start_table/S5  What threads remember of the table, with versions of 32 bits, is forgotten before any bucket has
-//     changed so often that a version comes again: is_worn() counts the changes of all buckets.
+//     changed so often that a version comes again: is_worn() counts the changes of all buckets, and the next miss has
+//     it done. So a pool must not hide and show its registrations a billion times between two misses.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_STARTS_H
 

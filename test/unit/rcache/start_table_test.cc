@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The table of starts beside the tree of the index: it names what the index has, and nothing else.
+#include <atomic>
+#include <memory>
 #include <random>
+#include <thread>
 
+#include "base/hit/recent.h"
 #include "test/unit/rcache/index_under_test.h"
 
 namespace pinrail::vma {
@@ -62,6 +66,84 @@ TEST_F(IndexTest, a_table_that_changed_often_is_renewed_once) {
     EXPECT_FALSE(index.takes_renewal()) << round;
     ASSERT_TRUE(index.remove(reg).ok());
   }
+}
+
+// Threads may hit, and the table may grow, while what they remember is being forgotten.
+TEST_F(IndexTest, what_is_remembered_is_forgotten_while_a_table_grows) {
+  Index index(false, arena::chunks(), thread::epoch_word(), {}, 100);
+  std::atomic<bool> is_over{false};
+  std::thread hits([&] {
+    pinrail_thread_t* const thread = thread::current();
+    start_table::Found found;
+    pinrail_handle_t handle;
+    const void* pool = nullptr;
+    while (!is_over) {
+      if (!start_table::look_up(starts_of(index), 0x10000, 0, kPage, 1, &found)) continue;
+      if (!start_table::take(thread, found, &index, &handle)) continue;
+      recent::remember(thread, 0x10000, &index, 1, found, nullptr);
+      if (note::release(thread, handle, &pool) == note::Release::no_note) references::drop_own(thread, handle.reg);
+    }
+  });
+  std::thread renews([&] {
+    while (!is_over) {
+      if (index.takes_renewal()) references::forget_notes(*index.start_table());
+    }
+  });
+  for (uintptr_t i = 0; i < 3000; ++i) {
+    pinrail_registration_t* reg = make(0x10000 + i * kPage, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+    state::set(reg, state::kPerThread | state::kIndexed);
+    ASSERT_TRUE(put(index, reg).ok());
+  }
+  is_over = true;
+  hits.join();
+  renews.join();
+  references::forget_notes(*index.start_table());
+  index.invalidate_hook({0, UINTPTR_MAX}, Left::visit, &left_);
+}
+
+// recent/Q1, of pools whose addresses differ in any one bit: a request may share its place with that of another pool.
+TEST(RecentPlaces, no_request_is_taken_for_one_of_another_pool) {
+  const auto table = std::make_unique<RecentRequests>();
+  pinrail_thread_t thread{};
+  thread.recent = table.get();
+  constexpr uintptr_t kAddr = 0x40000000, kFirst = 0x7f0000001000;
+  // NOLINTBEGIN(performance-no-int-to-ptr): pools that are only compared
+  const auto* const first = reinterpret_cast<const void*>(kFirst);
+  for (unsigned bit = 6; bit < 47; ++bit) {
+    const auto* const second = reinterpret_cast<const void*>(kFirst ^ uintptr_t{1} << bit);
+    *table = {};
+    const uintptr_t shared = recent::key_of(first, kAddr);
+    const uintptr_t addr = shared ^ reinterpret_cast<uintptr_t>(second);
+    const recent::Place place = recent::place_of(&thread, shared);
+    *place.key = shared;
+    place.entry->pool = second;
+    place.entry->access = 1;
+    place.entry->longest = 4096;
+    EXPECT_TRUE(recent::matches(place, recent::key_of(second, addr), 1, second, 1)) << bit;
+    EXPECT_FALSE(recent::matches(place, shared, 1, first, 1)) << bit;
+    EXPECT_FALSE(recent::is_asked_again(place.key, shared)) << bit;
+    for (const uintptr_t near : {addr, addr ^ 64, kAddr, kAddr ^ 64, ~addr, ~kAddr}) {
+      const uintptr_t key = recent::key_of(second, near);
+      EXPECT_FALSE(recent::matches(recent::place_of(&thread, key), key, 1, second, 1)) << bit;
+    }
+    EXPECT_TRUE(recent::is_asked_again(place.key, shared)) << bit;
+  }
+  // NOLINTEND(performance-no-int-to-ptr)
+}
+
+// A note that was cleared is that of no handle, whatever a program writes into one.
+TEST_F(IndexTest, a_cleared_note_answers_no_handle) {
+  pinrail_thread_t* const thread = thread::current();
+  pinrail_registration_t* reg = make(0x10000, kPage, 1, 0, 0, PINRAIL_COUNTING_THREADS);
+  start_bucket::Bucket bucket{};
+  const void* pool = nullptr;
+  ASSERT_TRUE(references::count(thread, reg, 1));
+  note::write_if_near(thread, reg, {&bucket.dates[0], 0, generation_of(reg), &bucket});
+  ASSERT_TRUE(references::count(thread, reg, 1)) << "which clears it";
+  for (const uint64_t generation : {uint64_t{0}, references::kNoGeneration, generation_of(reg)}) {
+    EXPECT_EQ(note::release(thread, {reg, generation}, &pool), note::Release::no_note) << generation;
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(references::drop_own(thread, reg));
 }
 
 // A table that grows moves what it has, and versions rise.
