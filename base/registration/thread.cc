@@ -81,8 +81,8 @@ constexpr pinrail_thread_t make_record(size_t size, uint32_t index, uint32_t spa
 }  // namespace
 
 // No pool gives its hits to a thread with such an index, and it has spares enough.
-pinrail_thread_t nobody = make_record(0, UINT32_MAX, UINT32_MAX);
-__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = &nobody;
+pinrail_thread_t null_thread = make_record(0, UINT32_MAX, UINT32_MAX);
+__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = &null_thread;
 
 namespace {
 
@@ -159,7 +159,7 @@ void fold_entry(const pinrail_thread_t* thread, const pinrail_registration_t* re
 
 void on_thread_exit(void* record_pointer) {
   auto* record = static_cast<Record*>(record_pointer);
-  current_thread = &nobody;
+  current_thread = &null_thread;
   if (gate::is_child() || record->thread.size == 0)
     return;  // in a child the locks below may be held by a thread of the parent
   arena::free_spares(&record->thread);
@@ -241,7 +241,7 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   replace_in_child(&all_records, nullptr);
   alive = free_records[0] = free_records[1] = nullptr;
   record_count = 0;
-  current_thread = &nobody;
+  current_thread = &null_thread;
   if (has_membarrier) has_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
 }
 
@@ -331,10 +331,10 @@ int settle_dead(pinrail_handle_t handle, pinrail_dead_t what) {
   return left > 0 ? 0 : 1;
 }
 
-// Threads may be writing and using notes and entries meanwhile, unless the table is to be destroyed: an entry or a note
-// of the versions that are now may be lost, and costs a lookup.
+// Other threads may write and use notes and recent requests at the same time, unless the table is to be destroyed. Then
+// a valid one may be cleared, too, and the next request looks up the start table again.
 void forget_notes(const pinrail_start_table_t& table) {
-  // relaxed: the table may grow meanwhile, by buckets that nobody remembers.
+  // relaxed: if the table grows meanwhile, no note or recent request points into its new buckets yet.
   const size_t count = __atomic_load_n(&table.more, __ATOMIC_RELAXED);
   const auto begin = reinterpret_cast<uintptr_t>(table.buckets);
   const auto end = reinterpret_cast<uintptr_t>(table.buckets + count);

@@ -28,9 +28,10 @@ uint64_t* epoch_word();
 // The process-wide version that notes of GPU memory refer to; see base/hit/allocation_table.h.
 pinrail_start_bucket_t* gpu_bucket_word();
 
-// What current_thread points to before a thread's first call and after its end: a record without slots, spares, hits or
-// recent requests, so that the short ways of calls need not ask whether there is one. It is never passed to a pool.
-extern pinrail_thread_t nobody;
+// A null object: current_thread points to it before a thread's first call and after the thread's record was given back.
+// It has no slots, spares, hits or recent requests, so hits need no check for a missing record. It is never passed to a
+// pool.
+extern pinrail_thread_t null_thread;
 
 // Never NULL. Initial-exec: the library is loaded at start-up, or takes a few bytes of the static TLS reserve; one load
 // per access.
@@ -39,7 +40,7 @@ extern __thread pinrail_thread_t* current_thread __attribute__((tls_model("initi
 
 inline pinrail_thread_t* current() {
   pinrail_thread_t* const thread = current_thread;
-  return thread->size != 0 ? thread : current_slow();  // 0: nobody's, or of a thread of the parent
+  return thread->size != 0 ? thread : current_slow();  // 0: null_thread, or a record of the parent process
 }
 
 }  // namespace pinrail::thread

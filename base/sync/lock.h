@@ -82,7 +82,8 @@ class CAPABILITY("mutex") Mutex {
     mutex_.unlock();
     rank_leave(rank_);
   }
-  // Whether threads sleep for it, as far as its holder can see. Whether nobody holds it, as far as anybody can see.
+  // Hints. is_awaited(): threads sleep until the caller, which holds the mutex, releases it. is_free(): the mutex is
+  // not held.
   bool is_awaited() const { return mutex_.is_awaited(); }
   bool is_free() const { return mutex_.is_free(); }
 

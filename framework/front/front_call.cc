@@ -98,8 +98,8 @@ inline bool is_inner(const pinrail_mpool_t* pool, const void* addr, pinrail_hand
   return page != reinterpret_cast<uintptr_t>(handle.reg->base);
 }
 
-// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. This and the next
-// functions have the parameters of pinrail_mpool_register(), so that it can jump to them.
+// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. It has the
+// parameters of pinrail_mpool_register(), which jumps to it without moving them.
 __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                                      uint32_t flags, pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register";

@@ -40,6 +40,10 @@ class PoolModel : public ::testing::Test {
     pinrail_handle_t handle;
     if (pool_->find(i, kA, &handle)) drop(i, handle);
   }
+  void invalidate_and_drain(int i) {
+    pool_->invalidate(kA);
+    pool_->progress(i);
+  }
   void drop(int i, pinrail_handle_t handle) {
     require(pool_->drop(i, handle) == PINRAIL_SUCCESS, "a good handle was refused");
   }
@@ -73,12 +77,7 @@ TEST_F(PoolModel, a_remembered_hit_against_the_evictor) {
 
 TEST_F(PoolModel, a_remembered_hit_against_an_invalidation_and_the_gc) {
   cache(kA, 0, 3);
-  expect_right({{[&] { hit_and_drop(0); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   pool_->progress(1);
-                 }},
-                [&] { expect_settled(true); }});
+  expect_right({{[&] { hit_and_drop(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
 }
 
 // Among eight registrations the evictor claims two, and here only one is to be had. A hit may break its claim before
@@ -133,12 +132,7 @@ TEST_F(PoolModel, a_hit_against_an_invalidation) {
 
 TEST_F(PoolModel, a_hit_against_an_invalidation_and_the_gc) {
   cache(kA);
-  expect_right({{[&] { hit_and_drop(0); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   pool_->progress(1);
-                 }},
-                [&] { expect_settled(true); }});
+  expect_right({{[&] { hit_and_drop(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
 }
 
 TEST_F(PoolModel, DISABLED_a_drop_against_the_gc_on_two_threads) {
@@ -200,12 +194,7 @@ TEST_F(PoolModel, a_drop_on_another_thread_against_the_evictor) {
 
 TEST_F(PoolModel, the_evictor_against_an_invalidation) {
   cache(kA);
-  expect_right({{[&] { pool_->evict(0); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   pool_->progress(1);
-                 }},
-                [&] { expect_settled(true); }});
+  expect_right({{[&] { pool_->evict(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
 }
 
 TEST_F(PoolModel, DISABLED_a_drop_the_evictor_and_an_invalidation) {

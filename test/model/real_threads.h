@@ -23,7 +23,7 @@ void forget_all_threads() {
 }
 
 pinrail_thread_t* new_thread() {
-  current_thread = &nobody;
+  current_thread = &null_thread;
   return current_slow();
 }
 
