@@ -89,13 +89,14 @@ void change_some(World* world, unsigned seed, const std::atomic<bool>& stop) {
   }
 }
 
-pinrail_registration_t* put(World* world, const Span& span) {
+pinrail_registration_t* put(World* world, const Span& span, uint32_t traits = 0) {
   pinrail_registration_t* reg = nullptr;
   if (!arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok()) return nullptr;
   ++world->made;
   reg->base = reinterpret_cast<void*>(span.base);
   reg->length = span.length();
   reg->rights = 1;
+  reg->traits = traits;
   state::set(reg, state::kIndexed);
   const bool in = world->index.prepare().ok() && world->index.insert(nullptr, reg, World::left, world).ok();
   return in ? reg : nullptr;
@@ -107,10 +108,16 @@ TEST(VmaStress, an_event_finds_what_is_there_while_others_change_the_index) {
   World world;
   std::atomic<bool> stop{false};
   const auto page = [](uintptr_t number) { return Span::of(kBase + number * kPage, kPage); };
+  // On both sides, and more than a node has room for: nodes are split and merged, and it moves from one to another. By
+  // turns of its own class and of another one, so that a node of one class becomes one of the other.
   std::thread neighbour([&] {
-    while (!stop) {
-      for (uintptr_t i = 0; i < 30; i += 2) put(&world, page(i));
-      world.index.invalidate_hook({kBase, kBase + 30 * kPage}, World::left, &world);
+    for (uint64_t turn = 0; !stop; ++turn) {
+      const uint32_t traits = turn % 2 == 0 ? 0 : PINRAIL_TRAIT_RELAXED_ORDERING;
+      for (uintptr_t i = 0; i < 80; i += 2) {
+        if (i != 40) put(&world, page(i), traits);
+      }
+      world.index.invalidate_hook({kBase, kBase + 40 * kPage}, World::left, &world);
+      world.index.invalidate_hook({kBase + 41 * kPage, kBase + 80 * kPage}, World::left, &world);
     }
   });
   const auto end = Clock::now() + std::chrono::seconds(1);

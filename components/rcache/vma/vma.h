@@ -126,13 +126,21 @@ class Index {
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`.
   __attribute__((noinline)) void remove_dominated_locked(pinrail_registration_t* by, pinrail_visit_hook_t displaced,
                                                          void* arg) REQUIRES(mutex_);
+  // The leaf in which a search without the lock found an overlap, in trees_[tree]; changes: changes_ at that time.
+  struct Finding {
+    uint64_t changes;
+    uint32_t tree;
+    const Leaf* leaf;  // NULL: there was no search, or it was disturbed
+  };
   // Removes registrations that overlap the span (contained_only: that it contains) and passes them to `visit`.
-  void remove_overlapping_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) EXCLUDES(mutex_);
+  void remove_overlapping_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg, const Finding& finding)
+      EXCLUDES(mutex_);
   void remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit,
-                                      void* arg) REQUIRES(mutex_);
+                                      void* arg, Leaf* found = nullptr) REQUIRES(mutex_);
   template <typename Matches>
   size_t remove_from_leaf_locked_hook(Tree& tree, const Span& span, Matches&& matches,
-                                      pinrail_registration_t** regs_out, bool* is_last_out) REQUIRES(mutex_);
+                                      pinrail_registration_t** regs_out, bool* is_last_out, Leaf* found)
+      REQUIRES(mutex_);
   // Makes room in the start table. Releases the lock meanwhile.
   void grow_start_table_locked() REQUIRES(mutex_);
   // relaxed: a hint for find_or_announce().
@@ -166,8 +174,8 @@ class Index {
   };
   // release: readers see the trees either before or after the change; pairs with the acquire loads in is_clear_hook().
   void count_change() { changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
-  // Returns true only if no registration overlaps the span. Reads without the lock.
-  bool is_clear_hook(const Span& span) const;
+  // Returns true only if no registration overlaps the span. Reads without the lock. finding_out: where one was found.
+  bool is_clear_hook(const Span& span, Finding* finding_out) const;
 
   mutable HookMutex mutex_;
   std::atomic<bool> start_table_is_ready_{true};

@@ -40,11 +40,10 @@ bool load_root(const Word<Node*>& root, VersionedNode* at) {
   return true;
 }
 
-// Returns the rightmost of the first `before` slots whose end (or reach) is at or behind span.end; -1: none. If ends
-// rise (vma_tree/T2), only the last slot needs to be tested.
-int rightmost_reaching(const Word<uintptr_t>* ends, uint32_t before, const Span& span, bool rising) {
+// Returns the rightmost of the first `before` slots whose end (or reach) is at or behind span.end; -1: none.
+int rightmost_reaching(const Word<uintptr_t>* ends, uint32_t before, const Span& span) {
   int slot = static_cast<int>(before) - 1;
-  while (slot >= 0 && ends[slot].get() < span.end) slot = rising ? -1 : slot - 1;
+  while (slot >= 0 && ends[slot].get() < span.end) --slot;
   return slot;
 }
 
@@ -68,83 +67,116 @@ SearchResult acquire(const pinrail_thread_t* thread, const VersionedNode& at, ui
   return SearchResult::found;
 }
 
-// A containment search from the root down. It keeps its path, because the leaf that it reaches may have no answer: the
-// child to which the span's base leads also has slots that start behind the span, so its reach may promise too much.
-// Children to its left have only slots that start before the span, so their reach is reliable.
+// Goes on with search_rising() to the left of the path that ends with `step`, in whose leaf all slots begin behind the
+// span: the slot before these is the last one below the nearest child to the left.
+SearchResult search_before(const Span& span, const pinrail_step_t* path, const pinrail_step_t* step, VersionedNode* at,
+                           int* slot) {
+  do {
+    if (step == path) return SearchResult::absent;
+    --step;
+  } while (step->slot == 0);
+  *at = {static_cast<const Node*>(step->node), step->version};
+  for (uint32_t next = step->slot - 1;;) {
+    if (as_inner(at->node)->reach[next].get() < span.end) {
+      return at->node->unchanged(at->version) ? SearchResult::absent : SearchResult::disturbed;
+    }
+    if (!load_child(at, next)) return SearchResult::disturbed;
+    if (is_leaf(at->node)) break;
+    next = bases_up_to(as_inner(at->node), span.base) - 1;
+  }
+  *slot = static_cast<int>(bases_up_to(as_leaf(at->node), span.base)) - 1;
+  const bool contains = *slot >= 0 && as_leaf(at->node)->end[*slot].get() >= span.end;
+  if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
+  return contains ? SearchResult::found : SearchResult::absent;
+}
+
+// A containment search where ends rise (vma_tree/T2): of the slots that begin at or before the span's base only the
+// last one needs to be tested. path: room for NodePool::kPerInsert steps; gets the way to where the span would be
+// inserted. steps_out: how many these are, if the search found nothing; 0: a separator begins where the span does, so
+// that its place depends on ends.
+SearchResult search_rising(const Word<Node*>& root, const Span& span, pinrail_step_t* path, uint32_t* steps_out,
+                           VersionedNode* at, int* slot) {
+  *steps_out = 0;
+  if (!load_root(root, at)) return SearchResult::disturbed;
+  if (at->node == nullptr) return SearchResult::absent;
+  static_assert(kPinrailSteps == NodePool::kPerInsert, "each node of the deepest tree");
+  pinrail_step_t* step = path;
+  bool may_contain = true, is_sure_of_place = true;
+  while (!is_leaf(at->node)) {
+    if (step + 1 == path + kPinrailSteps) return SearchResult::disturbed;
+    const Inner* inner = as_inner(at->node);
+    const uint32_t taken = bases_up_to(inner, span.base) - 1;
+    // The reach is that of slots behind the span, too.
+    if (inner->reach[taken].get() < span.end) may_contain = false;
+    if (inner->base[taken].get() == span.base) is_sure_of_place = false;
+    *step++ = {at->node, at->version, taken};
+    if (!load_child(at, taken)) return SearchResult::disturbed;
+  }
+  const Leaf* const leaf = as_leaf(at->node);
+  const uint32_t before = bases_up_to(leaf, span.base);
+  *step = {at->node, at->version, before};
+  *slot = static_cast<int>(before) - 1;
+  const bool contains = may_contain && before != 0 && leaf->end[*slot].get() >= span.end;
+  if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
+  if (contains) return SearchResult::found;
+  if (is_sure_of_place) *steps_out = static_cast<uint32_t>(step + 1 - path);
+  return may_contain && before == 0 ? search_before(span, path, step, at, slot) : SearchResult::absent;
+}
+
+// A search from the root down in a tree in which ends need not rise. It keeps its path, because the leaf that it
+// reaches may have no answer: the child to which the span's base leads also has slots that start behind the span, so
+// its reach may promise too much. Children to its left have only slots that start before the span, so their reach is
+// reliable.
 class Search {
  public:
-  // path: room for NodePool::kPerInsert steps.
-  Search(const Span& span, bool exact, bool rising, pinrail_step_t* path)
-      : span_(span), exact_(exact), rising_(rising), path_(path) {}
+  Search(const Span& span, bool exact) : span_(span), exact_(exact) {}
 
   // Walks to the leaf and slot that answer.
   SearchResult walk(const Word<Node*>& root, VersionedNode* at, int* slot) {
     if (!load_root(root, at)) return SearchResult::disturbed;
     if (at->node == nullptr) return SearchResult::absent;
     SearchResult result = descend(at, slot);
-    leads_to_place_ = is_final_;
-    if (is_final_) return result;
     while (result == SearchResult::absent && depth_ > 0) result = search_left_sibling(at, slot);
     return result;
   }
-  // After a walk that found nothing: completes the path to the place where the span would be inserted, and returns its
-  // steps. 0: the walk has left it for siblings.
-  uint32_t path_to_place(const VersionedNode& last) {
-    if (!leads_to_place_) return 0;
-    path_[depth_] = {last.node, last.version, position_};
-    return depth_ + 1;
-  }
 
  private:
+  // A child that was taken, and the node with it.
+  struct Step {
+    VersionedNode at;
+    uint32_t slot;
+  };
+
   // Walks from `at`, an inner node or a leaf, down to the answer.
   SearchResult descend(VersionedNode* at, int* slot) {
     while (!is_leaf(at->node)) {
       const Inner* inner = as_inner(at->node);
-      if (depth_ + 1 == kPinrailSteps) return SearchResult::disturbed;
-      int next;
-      if (exact_) {
-        next = static_cast<int>(keys_up_to(inner, key_of(span_))) - 1;
-      } else {
-        position_ = bases_up_to(inner, span_.base);
-        next = rightmost_reaching(inner->reach, position_, span_, rising_);
-        --position_;
-      }
-      is_final_ = rising_ && next < 0;
+      if (depth_ == NodePool::kPerInsert) return SearchResult::disturbed;
+      const int next = exact_ ? static_cast<int>(keys_up_to(inner, key_of(span_))) - 1
+                              : rightmost_reaching(inner->reach, bases_up_to(inner, span_.base), span_);
       if (next < 0) return at->node->unchanged(at->version) ? SearchResult::absent : SearchResult::disturbed;
-      if (!exact_) path_[depth_++] = {at->node, at->version, static_cast<uint32_t>(next)};
+      if (!exact_) path_[depth_++] = {*at, static_cast<uint32_t>(next)};
       if (!load_child(at, static_cast<uint32_t>(next))) return SearchResult::disturbed;
     }
     const Leaf* leaf = as_leaf(at->node);
-    if (exact_) {
-      *slot = find_equal(leaf, span_);
-    } else {
-      position_ = bases_up_to(leaf, span_.base);
-      *slot = rightmost_reaching(leaf->end, position_, span_, rising_);
-    }
+    *slot = exact_ ? find_equal(leaf, span_) : rightmost_reaching(leaf->end, bases_up_to(leaf, span_.base), span_);
     if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
-    is_final_ = rising_ && position_ > 0;
     return *slot >= 0 ? SearchResult::found : SearchResult::absent;
   }
 
   // Continues in the deepest node on the path that has another child that reaches far enough.
   SearchResult search_left_sibling(VersionedNode* at, int* slot) {
-    const pinrail_step_t& last = path_[--depth_];
-    *at = {static_cast<const Node*>(last.node), last.version};
-    const int next = rightmost_reaching(as_inner(at->node)->reach, last.slot, span_, rising_);
+    const Step& last = path_[--depth_];
+    *at = last.at;
+    const int next = rightmost_reaching(as_inner(at->node)->reach, last.slot, span_);
     if (!at->node->unchanged(at->version)) return SearchResult::disturbed;
     if (next < 0) return SearchResult::absent;
     return load_child(at, static_cast<uint32_t>(next)) ? descend(at, slot) : SearchResult::disturbed;
   }
 
-  static_assert(kPinrailSteps == NodePool::kPerInsert, "each node of the deepest tree");
-
   const Span& span_;
   const bool exact_;
-  const bool rising_;
-  bool is_final_ = false;        // no slot to the left of the path reaches far enough
-  bool leads_to_place_ = false;  // the path is that of the span's base alone
-  uint32_t position_ = 0;        // where the span belongs in the last node; not used if exact_
-  pinrail_step_t* const path_;
+  Step path_[NodePool::kPerInsert];
   uint32_t depth_ = 0;
 };
 
@@ -154,19 +186,21 @@ inline SearchResult Tree::find(pinrail_thread_t* thread, const Span& span, bool 
                                pinrail_registration_t** reg_out) const {
   VersionedNode at;
   int slot = -1;
-  Search search(span, exact, ends_rise(), thread->absent.way);
-  const SearchResult result = search.walk(root_, &at, &slot);
-  if (result == SearchResult::absent && at.node != nullptr) thread->absent.steps = search.path_to_place(at);
+  pinrail_absent_t& absent = thread->absent;
+  const SearchResult result = !exact && ends_rise() ? search_rising(root_, span, absent.way, &absent.steps, &at, &slot)
+                                                    : Search(span, exact).walk(root_, &at, &slot);
   return result == SearchResult::found ? acquire(thread, at, static_cast<uint32_t>(slot), reg_out) : result;
 }
 
+// The index lock is held, so no search is disturbed.
 pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   VersionedNode at;
   int slot = -1;
   pinrail_step_t path[kPinrailSteps];
-  // The index lock is held, so no search is disturbed.
-  if (Search(span, exact, ends_rise(), path).walk(root_, &at, &slot) != SearchResult::found) return nullptr;
-  return as_leaf(at.node)->reg[slot].get();
+  uint32_t steps;
+  const SearchResult result = !exact && ends_rise() ? search_rising(root_, span, path, &steps, &at, &slot)
+                                                    : Search(span, exact).walk(root_, &at, &slot);
+  return result == SearchResult::found ? as_leaf(at.node)->reg[slot].get() : nullptr;
 }
 
 pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access) const {

@@ -108,15 +108,18 @@ inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t first, uint32
   return left == 1 && words[first].get() <= key ? first + 1 : first;
 }
 
-// The same of kCount words, without a loop.
+// The same of kCount words, without a loop; a pointer takes fewer instructions than an index.
+template <uint32_t kCount>
+__attribute__((always_inline)) inline const Word<uintptr_t>* skip_up_to(const Word<uintptr_t>* words, uintptr_t key) {
+  if constexpr (kCount == 0) return words;
+  constexpr uint32_t kHalf = (kCount + 1) / 2;
+  const Word<uintptr_t>* const behind = words + kHalf;
+  const Word<uintptr_t>* const first = behind[-1].get() <= key ? behind : words;
+  return skip_up_to < kCount <= 1 ? 0 : kCount - kHalf > (first, key);
+}
 template <uint32_t kCount>
 __attribute__((always_inline)) inline uint32_t upper_bound(const Word<uintptr_t>* words, uintptr_t key) {
-  if constexpr (kCount == 1) return words[0].get() <= key ? 1 : 0;
-  if constexpr (kCount > 1) {
-    constexpr uint32_t kHalf = kCount / 2;
-    const uint32_t first = words[kHalf - 1].get() <= key ? kHalf : 0;
-    return first + upper_bound<kCount - kHalf>(words + first, key);
-  }
+  return static_cast<uint32_t>(skip_up_to<kCount>(words, key) - words);
 }
 
 // Returns how many of a node's bases are <= base; by vma_node/N4 only used ones are. An inner node's first base counts

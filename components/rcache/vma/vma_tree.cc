@@ -10,44 +10,32 @@ namespace pinrail::vma {
 // Returns the path to the leaf where the key belongs. The tree is not empty.
 Tree::Path Tree::descend(Key key) const {
   Path path;
-  Node* const node = root_.get();
-  const unsigned level = node->level.get();
+  Node* node = root_.get();
+  unsigned level = node->level.get();
   path.depth = level + 1;
-  descend_below(node, level, key, &path);
+  for (; level > 0; --level) {
+    const Inner* inner = as_inner(node);
+    path.node[level] = node;
+    path.slot[level] = keys_up_to(inner, key) - 1;
+    node = inner->child[path.slot[level]].get();
+  }
+  path.node[0] = node;
+  path.slot[0] = 0;
   return path;
 }
 
-// Completes the path from `node`, at that level, down to the leaf.
-void Tree::descend_below(Node* node, unsigned level, Key key, Path* path) {
-  for (; level > 0; --level) {
-    const Inner* inner = as_inner(node);
+// Takes over the path that a find has recorded. False if one of its nodes has changed since.
+bool Tree::follow(const pinrail_absent_t& absent, Path* path) const {
+  if (absent.steps == 0 || root_.get() != absent.way[0].node) return false;
+  path->depth = absent.steps;
+  const pinrail_step_t* step = absent.way;
+  for (unsigned level = absent.steps; level-- > 0; ++step) {
+    auto* const node = static_cast<Node*>(const_cast<void*>(step->node));
+    if (!node->unchanged(step->version)) return false;
     path->node[level] = node;
-    path->slot[level] = keys_up_to(inner, key) - 1;
-    node = inner->child[path->slot[level]].get();
+    path->slot[level] = step->slot;
   }
-  path->node[0] = node;
-  path->slot[0] = 0;
-}
-
-// Follows the path that a find has recorded, as long as its nodes are unchanged. The find compared bases only, so where
-// a separator's base equals the key's, the path is refused.
-Tree::Followed Tree::follow(const pinrail_absent_t& absent, Key key, Path* path) const {
-  Node* node = root_.get();
-  unsigned level = node->level.get();
-  if (absent.steps == 0 || absent.steps > level + 1) return Followed::no;
-  path->depth = level + 1;
-  for (uint32_t i = 0; i < absent.steps; ++i, --level) {
-    const pinrail_step_t& step = absent.way[i];
-    if (node != step.node || !node->unchanged(step.version)) return Followed::no;
-    path->node[level] = node;
-    path->slot[level] = step.slot;
-    if (level == 0) return Followed::to_its_slot;
-    const Inner* inner = as_inner(node);
-    if (step.slot > 0 && inner->base[step.slot].get() == key.base) return Followed::no;
-    node = inner->child[step.slot].get();
-  }
-  descend_below(node, level, key, path);
-  return Followed::to_its_leaf;
+  return true;
 }
 
 // Puts a new root above the old one, with the old one as its only child.
@@ -168,6 +156,17 @@ const Leaf* Tree::Path::neighbour(int step) const {
   return nullptr;
 }
 
+// The two that follow tell, of a leaf's neighbours below the same parent, what the parent knows; it is in the
+// processor's cache already. If there is none, what needs a look at the neighbour.
+uintptr_t Tree::Path::reach_before() const {
+  return depth > 1 && slot[1] > 0 ? as_inner(node[1])->reach[slot[1] - 1].get() : UINTPTR_MAX;
+}
+
+uintptr_t Tree::Path::base_behind() const {
+  if (depth == 1 || slot[1] + 1 == as_inner(node[1])->count.get()) return 0;
+  return as_inner(node[1])->base[slot[1] + 1].get();
+}
+
 // Returns whether no slot contains the span or is contained in it. If ends rise, only the neighbours need to be tested;
 // otherwise it returns false, because that would take a search.
 bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) const {
@@ -179,14 +178,16 @@ bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) con
   };
   if (slot > 0) {
     if (!is_free_of(leaf, slot - 1)) return false;
-  } else if (const Leaf* left = path.neighbour(-1)) {
-    if (!is_free_of(*left, left->count.get() - 1)) return false;
+  } else if (path.reach_before() > span.base) {
+    const Leaf* const left = path.neighbour(-1);
+    if (left != nullptr && !is_free_of(*left, left->count.get() - 1)) return false;
   }
   // The slot behind it is contained in it, or begins at the same base and contains it.
   const auto is_free_behind = [&](const Leaf& right, uint32_t first) {
     return right.end[first].get() > span.end && right.base[first].get() != span.base;
   };
   if (slot < leaf.count.get()) return is_free_behind(leaf, slot);
+  if (path.base_behind() >= span.end) return true;
   const Leaf* right = path.neighbour(1);
   return right == nullptr || is_free_behind(*right, 0);
 }
@@ -199,11 +200,10 @@ Tree::Place Tree::find_place(const Span& span, const pinrail_absent_t* absent) c
     return place;
   }
   const Key key = key_of(span);
-  const bool may_follow = absent != nullptr && ends_rise();
-  const Followed followed = may_follow ? follow(*absent, key, &place.path) : Followed::no;
-  if (followed == Followed::no) place.path = descend(key);
+  const bool is_known = absent != nullptr && ends_rise() && follow(*absent, &place.path);
+  if (!is_known) place.path = descend(key);
   const Leaf* leaf = as_leaf(place.path.node[0]);
-  place.slot = followed == Followed::to_its_slot ? place.path.slot[0] : lower_bound(leaf, key);
+  place.slot = is_known ? place.path.slot[0] : lower_bound(leaf, key);
   place.taken = place.slot < leaf->count.get() && leaf->key(place.slot) == key;
   place.alone = !place.taken && has_no_nesting(place.path, place.slot, span);
   return place;
@@ -241,24 +241,40 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
 bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   if (empty()) return false;
   const Key key = key_of(span_of(reg));
+  if (remove_beside_the_last(reg, key)) return true;
   Path path = descend(key);
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t slot = lower_bound(leaf, key);
   if (slot >= leaf->count.get() || leaf->reg[slot].get() != reg) return false;
+  last_removal_ = leaf;
   leaf->begin_change();
   close_gap(leaf, slot);
   leaf->end_change();
   lower_reach(path, key.end);
-  rebalance(pool, &path);
+  rebalance(pool, &path, 1);
   if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
   return true;
 }
 
-// Merges the node in that slot of the parent with a neighbour if both fill at most three quarters of one node. Else
+// What is evicted was often registered one after the other, in address order. So the leaf of the last removal is tried
+// first. Only removals that change nothing above the leaf are made here. Since then the leaf's cell may have become an
+// inner node or a leaf of another class; but a leaf that has the registration is the one to remove it from.
+bool Tree::remove_beside_the_last(const pinrail_registration_t* reg, Key key) {
+  Leaf* const leaf = last_removal_;
+  if (leaf == nullptr || !is_leaf(leaf) || !ends_rise()) return false;
+  const uint32_t count = leaf->count.get(), slot = bases_up_to(leaf, key.base) - 1;  // of none: UINT32_MAX
+  const bool is_last = slot >= count || slot + 1 == count;
+  if (is_last || leaf->reg[slot].get() != reg || becomes_sparse(leaf, 1, count - 1)) return false;
+  leaf->begin_change();
+  close_gap(leaf, slot);
+  leaf->end_change();
+  return true;
+}
+
+// Merges the nodes in that slot of the parent and in the next one if both fill at most three quarters of one node. Else
 // false.
-bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
-  const uint32_t left_at = *slot > 0 ? *slot - 1 : 0;
-  if (parent->count.get() < 2) return false;
+bool Tree::merge(NodePool& pool, Inner* parent, uint32_t left_at) {
+  if (left_at + 1 >= parent->count.get()) return false;
   Node* left = parent->child[left_at].get();
   Node* right = parent->child[left_at + 1].get();
   if (left->count.get() + right->count.get() > capacity(left) * 3 / 4) return false;
@@ -276,24 +292,34 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t* slot) {
   left->end_change();
   parent->end_change();
   pool.put(right);
-  *slot = left_at;
   return true;
 }
 
-// After a removal: frees an empty node, merges a nearly empty one with a neighbour, and continues upwards.
-void Tree::rebalance(NodePool& pool, Path* path) {
+// Returns whether a node, from which so many slots were removed, has become so empty by that that it is to be merged
+// with a neighbour. Asked at three counts only: a neighbour that is too full now will not be much emptier soon, and has
+// its own turn then.
+bool Tree::becomes_sparse(const Node* node, uint32_t removed, uint32_t count) {
+  const auto falls_to = [&](uint32_t most) { return count <= most && count + removed > most; };
+  return falls_to(capacity(node) / 4) || falls_to(capacity(node) / 8) || count == 0;
+}
+
+// After so many slots were removed from the path's leaf: frees an empty node, merges a nearly empty one with a
+// neighbour, and continues upwards.
+void Tree::rebalance(NodePool& pool, Path* path, uint32_t removed) {
   for (unsigned level = 0; level + 1 < path->depth; ++level) {
     Node* node = path->node[level];
     Inner* parent = as_inner(path->node[level + 1]);
-    if (node->count.get() > capacity(node) / 4) break;
+    const uint32_t at = path->slot[level + 1];
+    if (!becomes_sparse(node, removed, node->count.get())) return;
     if (node->count.get() == 0) {
       parent->begin_change();
-      close_gap(parent, path->slot[level + 1]);
+      close_gap(parent, at);
       parent->end_change();
       pool.put(node);
-    } else if (!merge(pool, parent, &path->slot[level + 1])) {
-      break;
+    } else if (!(at > 0 && merge(pool, parent, at - 1)) && !merge(pool, parent, at)) {
+      return;
     }
+    removed = 1;
   }
   shrink_root(pool);
 }

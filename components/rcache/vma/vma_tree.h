@@ -44,6 +44,8 @@ class Tree {
     unsigned depth = 0;
 
     const Leaf* neighbour(int step) const;
+    uintptr_t reach_before() const;  // the largest end in the leaf before; UINTPTR_MAX: the parent does not know
+    uintptr_t base_behind() const;   // none in the leaf behind is smaller; 0: the parent does not know
   };
 
   // Where a span is to be inserted. Valid until the tree changes.
@@ -68,23 +70,25 @@ class Tree {
     bool is_last;
   };
   // Removes, from the first leaf that has any, the registrations that overlap the span and for which matches(reg) is
-  // true. One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations.
+  // true. One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations. found:
+  // the leaf that search_overlap() found, if the tree has not changed since; or NULL.
   template <typename Matches>
   RemovedFromLeaf remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
-                                   pinrail_registration_t** regs_out);
+                                   pinrail_registration_t** regs_out, Leaf* found = nullptr);
 
   // Returns the registration in the slot that contains the span (exact: that equals it), without a reference; NULL if
   // there is none.
   pinrail_registration_t* peek(const Span& span, bool exact) const;
 
-  // Returns, without the lock, whether a slot overlaps the span. disturbed: the index changed meanwhile, which
-  // unchanged() reports; it reads in acquire order.
+  // Returns, without the lock, whether a slot overlaps the span; leaf_out: a leaf that has one. disturbed: the index
+  // changed meanwhile, which unchanged() reports; it reads in acquire order.
   template <typename Unchanged>
-  SearchResult search_overlap(const Span& span, Unchanged&& unchanged) const {
+  SearchResult search_overlap(const Span& span, Unchanged&& unchanged, const Leaf** leaf_out) const {
     const Node* root = root_.get();
     if (!unchanged()) return SearchResult::disturbed;
     if (root == nullptr) return SearchResult::absent;
-    return ends_rise() ? search_overlap_rising(root, span, unchanged) : search_overlap_below(root, span, unchanged);
+    return ends_rise() ? search_overlap_rising(root, span, unchanged, leaf_out)
+                       : search_overlap_below(root, span, unchanged, leaf_out);
   }
 
   // Calls visit(reg) for the slots that overlap the span, in order of base, until it returns false.
@@ -103,21 +107,27 @@ class Tree {
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
   template <typename Unchanged>
-  static SearchResult search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged);
+  static SearchResult search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged,
+                                            const Leaf** leaf_out);
   template <typename Unchanged>
-  static SearchResult search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged);
+  static SearchResult search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged,
+                                           const Leaf** leaf_out);
 
   // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
   // is being inserted; then its search is ordered before that insert.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
-  enum class Followed : uint8_t { no, to_its_leaf, to_its_slot };
-  Followed follow(const pinrail_absent_t& absent, Key key, Path* path) const;
-  static void descend_below(Node* node, unsigned level, Key key, Path* path);
+  bool follow(const pinrail_absent_t& absent, Path* path) const;
   __attribute__((noinline)) void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
-  __attribute__((noinline)) bool merge(NodePool& pool, Inner* parent, uint32_t* slot);
-  void rebalance(NodePool& pool, Path* path);
+  bool has_all_overlaps(const Leaf* leaf, const Span& span, uint32_t* first_out) const;
+  template <typename Matches>
+  RemovedFromLeaf remove_overlaps(Leaf* leaf, uint32_t first, const Span& span, Matches& matches,
+                                  pinrail_registration_t** regs_out, uintptr_t* end_out);
+  bool remove_beside_the_last(const pinrail_registration_t* reg, Key key);
+  __attribute__((noinline)) bool merge(NodePool& pool, Inner* parent, uint32_t left_at);
+  static bool becomes_sparse(const Node* node, uint32_t removed, uint32_t count);
+  void rebalance(NodePool& pool, Path* path, uint32_t removed);
   void shrink_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
@@ -131,7 +141,8 @@ class Tree {
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
-  Word<size_t> exempt_;  // persistent entries: they may be nested in others
+  Word<size_t> exempt_;           // persistent entries: they may be nested in others
+  Leaf* last_removal_ = nullptr;  // the leaf of the last removal; the writer's
 };
 
 // Returns whether the registration is exempt from domination (R3).
@@ -177,18 +188,27 @@ bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) con
   return true;
 }
 
+// Whether the slots that overlap the span all lie within the leaf, from *first_out on, and can be removed without a
+// change above it. False if ends need not rise.
+inline bool Tree::has_all_overlaps(const Leaf* leaf, const Span& span, uint32_t* first_out) const {
+  if (!ends_rise()) return false;
+  const uint32_t count = leaf->count.get(), behind = bases_up_to(leaf, span.end - 1);
+  uint32_t first = behind;
+  while (first > 0 && leaf->end[first - 1].get() > span.base) --first;
+  *first_out = first;
+  return first > 0 && behind < count && !becomes_sparse(leaf, behind - first, count - (behind - first));
+}
+
+// Removes the slots of the leaf, from `first` on, that overlap the span and match. end_out: the largest end of these.
 template <typename Matches>
-Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
-                                             pinrail_registration_t** regs_out) {
-  Path path;
-  if (!path_to_first(span, matches, &path)) return {0, true};
-  Leaf* leaf = as_leaf(path.node[0]);
+Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, uint32_t first, const Span& span, Matches& matches,
+                                            pinrail_registration_t** regs_out, uintptr_t* end_out) {
   const uint32_t behind = bases_up_to(leaf, span.end - 1);  // from this slot on they begin behind the span
   // Registrations that stay are not read: each would be a cache miss.
   const auto overlaps = [&](uint32_t i) { return leaf->end[i].get() > span.base; };
-  uint32_t kept = path.slot[0];
+  uint32_t kept = first;
   size_t taken = 0;
-  uintptr_t end = 0;  // the largest end of the removed ones
+  uintptr_t end = 0;
   leaf->begin_change();
   for (uint32_t i = kept; i < behind; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
@@ -203,9 +223,24 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
   const bool is_last = behind < leaf->count.get();
   remove_slots_of(leaf, kept, behind);
   leaf->end_change();
-  lower_reach(path, end);
-  rebalance(pool, &path);
+  *end_out = end;
   return {taken, is_last};
+}
+
+template <typename Matches>
+Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
+                                             pinrail_registration_t** regs_out, Leaf* found) {
+  uint32_t first;
+  uintptr_t end;
+  if (found != nullptr && has_all_overlaps(found, span, &first)) {
+    return remove_overlaps(found, first, span, matches, regs_out, &end);
+  }
+  Path path;
+  if (!path_to_first(span, matches, &path)) return {0, true};
+  const RemovedFromLeaf removed = remove_overlaps(as_leaf(path.node[0]), path.slot[0], span, matches, regs_out, &end);
+  lower_reach(path, end);
+  rebalance(pool, &path, static_cast<uint32_t>(removed.count));
+  return removed;
 }
 
 // For a tree in which ends rise: of the slots that begin before the span's end only the last one needs to be tested, so
@@ -214,7 +249,8 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
 // Follows a pointer only after unchanged() has confirmed the node it was read from. The caller calls unchanged() once
 // more before it uses "absent": until then, even the level may be that of another node in the same cell.
 template <typename Unchanged>
-SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged) {
+SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged,
+                                         const Leaf** leaf_out) {
   const Node* node = root;
   while (!is_leaf(node)) {
     const Inner* inner = as_inner(node);
@@ -226,17 +262,20 @@ SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unc
   }
   const Leaf* leaf = as_leaf(node);
   const uint32_t before = bases_up_to(leaf, span.end - 1);
-  if (before == 0) return search_overlap_below(root, span, unchanged);
+  if (before == 0) return search_overlap_below(root, span, unchanged, leaf_out);
+  *leaf_out = leaf;
   return leaf->end[before - 1].get() > span.base ? SearchResult::found : SearchResult::absent;
 }
 
 // The same for any tree: each slot that begins before the span's end may overlap it.
 template <typename Unchanged>
-SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged) {
+SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged,
+                                        const Leaf** leaf_out) {
   const bool at_leaf = is_leaf(node);
   if (!unchanged()) return SearchResult::disturbed;
   if (at_leaf) {
     const Leaf* leaf = as_leaf(node);
+    *leaf_out = leaf;
     for (uint32_t i = bases_up_to(leaf, span.end - 1); i > 0; --i) {
       if (leaf->end[i - 1].get() > span.base) return SearchResult::found;
     }
@@ -248,7 +287,7 @@ SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unch
     const Node* child = inner->child[i - 1].get();
     if (!unchanged()) return SearchResult::disturbed;
     fetch(child);
-    const SearchResult result = search_overlap_below(child, span, unchanged);
+    const SearchResult result = search_overlap_below(child, span, unchanged, leaf_out);
     if (result != SearchResult::absent) return result;
   }
   return SearchResult::absent;

@@ -61,9 +61,9 @@ inline const pinrail_start_table_t& starts_of(const Index& index) {
 
 class IndexTest : public ::testing::Test {
  protected:
-  Status put(Index& index, pinrail_registration_t* reg) {
+  Status put(Index& index, pinrail_registration_t* reg, const pinrail_thread_t* thread = nullptr) {
     EXPECT_TRUE(index.prepare().ok());
-    return index.insert(nullptr, reg, Left::visit, &left_);
+    return index.insert(thread, reg, Left::visit, &left_);
   }
   // The found registration, its reference dropped again; NULL if none.
   static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,

@@ -299,6 +299,39 @@ TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
   EXPECT_EQ(index.covered_bytes(), 0x5000u);
 }
 
+// Wherever one leaf ends and the next begins: an event takes what it overlaps on both sides, and nothing else.
+TEST_F(IndexTest, an_event_takes_what_lies_in_several_leaves) {
+  constexpr uintptr_t kMany = 100;
+  for (uintptr_t wide = 1; wide <= 4; ++wide) {
+    for (uintptr_t first = 0; first + wide <= kMany; ++first) {
+      Index index(false, arena::chunks(), thread::epoch_word());
+      for (uintptr_t i = 0; i < kMany; ++i) ASSERT_TRUE(put(index, make((1 + i) * kPage, kPage, 1)).ok());
+      left_.regs.clear();
+      index.invalidate_hook(Span::of((1 + first) * kPage, wide * kPage), Left::visit, &left_);
+      ASSERT_EQ(left_.regs.size(), wide) << "from " << first;
+      ASSERT_EQ(index.check(), nullptr) << index.check();
+    }
+  }
+}
+
+// The one before it is the last of another leaf, if `own` was the first of its leaf, and ends where the new one does.
+TEST_F(IndexTest, what_one_in_another_leaf_contains_is_refused) {
+  constexpr uintptr_t kMany = 100;
+  const auto base = [](uintptr_t i) { return (1 + 4 * i) * kPage; };
+  for (uintptr_t own = 1; own < kMany; ++own) {
+    Index index(false, arena::chunks(), thread::epoch_word());
+    std::vector<pinrail_registration_t*> regs;
+    for (uintptr_t i = 0; i < kMany; ++i) {
+      regs.push_back(make(base(i), 6 * kPage, 1));
+      ASSERT_TRUE(put(index, regs.back()).ok());
+    }
+    ASSERT_TRUE(index.remove(regs[own]).ok());
+    ASSERT_TRUE(put(index, make(base(own) + kPage, kPage, 1)).is(PINRAIL_ERR_BUSY)) << own;
+    ASSERT_TRUE(put(index, make(base(own) + kPage, 2 * kPage, 1)).ok()) << own;
+    ASSERT_EQ(index.check(), nullptr) << index.check();
+  }
+}
+
 TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
   Index index(false, arena::chunks(), thread::epoch_word());
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
