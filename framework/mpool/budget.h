@@ -90,11 +90,11 @@ class Budget {
   bool holds(uint64_t bytes) const { return bytes <= limits_.bytes; }
   uint64_t most_beside(uint64_t bytes) const { return holds(bytes) ? limits_.bytes - bytes : 0; }
 
-  const Limits limits_;
   uint64_t bytes_ = 0;
   uint64_t count_ = 0;
   std::atomic<uint64_t> peak_bytes_{0};
   uint64_t shortest_ = UINT64_MAX;  // length of what was ever added
+  const Limits limits_;
 };
 
 }  // namespace pinrail::mpool

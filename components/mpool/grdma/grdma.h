@@ -251,14 +251,16 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   GcList gc_list_;
   Registered registered_;
   EvictionList eviction_list_;
-  InFlight in_flight_;
-  Deregistrar deregistrar_;
+  // What misses and events count, in one line.
+  alignas(64) InFlight in_flight_;
+  std::atomic<uint64_t> misses_{0};         // counted under the cache lock
+  std::atomic<uint64_t> invalidations_{0};  // counted under the index lock
+  alignas(64) Deregistrar deregistrar_;
   Gc gc_;
   bool closing_ GUARDED_BY(cache_->mutex) = false;  // other pools of the cache leave this one alone
 
   std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
-  std::atomic<uint64_t> misses_{0};                          // counted under the cache lock
-  std::atomic<uint64_t> invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
+  std::atomic<uint64_t> races_{0}, retries_{0}, uncovered_{0};
 };
 
 // Calls is_enough(reg) for what seems idle, dead or not, until it returns true; whether it did. What is known to be

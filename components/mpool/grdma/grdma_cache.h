@@ -47,7 +47,7 @@ struct Admission {
 
 class Cache {
  public:
-  Cache(const Limits& limits, uint64_t* process_epoch) : epoch_word(process_epoch), limits_(limits), budget_(limits) {}
+  Cache(const Limits& limits, uint64_t* process_epoch) : epoch_word(process_epoch), budget_(limits), limits_(limits) {}
 
   const Limits& limits() const { return limits_; }
 
@@ -95,8 +95,9 @@ class Cache {
   // Of the process; never NULL.
   uint64_t* const epoch_word;
 
-  // "cache" in lock_rank.h. Public: it guards the eviction list and the registrations of each pool, too.
-  mutable Mutex mutex{LockRank::cache};
+  // With waiters_ and what changes of the budget it has one line. "cache" in lock_rank.h. Public: it guards the
+  // eviction list and the registrations of each pool, too.
+  alignas(64) mutable Mutex mutex{LockRank::cache};
   Condition released;  // something was dismissed
 
  private:
@@ -108,10 +109,10 @@ class Cache {
   Victim search_locked(const Pool* asker) REQUIRES(mutex);
   bool anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
 
-  const Limits limits_;
-  mpool::Budget budget_ GUARDED_BY(mutex);
   size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
+  mpool::Budget budget_ GUARDED_BY(mutex);
   std::vector<Pool*> pools_ GUARDED_BY(mutex);
+  const Limits limits_;
 };
 
 }  // namespace pinrail::grdma

@@ -55,7 +55,7 @@ class EvictionList {
   // grdma_eviction_list/L1 and grdma_eviction_list/L2. NULL: they hold.
   const char* check_locked() const REQUIRES(mutex);
 
-  Mutex& mutex;
+  alignas(64) Mutex& mutex;
 
  private:
   static constexpr size_t kMostClaimed = 128;
@@ -82,10 +82,10 @@ class EvictionList {
   const pinrail_rcache_t& rcache_;
   const pinrail_start_table_t* const& start_table_;
 
-  // [ready_next_, ready_end_) are claimed and were found idle, oldest first.
-  Ready ready_[kMostClaimed] GUARDED_BY(mutex) = {};
+  // Of ready_, [ready_next_, ready_end_) are claimed and were found idle, oldest first.
   size_t ready_next_ GUARDED_BY(mutex) = 0;
   size_t ready_end_ GUARDED_BY(mutex) = 0;
+  Ready ready_[kMostClaimed] GUARDED_BY(mutex) = {};
 };
 
 }  // namespace pinrail::grdma

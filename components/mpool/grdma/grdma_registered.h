@@ -96,7 +96,7 @@ class Registered {
 
   const pinrail_host_t* const host_;
   Unindexed& unindexed_;
-  Round round_;                           // see Threads above
+  alignas(64) Round round_;               // see Threads above; with what follows one line, which misses write
   size_t recheck_ GUARDED_BY(mutex) = 0;  // the place in limbo that the walk has come down to; 0: there is no walk
   // Of the oldest sum that put one of limbo there. Changes under mutex.
   std::atomic<uint64_t> oldest_rollbacks_{kNoLimbo};

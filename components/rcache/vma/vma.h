@@ -152,8 +152,9 @@ class Index {
   bool contains_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   const char* check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const REQUIRES(mutex_);
 
-  StartTable start_table_;  // changed under the index lock; it comes first because it begins on a cache line
-  const bool exact_;
+  StartTable start_table_;  // changed under the index lock
+  // One line, which each change writes and each search without the lock reads, up to the first tree.
+  alignas(64) const bool exact_;
   std::atomic<uint32_t> classes_{0};  // readers use trees_[0, classes_)
   std::atomic<uint64_t> inserts_{1};  // incremented after each insert, under the index lock
   std::atomic<uint64_t> changes_{0};  // odd while a tree is changed; written under the index lock
@@ -177,11 +178,12 @@ class Index {
   // Returns true only if no registration overlaps the span. Reads without the lock. finding_out: where one was found.
   bool is_clear_hook(const Span& span, Finding* finding_out) const;
 
-  mutable HookMutex mutex_;
-  std::atomic<bool> start_table_is_ready_{true};
-  NodePool pool_;                // changed under the index lock
+  // One line, which a miss and an event write.
+  alignas(64) mutable HookMutex mutex_;
   Announcements announcements_;  // changed under the index lock, except that the first one enters without it
   size_t count_ GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> start_table_is_ready_{true};
+  NodePool pool_;  // changed under the index lock
 };
 
 // An index and the host table with which its component logs.

@@ -102,13 +102,15 @@ class StartTable {
   void grow();
   __attribute__((noinline)) void redistribute_bucket();
 
-  pinrail_start_table_t table_;
+  // What every hit reads; written only while the table grows.
+  alignas(64) pinrail_start_table_t table_;
   const uint64_t* epoch_;
   const uint64_t most_changes_;
-  uint64_t changes_ = 0;         // of buckets, since what was remembered was forgotten
-  size_t room_ = 0;              // buckets that have memory
-  size_t old_buckets_left_ = 0;  // while the table grows: buckets from this one on have been moved
-  size_t entries_ = 0;           // entries in the table
+  // What each change writes.
+  alignas(64) uint64_t changes_ = 0;  // of buckets, since what was remembered was forgotten
+  size_t entries_ = 0;                // entries in the table
+  size_t room_ = 0;                   // buckets that have memory
+  size_t old_buckets_left_ = 0;       // while the table grows: buckets from this one on have been moved
   bool is_lent_ = false;
   Bucket only_bucket_ = {};  // the only bucket if no address space could be reserved
 };
