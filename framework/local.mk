@@ -14,6 +14,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
 	framework/monitor/loader_call.h framework/monitor/loader_call.cc \
 	framework/monitor/own_calls.h framework/monitor/own_calls.cc framework/monitor/own_calls_hook.cc \
+	framework/monitor/findings.h framework/monitor/findings.cc \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
 	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc \

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Chooses the monitors to start, finds out which kinds of memory are kept with them, and acts when that changes.
+// Chooses the monitors to start, and acts when one of them goes blind or an allocator comes that they do not see.
 //
-// Context  start-up, except works(), kept_at(), names_of_started(), covers(), blind(), check() and check_on_miss():
-//          API context. No function may run in a hook.
-// Locks    the caller holds no lock, unless REQUIRES(mutex) says so. `mutex` guards the publication of findings.
+// Context  start-up, except blind(), check() and check_on_miss(): API context. No function may run in a hook.
+// Locks    the caller holds no lock.
 // References  no function here reads a registration; the caller may hold references.
 #include <ctime>
 #include <new>
@@ -11,10 +10,8 @@
 
 #include "base/core/no_cancel.h"
 #include "base/report/report.h"
-#include "base/sync/fork_reinit.h"
-#include "base/sync/lock.h"
 #include "framework/monitor/coverage.h"
-#include "framework/monitor/kept.h"
+#include "framework/monitor/findings.h"
 #include "framework/monitor/loader_call.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
@@ -41,28 +38,10 @@ constexpr pinrail_param_t kParams[] = {
      "that does not, as those of sanitizers. Where it is not so: stale registrations.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 8, nullptr, 0, 0, nullptr}};
 
-// The monitors that are open but not at work, with the reason.
-using Idle = std::vector<std::pair<std::string, std::string>>;
 constexpr const char* kAddsNothing = "those at work see what it would see, and it has a price";
 
-// What is kept, in words. A published object never changes; it stays until the next start(), because a reader may
-// still use it.
-struct Findings {
-  std::string why;       // why not everything is kept; empty: everything is
-  std::string monitors;  // the names of those that work, separated by commas
-  std::array<std::string, kUsualKinds.size()> why_not;
-  Idle idle;  // of the last start()
-  Findings* before = nullptr;
-};
-
-Mutex mutex{LockRank::monitors};
-std::atomic<Findings*> findings{nullptr};
-std::atomic<bool> keeps_something{false};
-std::atomic<bool> has_raw_callers{false};
-Policy policy;                                    // written at start-up
-bool trusts_allocators = false;                   // the same
-const loader::Loader* components = nullptr;       // valid from start() to stop()
-const std::atomic<int64_t>* verbosity = nullptr;  // the same
+bool trusts_allocators = false;              // written at start-up
+const loader::Loader* components = nullptr;  // valid from start() to stop()
 std::atomic<uint64_t> known_loads{0};
 Allocators allocators;  // used at start-up, and then only inside a LoaderCall
 
@@ -71,108 +50,6 @@ const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
 }
 bool is_for_host(const loader::Opened& opened) {
   return ops_of(opened)->kinds == 0 || (ops_of(opened)->kinds & PINRAIL_KIND_HOST) != 0;
-}
-bool sees_any_caller(const pinrail_monitor_ops_t& ops) { return (ops.flags & PINRAIL_MONITOR_ANY_CALLER) != 0; }
-uint32_t read_events_seen(const StartedMonitor& monitor) {
-  return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
-}
-
-// Calls visit(monitor) for each monitor of host memory that sees events.
-template <typename Visit>
-void for_each_seeing(Visit visit) {
-  for (size_t i = 0; i < started.count(); ++i) {
-    StartedMonitor& monitor = started.at(i);
-    if (monitor.is_for_host() && monitor.sees.load()) visit(monitor);
-  }
-}
-
-bool any_sees() {
-  bool any = false;
-  for_each_seeing([&any](const StartedMonitor&) { any = true; });
-  return any;
-}
-
-// The events that monitors see: all, and those that they see even if the caller bypasses the C library.
-struct Seen {
-  uint32_t events = 0, by_any_caller = 0;
-
-  void add(const StartedMonitor& monitor, uint32_t more) {
-    events |= more;
-    if (sees_any_caller(*monitor.ops)) by_any_caller |= more;
-  }
-  // If an allocator makes raw system calls, its events count only if a monitor sees any caller's (E1).
-  uint32_t result() const { return has_raw_callers.load() ? events & (~kAllocatorEvents | by_any_caller) : events; }
-};
-
-// Events that the monitors see in the mapping, without the given one (NULL: all monitors).
-uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMonitor* without) {
-  Seen seen;
-  for_each_seeing([&](const StartedMonitor& monitor) {
-    if (&monitor == without) return;
-    seen.add(monitor, monitor.events.load());
-    if (monitor.ops->cover != nullptr) seen.add(monitor, monitor.ops->cover(monitor.context, &mapping));
-  });
-  return seen.result();
-}
-
-uint32_t events_seen_in(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
-
-// Logs a line. relaxed: the level guards no other data.
-void say(const std::string& line) {
-  const int most = verbosity == nullptr ? 0 : static_cast<int>(verbosity->load(std::memory_order_relaxed));
-  report::log("monitor", most, PINRAIL_LOG_INFO, line);
-}
-
-bool any_covers() {
-  bool any = false;
-  for_each_seeing([&any](const StartedMonitor& monitor) { any = any || monitor.ops->cover != nullptr; });
-  return any;
-}
-
-// The kinds that would be kept without the given monitor (NULL: all monitors). Maps samples.
-Kept kept_without(const StartedMonitor* without) {
-  const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };
-  return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
-}
-
-// Restarts the coverage with the monitors that still see events.
-void start_coverage() {
-  Seen seen;
-  for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
-  coverage.start(policy, seen.result(), !any_covers());
-}
-
-std::string names_of_monitors() {
-  std::string names;
-  for_each_seeing(
-      [&names](const StartedMonitor& monitor) { names += (names.empty() ? "" : ", ") + std::string(monitor.name); });
-  return names;
-}
-
-// Builds the findings. troubles: why monitors fail or are incomplete; the only reason if none sees events.
-Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
-  auto* found = new Findings;
-  found->idle = std::move(idle);
-  found->monitors = names_of_monitors();
-  found->why = any_sees ? describe(kept) : troubles;
-  if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
-  for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept, i) : troubles;
-  return found;
-}
-
-// Publishes new findings; readers take no lock.
-void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) REQUIRES(mutex) {
-  Findings* const found = describe_all(kept, any_sees, troubles, std::move(idle));
-  found->before = findings.load();
-  findings.store(found);
-  keeps_something.store(any_sees && kept.keeps_something());
-}
-
-// Publishes new findings after the set of seen events changed.
-void refresh_findings_locked(const std::string& troubles) REQUIRES(mutex) {
-  start_coverage();
-  const Findings* const last = findings.load();
-  publish_findings_locked(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
 }
 
 // Reads the monitors' parameters. BAD_PARAM, and reported: monitor_never names an unknown event.
@@ -187,18 +64,10 @@ Status read_policy(const param::Registry& params) {
     report::help("monitor", kHelp, "unknown event", args, 4);
     return PINRAIL_ERR_BAD_PARAM;
   }
-  policy = {events_of_kernel() & ~never, params.value("monitor_strict").i != 0};
+  set_policy({events_of_kernel() & ~never, params.value("monitor_strict").i != 0},
+             params.watch("monitor_base_verbose"));
   trusts_allocators = params.value("monitor_trust_allocators").i != 0;
-  verbosity = params.watch("monitor_base_verbose");
   return success();
-}
-
-// Forgets the findings and the started monitors of the previous start().
-void forget() {
-  started.clear();
-  keeps_something.store(false);
-  has_raw_callers.store(false);
-  for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
 }
 
 // Starts a monitor and adds it to the table. OUT_OF_RESOURCE: the table is full.
@@ -280,7 +149,7 @@ void stop_superfluous(Idle* idle) {
 bool can_read_mappings(const Kept& kept, std::string* troubles) {
   if (!any_covers() && kept.keeps_everything()) return true;
   pinrail_mapping_t mapping{};
-  if (find_mapping(reinterpret_cast<uintptr_t>(&policy), &mapping)) return true;
+  if (find_mapping(reinterpret_cast<uintptr_t>(&components), &mapping)) return true;
   add_trouble("/proc/self/maps, which tells what kind of memory a range is, cannot be read", troubles);
   return false;
 }
@@ -300,7 +169,7 @@ void find_raw_calls(const loader::Loader& loader, std::string* troubles) {
   const std::string found = find_raw_callers();
   if (found.empty()) return;
   add_trouble(found, troubles);
-  has_raw_callers.store(true);
+  note_raw_callers();
   start_for_raw_calls(loader);
 }
 
@@ -308,13 +177,15 @@ void find_raw_calls(const loader::Loader& loader, std::string* troubles) {
 // thread may hold the loader's lock. Its calls are assumed to go unseen; everything cached dies. The caller holds no
 // lock.
 void assume_raw_calls(const std::string& path) {
-  has_raw_callers.store(true);
+  note_raw_callers();
   start_for_raw_calls(*components);
   std::string why;
   {
-    Guard guard(mutex);
+    Guard guard(findings_mutex);
     refresh_findings_locked("the allocator of " + path + " may give memory back past the C library");
-    why = findings.load()->why;
+    const char* lacking = nullptr;
+    works(&lacking);
+    why = lacking;
   }
   if (why.empty()) why = "nothing: another monitor sees that";
   const pinrail_help_arg_t args[] = {{"path", path.c_str()}, {"why", why.c_str()}};
@@ -334,34 +205,28 @@ std::string find_new_allocator() {
 void check_loaded_objects() {
   if (trusts_allocators) return;
   const std::string came = find_new_allocator();
-  if (!came.empty() && !has_raw_callers.load() && relies_on_c_library()) assume_raw_calls(came);
+  if (!came.empty() && !has_raw_callers() && relies_on_c_library()) assume_raw_calls(came);
 }
 
 }  // namespace
-
-Coverage coverage(find_mapping, events_seen_in, say);
 
 Status declare(param::Registry* params) {
   return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
 }
 
 // Forgets the parent's monitors in a forked child; takes no lock.
-void fork_reinit_monitors() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::monitors);
+void fork_reinit_monitors() {
   started.clear();
-  replace_in_child(&findings, nullptr);
-  keeps_something.store(false);
-  has_raw_callers.store(false);
+  fork_reinit_findings();
   new (&allocators) Allocators;
   fork_reinit_loader_calls();
-  new (&coverage) Coverage(find_mapping, events_seen_in, say);
   components = nullptr;
-  verbosity = nullptr;
 }
 
 // Start-up: starts the monitors, finds out which kinds are kept, and publishes that. The caller holds no lock.
 Status start(const loader::Loader& loader, const param::Registry& params) {
-  forget();
+  started.clear();
+  forget_findings();
   Status status = read_policy(params);
   if (!status.ok()) return status;
   std::string troubles;
@@ -375,49 +240,16 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   stop_superfluous(&idle);
   components = &loader;
   start_coverage();
-  Guard guard(mutex);
+  Guard guard(findings_mutex);
   publish_findings_locked(kept, saw, troubles, std::move(idle));
   return success();
-}
-
-const char* why_idle(std::string_view name) {
-  const Findings* const found = findings.load();
-  if (found == nullptr) return "";
-  for (const auto& [idle, why] : found->idle) {
-    if (idle == name) return why.c_str();
-  }
-  return "";
 }
 
 void stop(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) ops_of(opened)->stop(opened.context);
   started.clear();
-  keeps_something.store(false);
+  keep_nothing();
   components = nullptr;
-  verbosity = nullptr;
-}
-
-bool works(const char** why_out) {
-  const Findings* const found = findings.load();
-  if (why_out != nullptr) *why_out = found != nullptr ? found->why.c_str() : "no monitor is started";
-  return keeps_something.load();
-}
-
-const char* names_of_started() {
-  const Findings* const found = findings.load();
-  return found != nullptr ? found->monitors.c_str() : "";
-}
-
-bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
-  const Findings* const found = findings.load();
-  if (index >= kUsualKinds.size()) return false;
-  *kind_out = kind_name(kUsualKinds[index]);
-  *why_not_out = found != nullptr ? found->why_not[index].c_str() : "no monitor is started";
-  return true;
-}
-
-bool covers(uintptr_t base, size_t length) {
-  return keeps_something.load() && fits(base, length) && coverage.covers(Span::of(base, length));
 }
 
 namespace {
@@ -433,7 +265,7 @@ StartedMonitor* find_started(const pinrail_host_t* host) {
 
 // Marks a monitor as blind, or as seeing fewer events. False: the monitor was blind already or is not started.
 bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
-  Guard guard(mutex);
+  Guard guard(findings_mutex);
   StartedMonitor* const blinded = find_started(host);
   if (blinded == nullptr) return false;
   *kinds_out = blinded->kinds;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What is seen and kept, and that in words. API context or start-up; the caller holds no lock, unless the name ends in
+// _locked. The caller may hold references.
+#include "framework/monitor/findings.h"
+
+#include <new>
+
+#include "base/report/report.h"
+#include "base/sync/fork_reinit.h"
+#include "framework/monitor/coverage.h"
+#include "framework/monitor/mapping.h"
+#include "framework/monitor/monitor.h"
+#include "framework/monitor/own_calls.h"
+
+namespace pinrail::monitor {
+
+Mutex findings_mutex{LockRank::monitors};
+
+namespace {
+
+// What is kept, in words.
+struct Findings {
+  std::string why;       // why not everything is kept; empty: everything is
+  std::string monitors;  // the names of those that work, separated by commas
+  std::array<std::string, kUsualKinds.size()> why_not;
+  Idle idle;  // of the last start()
+  Findings* before = nullptr;
+};
+
+std::atomic<Findings*> findings{nullptr};
+std::atomic<bool> keeps_something{false};
+std::atomic<bool> raw_callers{false};
+Policy policy;                                        // written at start-up
+const std::atomic<int64_t>* verbosity_now = nullptr;  // the same
+
+// The events that monitors see: all, and those that they see even if the caller bypasses the C library.
+struct Seen {
+  uint32_t events = 0, by_any_caller = 0;
+
+  void add(const StartedMonitor& monitor, uint32_t more) {
+    events |= more;
+    if (sees_any_caller(*monitor.ops)) by_any_caller |= more;
+  }
+  // If an allocator makes raw system calls, its events count only if a monitor sees any caller's (E1).
+  uint32_t result() const { return has_raw_callers() ? events & (~kAllocatorEvents | by_any_caller) : events; }
+};
+
+// Events that the monitors see in the mapping, without the given one (NULL: all monitors).
+uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMonitor* without) {
+  Seen seen;
+  for_each_seeing([&](const StartedMonitor& monitor) {
+    if (&monitor == without) return;
+    seen.add(monitor, monitor.events.load());
+    if (monitor.ops->cover != nullptr) seen.add(monitor, monitor.ops->cover(monitor.context, &mapping));
+  });
+  return seen.result();
+}
+
+uint32_t events_seen_in(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
+
+std::string names_of_monitors() {
+  std::string names;
+  for_each_seeing(
+      [&names](const StartedMonitor& monitor) { names += (names.empty() ? "" : ", ") + std::string(monitor.name); });
+  return names;
+}
+
+// Builds the findings. troubles: why monitors fail or are incomplete; the only reason if none sees events.
+Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
+  auto* found = new Findings;
+  found->idle = std::move(idle);
+  found->monitors = names_of_monitors();
+  found->why = any_sees ? describe(kept) : troubles;
+  if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
+  for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept, i) : troubles;
+  return found;
+}
+
+}  // namespace
+
+Coverage coverage(find_mapping, events_seen_in, say);
+
+void set_policy(const Policy& chosen, const std::atomic<int64_t>* verbosity) {
+  policy = chosen;
+  verbosity_now = verbosity;
+}
+
+// relaxed: the level guards no other data.
+void say(const std::string& line) {
+  const int most = verbosity_now == nullptr ? 0 : static_cast<int>(verbosity_now->load(std::memory_order_relaxed));
+  report::log("monitor", most, PINRAIL_LOG_INFO, line);
+}
+
+bool any_sees() {
+  bool any = false;
+  for_each_seeing([&any](const StartedMonitor&) { any = true; });
+  return any;
+}
+
+bool any_covers() {
+  bool any = false;
+  for_each_seeing([&any](const StartedMonitor& monitor) { any = any || monitor.ops->cover != nullptr; });
+  return any;
+}
+
+bool has_raw_callers() { return raw_callers.load(); }
+void note_raw_callers() { raw_callers.store(true); }
+
+Kept kept_without(const StartedMonitor* without) {
+  const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };
+  return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
+}
+
+void start_coverage() {
+  Seen seen;
+  for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
+  coverage.start(policy, seen.result(), !any_covers());
+}
+
+void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
+  Findings* const found = describe_all(kept, any_sees, troubles, std::move(idle));
+  found->before = findings.load();
+  findings.store(found);
+  keeps_something.store(any_sees && kept.keeps_something());
+}
+
+void refresh_findings_locked(const std::string& troubles) {
+  start_coverage();
+  const Findings* const last = findings.load();
+  publish_findings_locked(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
+}
+
+void keep_nothing() {
+  keeps_something.store(false);
+  verbosity_now = nullptr;
+}
+
+void forget_findings() {
+  keeps_something.store(false);
+  raw_callers.store(false);
+  for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
+}
+
+void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
+  new (&findings_mutex) Mutex(LockRank::monitors);
+  replace_in_child(&findings, nullptr);
+  raw_callers.store(false);
+  keep_nothing();
+  new (&coverage) Coverage(find_mapping, events_seen_in, say);
+}
+
+const char* why_idle(std::string_view name) {
+  const Findings* const found = findings.load();
+  if (found == nullptr) return "";
+  for (const auto& [idle, why] : found->idle) {
+    if (idle == name) return why.c_str();
+  }
+  return "";
+}
+
+bool works(const char** why_out) {
+  const Findings* const found = findings.load();
+  if (why_out != nullptr) *why_out = found != nullptr ? found->why.c_str() : "no monitor is started";
+  return keeps_something.load();
+}
+
+const char* names_of_started() {
+  const Findings* const found = findings.load();
+  return found != nullptr ? found->monitors.c_str() : "";
+}
+
+bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
+  const Findings* const found = findings.load();
+  if (index >= kUsualKinds.size()) return false;
+  *kind_out = kind_name(kUsualKinds[index]);
+  *why_not_out = found != nullptr ? found->why_not[index].c_str() : "no monitor is started";
+  return true;
+}
+
+bool covers(uintptr_t base, size_t length) {
+  return keeps_something.load() && fits(base, length) && coverage.covers(Span::of(base, length));
+}
+
+}  // namespace pinrail::monitor

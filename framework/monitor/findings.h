@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// findings.h - what the started monitors see, which kinds of memory are kept with them, and that in words. monitor.h
+// has the functions that tell it: works(), kept_at(), covers() and others.
+//
+// Owns     the findings. A published object never changes; it stays until the next start(), because a reader may still
+//          use it.
+// Threads  set_policy() and forget_findings() at start-up; those whose names end in _locked under findings_mutex; the
+//          others at any time.
+// Context  API or start-up; none may run in a hook. No function reads a registration.
+#ifndef PINRAIL_FRAMEWORK_MONITOR_FINDINGS_H
+#define PINRAIL_FRAMEWORK_MONITOR_FINDINGS_H
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/sync/lock.h"
+#include "framework/monitor/kept.h"
+#include "framework/monitor/started_hook.h"
+
+namespace pinrail::monitor {
+
+// The monitors that are open but not at work, with the reason.
+using Idle = std::vector<std::pair<std::string, std::string>>;
+
+extern Mutex findings_mutex;  // guards the publication of findings
+
+// Start-up. verbosity: the level up to which lines are logged.
+void set_policy(const Policy& policy, const std::atomic<int64_t>* verbosity);
+// Logs a line.
+void say(const std::string& line);
+
+// Calls visit(monitor) for each monitor of host memory that sees events.
+template <typename Visit>
+void for_each_seeing(Visit visit) {
+  for (size_t i = 0; i < started.count(); ++i) {
+    StartedMonitor& monitor = started.at(i);
+    if (monitor.is_for_host() && monitor.sees.load()) visit(monitor);
+  }
+}
+inline bool sees_any_caller(const pinrail_monitor_ops_t& ops) { return (ops.flags & PINRAIL_MONITOR_ANY_CALLER) != 0; }
+inline uint32_t read_events_seen(const StartedMonitor& monitor) {
+  return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
+}
+bool any_sees();
+bool any_covers();
+
+// Whether an allocator of the process makes raw system calls: then its events count only if a monitor sees any
+// caller's.
+bool has_raw_callers();
+void note_raw_callers();
+
+// The kinds that would be kept without the given monitor (NULL: with all monitors). Maps samples.
+Kept kept_without(const StartedMonitor* without);
+// Restarts the coverage with the monitors that still see events.
+void start_coverage();
+
+// Publishes new findings; readers take no lock. troubles: why monitors fail or are incomplete.
+void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle)
+    REQUIRES(findings_mutex);
+// The same after the set of seen events changed.
+void refresh_findings_locked(const std::string& troubles) REQUIRES(findings_mutex);
+
+// Nothing is kept any more; the findings stay, because readers may use them. Shut-down.
+void keep_nothing();
+// Forgets the findings of the previous start().
+void forget_findings();
+// The same in a forked child; takes no lock.
+void fork_reinit_findings();
+
+}  // namespace pinrail::monitor
+
+#endif
