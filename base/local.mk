@@ -65,7 +65,8 @@ base_libpatch_la_SOURCES = \
 	base/patch/disassemble_known.cc base/patch/frame.h base/patch/frame.cc \
 	base/patch/decode.h base/patch/decode.cc base/patch/maps_hook.h \
 	base/patch/maps_hook.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
-	base/patch/enter_hook.cc base/patch/patch.h base/patch/patch.cc base/patch/patch_aarch64.cc
+	base/patch/enter_hook.cc base/patch/patch.h base/patch/patch.cc \
+	base/patch/island_aarch64.h base/patch/enter_hook_aarch64.cc base/patch/patch_aarch64.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la
 else

@@ -6,7 +6,7 @@
 // Islands jump here; C++ code must not call it. On entry the stack is as at the patched function's start, and r11
 // points to {hook, arg}. The hook's array contains the six argument registers, two words of ours, and then the
 // arguments that the caller passed on the stack. On 64-bit Arm islands call it, with x16 pointing to a record
-// (patch_aarch64.cc).
+// (island_aarch64.h).
 extern "C" __attribute__((visibility("hidden"))) void pinrail_patch_enter_hook(void);
 
 // Its name for the assembler, with the prefix that an embedded build gives to it (framework/symbols).
