@@ -214,7 +214,8 @@ pinrail_registration_t* Index::find(pinrail_thread_t* thread, uintptr_t base, si
 
 // find() without the start table. It also finds a range inside a registration, and registrations that are not in the
 // start table or are counted in their state words. A claimed one is left to find_or_announce() and find_under_lock(),
-// which take the lock. If it is sure that no registration answers, it notes that in the thread for find_or_announce().
+// which take the lock. If it is sure that no registration answers or adds rights to the request, it notes that in the
+// thread for find_or_announce().
 __attribute__((flatten)) pinrail_registration_t* Index::find_without_start_table(pinrail_thread_t* thread,
                                                                                  uintptr_t base, size_t length,
                                                                                  uint32_t access) const {
@@ -227,7 +228,10 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_without_start_table
   // acquire: pairs with the release store in class_of_locked().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
-    if (!answers(trees_[i], query)) continue;
+    if (!answers(trees_[i], query)) {
+      if (trees_[i].traits == query.traits && !exact_) sure = false;  // it may add rights to the request (R4)
+      continue;
+    }
     pinrail_registration_t* reg = nullptr;
     SearchResult result = SearchResult::disturbed;
     for (int n = 0; n < kAttempts && result == SearchResult::disturbed; ++n) {

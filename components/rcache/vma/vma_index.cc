@@ -39,20 +39,13 @@ __attribute__((flatten)) Status Index::find_or_announce(const pinrail_thread_t* 
   return is_ready && !pool_.is_low() ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-// The thread has searched without the lock, nothing was inserted since, and no other class could add rights to the
-// request.
+// The thread has searched without the lock, and nothing was inserted since.
 bool Index::is_known_absent(const pinrail_absent_t& absent, const Query& query) const {
   if (absent.index != this || absent.base != query.span.base || absent.length != query.span.length() ||
       absent.access != (query.rights | query.traits))
     return false;
-  // acquire: pairs with the release store in insert().
-  if (absent.inserts != inserts_.load(std::memory_order_acquire)) return false;
-  // acquire: pairs with the release store in class_of_locked().
-  const uint32_t count = classes_.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (trees_[i].traits == query.traits && !exact_ && !answers(trees_[i], query)) return false;
-  }
-  return true;
+  // acquire: pairs with the release store in insert_locked().
+  return absent.inserts == inserts_.load(std::memory_order_acquire);
 }
 
 // Provides the memory for some inserts. Allocates without the lock, because a hook may be waiting for it.
