@@ -17,7 +17,7 @@
 
 namespace pinrail::shortcut {
 constexpr const char* kName = "shortcut";
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 inline bool is_asked_for(const char* name, uint32_t version) {
   return version == kVersion && std::strcmp(name, kName) == 0;
 }

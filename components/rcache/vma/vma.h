@@ -152,6 +152,8 @@ class Index {
   bool contains_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   const char* check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const REQUIRES(mutex_);
 
+  static uint64_t new_id();
+
   StartTable start_table_;  // changed under the index lock
   // One line, which each change writes and each search without the lock reads, up to the first tree.
   alignas(64) const bool exact_;
@@ -184,6 +186,7 @@ class Index {
   size_t count_ GUARDED_BY(mutex_) = 0;
   std::atomic<bool> start_table_is_ready_{true};
   NodePool pool_;  // changed under the index lock
+  const uint64_t id_ = new_id();
 };
 
 // An index and the host table with which its component logs.

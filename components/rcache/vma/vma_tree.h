@@ -213,6 +213,7 @@ Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, uint32_t first, const Sp
   for (uint32_t i = kept; i < behind; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
     if (overlaps(i) && matches(reg)) {
+      __builtin_prefetch(arena::area_of(reg), 1);  // its pool writes it soon
       regs_out[taken++] = reg;
       end = std::max(end, leaf->end[i].get());
       if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
