@@ -105,7 +105,7 @@ test_adopt_nixl_LDADD = libpinrail.la
 test_adopt_mooncake_SOURCES = test/adopt/mooncake.cc test/adopt/device.h
 test_adopt_mooncake_LDADD = libpinrail.la
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/conform/grdma_settings_test.cc \
+	test/conform/grdma_settings_test.cc test/conform/grdma_session_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
 	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)

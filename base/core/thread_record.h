@@ -20,8 +20,8 @@ constexpr uint32_t kPinrailSteps = 12;
 // The last search of a thread that proved that an index has no answer. The index reads it when the thread announces a
 // registration of that range, and does not search again.
 struct pinrail_absent_t {
-  uint64_t index;     // its number, which no other index of the process has had; 0: nothing is known
-  uint64_t inserts;   // how many inserts the index had completed
+  uint64_t index;    // its number, an epoch that no other index began; 0: nothing is known
+  uint64_t inserts;  // how many inserts the index had completed
   uintptr_t base;
   size_t length;
   uint32_t access;

@@ -19,7 +19,8 @@ constexpr uint64_t kFirst = 1;
 
 // relaxed, here and below: only the order of eviction depends on it.
 inline uint64_t load(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
-inline void move_on(uint64_t* word) { __atomic_fetch_add(word, 1, __ATOMIC_RELAXED); }
+// Begins the next epoch and returns it; no other call returns the same one.
+inline uint64_t move_on(uint64_t* word) { return __atomic_add_fetch(word, 1, __ATOMIC_RELAXED); }
 
 constexpr uint32_t short_date(uint64_t epoch) { return static_cast<uint32_t>(epoch); }
 // Returns the epoch that a short date means if the current epoch is `now`.

@@ -83,8 +83,8 @@ class GcList {
 
   // What events and drains write: one line.
   alignas(64) std::atomic<pinrail_registration_t*> pushed_{nullptr};  // by hooks; taken as a whole
-  std::atomic<pinrail_registration_t*> rest_{nullptr};       // changes under mutex
-  std::atomic<uint64_t> pushed_bytes_{0}, pushed_count_{0};  // ever; change under the index lock
+  std::atomic<pinrail_registration_t*> rest_{nullptr};                // changes under mutex
+  std::atomic<uint64_t> pushed_bytes_{0}, pushed_count_{0};           // ever; change under the index lock
   // Counted off; less what was counted on without the index lock: what is displaced, and what was put back.
   std::atomic<uint64_t> gone_bytes_{0}, gone_count_{0};
 };

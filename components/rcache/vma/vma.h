@@ -50,10 +50,15 @@ struct Query {
 
 class Index {
  public:
-  // chunks, epoch: host services of these names (component.h). most_changes: as the start table has it.
-  Index(bool exact, char* const* chunks, const uint64_t* epoch, HookLocks locks = {},
+  // chunks, epoch: host services of these names (component.h). The index begins an epoch, whose number names it in the
+  // notes of threads: no index of this process has had it, also if this one is made where another one was destroyed, or
+  // by a component that was loaded again. most_changes: as the start table has it.
+  Index(bool exact, char* const* chunks, uint64_t* epoch, HookLocks locks = {},
         uint64_t most_changes = StartTable::kMostChanges)
-      : start_table_(chunks, epoch, most_changes), exact_(exact), mutex_(LockRank::index, locks) {}
+      : start_table_(chunks, epoch, most_changes),
+        exact_(exact),
+        mutex_(LockRank::index, locks),
+        number_(epoch::move_on(epoch)) {}
 
   // These functions are the operations of pinrail_rcache_ops_t; component.h describes them. find(),
   // find_without_start_table(), find_or_announce(), find_under_lock() and find_all() take a reference to what they
@@ -152,8 +157,6 @@ class Index {
   bool contains_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   const char* check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const REQUIRES(mutex_);
 
-  static uint64_t new_id();
-
   StartTable start_table_;  // changed under the index lock
   // One line, which each change writes and each search without the lock reads, up to the first tree.
   alignas(64) const bool exact_;
@@ -185,8 +188,8 @@ class Index {
   Announcements announcements_;  // changed under the index lock, except that the first one enters without it
   size_t count_ GUARDED_BY(mutex_) = 0;
   std::atomic<bool> start_table_is_ready_{true};
-  NodePool pool_;  // changed under the index lock
-  const uint64_t id_ = new_id();
+  NodePool pool_;          // changed under the index lock
+  const uint64_t number_;  // see the constructor
 };
 
 // An index and the host table with which its component logs.

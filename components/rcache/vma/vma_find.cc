@@ -241,7 +241,7 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_without_start_table
     sure &= result == SearchResult::absent;
   }
   pinrail_absent_t& absent = thread->absent;
-  absent.index = sure ? id_ : 0;
+  absent.index = sure ? number_ : 0;
   absent.inserts = inserts;
   absent.base = base;
   absent.length = length;

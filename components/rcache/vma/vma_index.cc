@@ -11,12 +11,6 @@
 
 namespace pinrail::vma {
 
-// Threads note what they found absent under this number: an index may be made where another one was destroyed.
-uint64_t Index::new_id() {
-  static std::atomic<uint64_t> last{0};
-  return last.fetch_add(1, std::memory_order_relaxed) + 1;  // relaxed: only to differ
-}
-
 // Announces first and searches afterwards, so that what another call inserted meanwhile is found. Usually the thread's
 // find was sure and nothing was inserted since; then it does not search again, and if no call is under way it needs no
 // lock.
@@ -47,7 +41,7 @@ __attribute__((flatten)) Status Index::find_or_announce(const pinrail_thread_t* 
 
 // The thread has searched without the lock, and nothing was inserted since.
 bool Index::is_known_absent(const pinrail_absent_t& absent, const Query& query) const {
-  if (absent.index != id_ || absent.base != query.span.base || absent.length != query.span.length() ||
+  if (absent.index != number_ || absent.base != query.span.base || absent.length != query.span.length() ||
       absent.access != (query.rights | query.traits))
     return false;
   // acquire: pairs with the release store in insert_locked().
@@ -218,7 +212,7 @@ Status Index::insert_locked(const pinrail_thread_t* thread, pinrail_registration
 const pinrail_absent_t* Index::absence_noted(const pinrail_thread_t* thread, const pinrail_registration_t* reg) const {
   if (thread == nullptr) return nullptr;
   const pinrail_absent_t& absent = thread->absent;
-  const bool same = absent.index == id_ && absent.base == span_of(reg).base && absent.length == reg->length;
+  const bool same = absent.index == number_ && absent.base == span_of(reg).base && absent.length == reg->length;
   return same ? &absent : nullptr;
 }
 

@@ -178,23 +178,6 @@ TEST_F(IndexTest, an_announcement_finds_what_is_there_and_says_whether_memory_is
 }
 
 // R5: beside another call, a thread whose own find found nothing searches again only if something was inserted since.
-// A pool may be made where another one was destroyed, and have come as far as that one.
-TEST_F(IndexTest, what_was_absent_from_a_destroyed_index_is_not_absent_from_the_next_one) {
-  alignas(Index) char room[sizeof(Index)];
-  auto* index = new (room) Index(false, arena::chunks(), thread::epoch_word());
-  ASSERT_TRUE(put(*index, make(0x900000, kPage, 1)).ok());
-  ASSERT_EQ(look(*index, 0x100000, kPage, 1), nullptr);
-  index->~Index();
-  index = new (room) Index(false, arena::chunks(), thread::epoch_word());
-  pinrail_registration_t* const reg = make(0x100000, kPage, 1);
-  ASSERT_TRUE(put(*index, reg).ok());
-  pinrail_announcement_t announcement = announcing(0x100000, kPage, 1);
-  pinrail_registration_t* found = nullptr;
-  EXPECT_TRUE(index->find_or_announce(thread::current(), &announcement, &found).ok());
-  EXPECT_EQ(found, reg);
-  index->~Index();
-}
-
 TEST_F(IndexTest, an_announcement_beside_another_finds_what_was_inserted_since_the_threads_own_find) {
   Index index(false, arena::chunks(), thread::epoch_word());
   ASSERT_TRUE(index.prepare().ok());
@@ -215,6 +198,23 @@ TEST_F(IndexTest, an_announcement_beside_another_finds_what_was_inserted_since_t
   EXPECT_EQ(announce_after_find(reg), PINRAIL_SUCCESS);
   EXPECT_EQ(found, reg);
   EXPECT_TRUE(index.withdraw(&other).ok());
+}
+
+// A pool may be made where another one was destroyed, and have come as far as that one.
+TEST_F(IndexTest, what_was_absent_from_a_destroyed_index_is_not_absent_from_the_next_one) {
+  alignas(Index) char room[sizeof(Index)];
+  auto* index = new (room) Index(false, arena::chunks(), thread::epoch_word());
+  ASSERT_TRUE(put(*index, make(0x900000, kPage, 1)).ok());
+  ASSERT_EQ(look(*index, 0x100000, kPage, 1), nullptr);
+  index->~Index();
+  index = new (room) Index(false, arena::chunks(), thread::epoch_word());
+  pinrail_registration_t* const reg = make(0x100000, kPage, 1);
+  ASSERT_TRUE(put(*index, reg).ok());
+  pinrail_announcement_t announcement = announcing(0x100000, kPage, 1);
+  pinrail_registration_t* found = nullptr;
+  EXPECT_TRUE(index->find_or_announce(thread::current(), &announcement, &found).ok());
+  EXPECT_EQ(found, reg);
+  index->~Index();
 }
 
 // R5: it is waited for once, by its name.
