@@ -295,12 +295,14 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t left_at) {
   return true;
 }
 
-// Returns whether a node, from which so many slots were removed, has become so empty by that that it is to be merged
-// with a neighbour. Asked at three counts only: a neighbour that is too full now will not be much emptier soon, and has
-// its own turn then.
+// Returns whether a node, from which so many slots were removed, is to be merged with a neighbour. Of a leaf that is
+// asked at three counts only: a neighbour that is too full now will not be much emptier soon, and has its own turn
+// then.
 bool Tree::becomes_sparse(const Node* node, uint32_t removed, uint32_t count) {
+  const uint32_t quarter = capacity(node) / 4;
+  if (!is_leaf(node)) return count <= quarter;  // seldom, and the tree stays flat
   const auto falls_to = [&](uint32_t most) { return count <= most && count + removed > most; };
-  return falls_to(capacity(node) / 4) || falls_to(capacity(node) / 8) || count == 0;
+  return falls_to(quarter) || falls_to(quarter / 2) || count == 0;
 }
 
 // After so many slots were removed from the path's leaf: frees an empty node, merges a nearly empty one with a
