@@ -15,58 +15,33 @@ namespace {
 
 constexpr uintptr_t kBase = 0x10000;
 
-struct Slow {
-  std::atomic<bool> entered{false}, may_leave{false}, left{false};
-  static void hear(void* slow, uintptr_t, size_t) {
-    auto* const self = static_cast<Slow*>(slow);
+// Delivers another event from within its hook, and lasts until it may leave.
+struct Nested {
+  std::atomic<bool> is_inside{false}, entered{false}, may_leave{false}, left{false};
+  static void hear(void* nested, uintptr_t base, size_t length) {
+    auto* const self = static_cast<Nested*>(nested);
+    if (self->is_inside.exchange(true)) return;
+    report_hook(0, base, length);
     self->entered = true;
     while (!self->may_leave.load()) sched_yield();
     self->left = true;
   }
 };
 
-TEST(Unsubscribe, returns_after_the_hook_that_is_under_way) {
-  Slow slow;
-  void* subscription = nullptr;
-  ASSERT_TRUE(subscribe(0, Slow::hear, &slow, &subscription).ok());
-  std::thread event([] { report_hook(0, kBase, 1); });
-  while (!slow.entered.load()) sched_yield();
-  std::atomic<bool> returned{false};
-  std::thread leaver([&] {
-    unsubscribe(subscription);
-    EXPECT_TRUE(slow.left.load());
-    returned = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(returned.load());
-  slow.may_leave = true;
-  event.join();
-  leaver.join();
-}
-
 // A signal handler that frees memory interrupts the hook of another event: the end of the inner one is not that of the
 // outer one.
 TEST(Unsubscribe, waits_for_an_event_that_another_one_has_interrupted) {
-  struct Nested {
-    Slow slow;
-    std::atomic<bool> is_inside{false};
-    static void hear(void* nested, uintptr_t base, size_t length) {
-      auto* const self = static_cast<Nested*>(nested);
-      if (self->is_inside.exchange(true)) return;
-      report_hook(0, base, length);
-      Slow::hear(&self->slow, base, length);
-    }
-  } nested;
+  Nested nested;
   void* subscription = nullptr;
   ASSERT_TRUE(subscribe(0, Nested::hear, &nested, &subscription).ok());
   std::thread event([] { report_hook(0, kBase, 1); });
-  while (!nested.slow.entered.load()) sched_yield();
+  while (!nested.entered.load()) sched_yield();
   std::thread leaver([&] {
     unsubscribe(subscription);
-    EXPECT_TRUE(nested.slow.left.load());
+    EXPECT_TRUE(nested.left.load());
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  nested.slow.may_leave = true;
+  nested.may_leave = true;
   event.join();
   leaver.join();
 }
