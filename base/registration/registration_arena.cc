@@ -42,6 +42,7 @@ SizeClass untouched;
 
 char* numbered_chunks[kMaxChunks];  // 2 MiB of zeros; pages are populated with the numbers used
 uint32_t last_number = 0;           // atomic
+uint32_t forks = 0;                 // how many lie behind this process; it changes before any other call of a child
 
 // Returns a number for a new chunk; 0 if there are none left.
 uint32_t number(char* chunk) {
@@ -103,6 +104,7 @@ void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_
   head->area_per_line = static_cast<uint32_t>(needs.area_per_line);
   head->areas_at = static_cast<uint32_t>(sizeof(Chunk) + chunk_count(needs) * needs.object() - needs.area_per_line);
   head->number = number(size_class.chunk);
+  head->forks = forks;
   size_class.used = 0;
 }
 
@@ -246,8 +248,12 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
 
 // The calling thread keeps some free registrations, so that giving back and registering in turn takes no lock here. Its
 // slots count nothing of them: otherwise, when it uses the memory again, a spent handle would pass for a valid one.
+//
+// In a forked child the memory of the parent's registrations is not used again: its own count balances slots of threads
+// that do not exist here (references/C2).
 void free(pinrail_registration_t* reg) {
   check_tail(reg);
+  if (chunk_of(reg)->forks != forks) return state::renew(reg);
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
   pinrail_thread_t* const thread = thread::current_thread;
   if (per_thread) references::fold_own(thread, reg);
@@ -268,6 +274,7 @@ char* const* chunks() { return numbered_chunks; }
 
 // Most classes were never used; their pages are left untouched.
 void fork_reinit() {
+  ++forks;
   for (auto& of_counting : classes) {
     for (SizeClass& each : of_counting) {
       const void* const bytes = &each;

@@ -29,6 +29,7 @@ struct alignas(64) Chunk {
   uint32_t area_per_line;  // bytes
   uint32_t areas_at;       // where the area of the chunk's first line, the header, would begin, in bytes
   uint32_t number;         // 0: there are more chunks than numbers
+  uint32_t forks;          // how many forks the process that opened it had behind it
 };
 static_assert(sizeof(Chunk) == kTailAlignment, "the registrations begin on the next line");
 
@@ -45,11 +46,15 @@ constexpr unsigned kLineBits = 10;
 constexpr size_t kMaxChunks = size_t{1} << 18;
 constexpr uint64_t kMaxNumber = (uint64_t{kMaxChunks} << kLineBits) - 1;
 
+inline const Chunk* chunk_of(const pinrail_registration_t* reg) {
+  const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
+  return reinterpret_cast<const Chunk*>(reinterpret_cast<const char*>(reg) - at);
+}
+
 // Returns the registration's number; is_number() is false of it if the process has run out of chunk numbers.
 inline uint64_t number_of(const pinrail_registration_t* reg) {
-  const auto address = reinterpret_cast<uintptr_t>(reg);
-  const auto* chunk = reinterpret_cast<const Chunk*>(reinterpret_cast<const char*>(reg) - (address & (kChunk - 1)));
-  return uint64_t{chunk->number} << kLineBits | (address & (kChunk - 1)) / sizeof(pinrail_registration_t);
+  const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
+  return uint64_t{chunk_of(reg)->number} << kLineBits | at / sizeof(pinrail_registration_t);
 }
 constexpr bool is_number(uint64_t number) { return number >> kLineBits != 0; }
 

@@ -70,6 +70,11 @@ void deliver_hook() {
   }
 }
 
-void fork_reinit() { state = {}; }
+// Runs inside the child's first call, which goes on: calls that a handler makes meanwhile are nested in it.
+void fork_reinit() {
+  const uint32_t calls = state.calls;
+  state = {};
+  state.calls = calls;
+}
 
 }  // namespace pinrail::deferred

@@ -62,7 +62,8 @@ HookDepth* depth_hook();
 void deliver_hook();
 constexpr HookLocks kLocks{depth_hook, deliver_hook};
 
-// In a forked child: forgets the parent's deferred events and this thread's depth, because all locks are new.
+// In a forked child, in its first call: forgets the parent's deferred events and this thread's depth, because all locks
+// are new.
 void fork_reinit();
 
 }  // namespace pinrail::deferred

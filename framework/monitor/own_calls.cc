@@ -220,17 +220,18 @@ uint64_t count_loads() {
 }
 
 std::string Allocators::find_new() {
-  std::array<uintptr_t, kRoom> now{};
+  std::array<Known, kRoom> now{};
   size_t count = 0;
   char came[kLongestPath] = "";
   for_each_object([this, &now, &count, &came](const LoadedObject& object) {
     if (!has_allocator(object)) return true;
-    const auto known_end = bases_.begin() + static_cast<ptrdiff_t>(count_);
-    if (std::find(bases_.begin(), known_end, object.base()) == known_end) copy_path(object, &came);
-    if (count < kRoom) now[count++] = object.base();
+    const Known own{object.base(), std::hash<std::string_view>()(object.path())};
+    const auto known_end = known_.begin() + static_cast<ptrdiff_t>(count_);
+    if (std::find(known_.begin(), known_end, own) == known_end) copy_path(object, &came);
+    if (count < kRoom) now[count++] = own;
     return true;
   });
-  bases_ = now;
+  known_ = now;
   count_ = count;
   return came;
 }

@@ -55,7 +55,13 @@ class Allocators {
   std::string find_new();
 
  private:
-  std::array<uintptr_t, kRoom> bases_{};
+  // A loaded object. Another one may be loaded where it was.
+  struct Known {
+    uintptr_t base = 0;
+    size_t path_hash = 0;
+    bool operator==(const Known& other) const { return base == other.base && path_hash == other.path_hash; }
+  };
+  std::array<Known, kRoom> known_{};
   size_t count_ = 0;
 };
 

@@ -60,5 +60,75 @@ TEST(GrdmaSession, an_insert_goes_no_way_of_the_last_session) {
   EXPECT_EQ(pinrail_mpool_deregister(wide), PINRAIL_SUCCESS);
 }
 
+// Runs the test's part in a forked child, and returns whether it was right.
+template <typename Part>
+bool is_right_in_child(Part part) {
+  const pid_t child = fork();
+  if (child == 0) _exit(part() ? 0 : 1);
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// The slots that counted the orphan's references are those of the parent's threads. What a child registers later could
+// get its memory, with a count that balances these slots.
+TEST(GrdmaSession, what_a_child_holds_is_held_although_it_has_dropped_an_orphan_of_its_parent) {
+  Library library;
+  fake::FakeRegistrar fake;
+  pinrail_handle_t orphan{};
+  {
+    Pool pool(fake);
+    orphan = pool.must(at(0), kPage);
+    ASSERT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  }
+  EXPECT_TRUE(is_right_in_child([&] {
+    Library of_child;
+    if (pinrail_mpool_deregister(orphan) != PINRAIL_SUCCESS) return false;
+    fake::FakeRegistrar other_fake;
+    PoolOptions one;
+    one.count_limit = 1;
+    Pool pool(other_fake, one);
+    pool.must(at(1), kPage);
+    pinrail_handle_t other{};
+    return pool.reg(at(500), kPage, &other) != PINRAIL_SUCCESS && pool.has(at(1), kPage);
+  }));
+  EXPECT_EQ(pinrail_mpool_deregister(orphan), PINRAIL_SUCCESS);
+}
+
+TEST(GrdmaSession, what_is_idle_in_a_child_is_idle_although_it_has_dropped_an_orphan_of_its_parent) {
+  Library library;
+  fake::FakeRegistrar fake;
+  pinrail_handle_t orphan{};
+  {
+    Pool pool(fake);
+    std::thread([&] {
+      orphan = pool.must(at(0), kPage);
+      pool.must(at(0), kPage);
+    }).join();
+    ASSERT_EQ(pinrail_mpool_deregister(orphan), PINRAIL_SUCCESS);
+    ASSERT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  }
+  EXPECT_TRUE(is_right_in_child([&] {
+    Library of_child;
+    if (pinrail_mpool_deregister(orphan) != PINRAIL_SUCCESS) return false;
+    fake::FakeRegistrar other_fake;
+    Pool pool(other_fake);
+    pool.use(at(1), kPage);
+    return pool.close() == PINRAIL_SUCCESS;
+  }));
+  EXPECT_EQ(pinrail_mpool_deregister(orphan), PINRAIL_SUCCESS);
+}
+
+// A child's first call is one as well: what is called from within it is refused.
+TEST(GrdmaSession, a_call_within_the_first_call_of_a_child_is_refused) {
+  Library library;
+  EXPECT_TRUE(is_right_in_child([] {
+    static pinrail_status_t within = PINRAIL_SUCCESS;
+    alarm(10);
+    pinrail_set_message_function([](void*, int, const char*, const char*) { within = pinrail_finalize(); }, nullptr);
+    const Library of_child(Settings{{"mpool", "^nonsense"}});  // says that there is none of that name
+    return within == PINRAIL_ERR_BUSY;
+  }));
+}
+
 }  // namespace
 }  // namespace pinrail::test

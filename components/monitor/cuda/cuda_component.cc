@@ -116,7 +116,7 @@ Site* find_or_add_site_locked(uintptr_t address, const Function& function) REQUI
     }
     return &site;
   }
-  return nullptr;  // cannot happen: there is one for each address that addresses_of() can return
+  return nullptr;  // sessions with other libraries have used them up: a site stays, as its patch does
 }
 
 // The entry points of a function: the symbol, and what cuGetProcAddress returns for the name, with the process-wide
@@ -145,7 +145,12 @@ Status patch_function_locked(const Context& context, const Function& function) R
   if (addresses.at[0] == 0 && !function.may_lack) return PINRAIL_ERR_NOT_SUPPORTED;
   for (const uintptr_t address : addresses.at) {
     if (address == 0) continue;
-    const Status status = patch_site_locked(context, find_or_add_site_locked(address, function));
+    Site* const site = find_or_add_site_locked(address, function);
+    if (site == nullptr) {
+      refused(context.host, "this process has watched the frees of too many other driver libraries");
+      return PINRAIL_ERR_OUT_OF_RESOURCE;
+    }
+    const Status status = patch_site_locked(context, site);
     if (!status.ok()) return status;
   }
   return success();
