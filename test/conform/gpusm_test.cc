@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/gpusm over the driver double, and monitor/cuda: blocks of memory that lives, and of none that was freed.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
 
 #include "base/core/sanitizer.h"
+#include "config.h"
 #include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
+#include "test/support/temp_folder.h"
 
 namespace pinrail::test {
 namespace {
@@ -103,6 +108,33 @@ TEST_F(Gpusm, the_monitor_sees_frees_and_says_nothing_about_host_memory) {
   PoolOptions keep;
   keep.leave_pinned = 1;
   EXPECT_EQ(test::Pool(registrar, keep).status, PINRAIL_ERR_NOT_SUPPORTED) << "no monitor of host memory works";
+#else
+  GTEST_SKIP() << "code is patched on x86-64 only, and not under ThreadSanitizer";
+#endif
+}
+
+// A patch stays where it is, and there is room for those of a few libraries. In a child, whose patches end with it.
+TEST_F(Gpusm, a_process_that_has_watched_too_many_driver_libraries_is_told_so) {
+#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
+  const TempFolder folder;
+  const std::string bytes = read_whole(PINRAIL_TEST_BUILD "/test/fake/.libs/libcuda.so.1");
+  const auto watches = [&](int number) {
+    Settings settings = without_threads();
+    settings.emplace_back("monitor", "external,cuda");
+    settings.emplace_back("monitor_cuda_library", folder.write("libcuda" + std::to_string(number) + ".so", bytes));
+    return Library(settings).status == PINRAIL_SUCCESS;
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    bool is_refused = !watches(0);
+    if (is_refused) _exit(2);
+    for (int i = 1; i < 16 && !is_refused; ++i) is_refused = !watches(i);
+    _exit(is_refused ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 #else
   GTEST_SKIP() << "code is patched on x86-64 only, and not under ThreadSanitizer";
 #endif
