@@ -97,6 +97,8 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   while (wait_for_closing(thread)) {
   }
   release_all(thread, Device::registered);
+  // A thread's note may be of what was evicted: neither its entry nor this pool is there from now on.
+  allocation_table::invalidate_notes(shortcut::of(host_)->gpu_bucket);
   if (settings_.print_stats) {
     pinrail_mpool_stats_t totals{};
     stats(&totals);
