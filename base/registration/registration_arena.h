@@ -3,12 +3,13 @@
 //
 // Owns     slabs of registrations, one set for each size of tail. Slabs are never unmapped or used for anything else.
 // Threads  all functions may run together. API context, unless Hook names it.
-// Hook     area_of(), own_count(), number_of(), is_number() and numbered().
+// Hook     area_of(), own_count(), chunk_of(), number_of(), is_number() and numbered().
 //
 // registration_arena/A1  The generation in a state word only rises, also while the memory is free.
 // registration_arena/A2  A free registration has no flags except kPerThread, which stays with its memory, and its
 //     references sum to 0 (references.h).
 // registration_arena/A3  Memory that was counted per thread serves only registrations that are (references/C2).
+// registration_arena/A4  In a forked child, the memory of the parent's registrations serves no others.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 
@@ -46,6 +47,7 @@ constexpr unsigned kLineBits = 10;
 constexpr size_t kMaxChunks = size_t{1} << 18;
 constexpr uint64_t kMaxNumber = (uint64_t{kMaxChunks} << kLineBits) - 1;
 
+// Returns the chunk in which the registration begins.
 inline const Chunk* chunk_of(const pinrail_registration_t* reg) {
   const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
   return reinterpret_cast<const Chunk*>(reinterpret_cast<const char*>(reg) - at);
