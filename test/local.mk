@@ -109,7 +109,7 @@ test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recen
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
 	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
-test_conform_grdma_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_conform_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/need_glibc.h test/support/nth_allocation.h test/support/nth_allocation.cc
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc test/fault/prepin_fault_test.cc \
 	test/fault/alloc_fault_test.cc test/fault/mrall_fault_test.cc test/fault/odp_fault_test.cc $(nth_allocation_sources) \
@@ -690,7 +690,7 @@ TESTS += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_library.h
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_library.h
-test_conform_gpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_conform_gpusm_LDADD = test/libtest_support.la test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
 check_PROGRAMS += test/conform/setuid

@@ -76,9 +76,9 @@ char* const* chunks();
 // Returns the registration's own count (references.h). Its value survives free() and allocate(). Any context.
 inline int64_t* own_count(const pinrail_registration_t* reg) {
   const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
-  char* const chunk = reinterpret_cast<char*>(const_cast<pinrail_registration_t*>(reg)) - at;
-  const auto* const head = reinterpret_cast<const Chunk*>(chunk);
-  return reinterpret_cast<int64_t*>(chunk + head->areas_at + at * head->area_per_line / kTailAlignment);
+  auto* const head = const_cast<Chunk*>(chunk_of(reg));
+  return reinterpret_cast<int64_t*>(reinterpret_cast<char*>(head) + head->areas_at +
+                                    at * head->area_per_line / kTailAlignment);
 }
 
 // Returns the component's memory for this registration: area_bytes() bytes, zeroed by allocate(). Any context.

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/gpusm over the driver double, and monitor/cuda: blocks of memory that lives, and of none that was freed.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -11,6 +8,7 @@
 #include "config.h"
 #include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
+#include "test/support/child.h"
 #include "test/support/temp_folder.h"
 
 namespace pinrail::test {
@@ -124,17 +122,18 @@ TEST_F(Gpusm, a_process_that_has_watched_too_many_driver_libraries_is_told_so) {
     settings.emplace_back("monitor_cuda_library", folder.write("libcuda" + std::to_string(number) + ".so", bytes));
     return Library(settings).status == PINRAIL_SUCCESS;
   };
-  const pid_t child = fork();
-  if (child == 0) {
-    bool is_refused = !watches(0);
-    if (is_refused) _exit(2);
-    for (int i = 1; i < 16 && !is_refused; ++i) is_refused = !watches(i);
-    _exit(is_refused ? 0 : 1);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // Whether the first was watched, and one of the others was not.
+  ChildAnswer answer{};
+  EXPECT_TRUE(in_child(
+      [&]() -> ChildAnswer {
+        const bool is_first_watched = watches(0);
+        bool is_refused = false;
+        for (int i = 1; i < 16 && !is_refused; ++i) is_refused = !watches(i);
+        return {is_first_watched ? 1 : 0, is_refused ? 1 : 0};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], 1);
+  EXPECT_EQ(answer[1], 1);
 #else
   GTEST_SKIP() << "code is patched on x86-64 only, and not under ThreadSanitizer";
 #endif

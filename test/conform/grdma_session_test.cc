@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_session_test.cc - threads outlive a session of the library: what they noted in it means nothing in the next
-// one, in which the components may lie at the same addresses and count from the same numbers again.
+// grdma_session_test.cc - what outlives a session of the library, or a fork, and means nothing in the next one. Threads
+// do, and what they noted; the components may lie at the same addresses and count from the same numbers again. Handles
+// of a pool that was destroyed by force do, too.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <thread>
 
+#include "test/support/child.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -12,61 +15,59 @@ namespace {
 
 uintptr_t at(uintptr_t page) { return 0x10000000 + page * kPage; }
 
+struct Session {
+  Library library;
+  fake::FakeRegistrar fake;
+  Pool pool{fake};
+};
+
+// Whether the part of the test was right, run in a forked child.
+template <typename Part>
+bool is_right_in_child(Part part) {
+  ChildAnswer answer{};
+  return in_child([&]() -> ChildAnswer { return {part() ? 1 : 0}; }, &answer) && answer[0] == 1;
+}
+
 // A persistent request does not search before it announces itself.
 TEST(GrdmaSession, what_was_absent_in_one_session_is_found_in_the_next) {
   {
-    Library library;
-    fake::FakeRegistrar fake;
-    Pool pool(fake);
-    pool.use(at(0), kPage);
-    ASSERT_FALSE(pool.has(at(1000), kPage));
+    Session session;
+    session.pool.use(at(0), kPage);
+    ASSERT_FALSE(session.pool.has(at(1000), kPage));
   }
-  Library library;
-  fake::FakeRegistrar fake;
-  Pool pool(fake);
+  Session session;
+  Pool& pool = session.pool;
   pinrail_handle_t first{};
   std::thread([&] { first = pool.must(at(1000), kPage, 1, PINRAIL_FLAG_PERSISTENT); }).join();
   const pinrail_handle_t second = pool.must(at(1000), kPage, 1, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(second.reg, first.reg);
-  EXPECT_EQ(fake.live_count(), 1u);
+  EXPECT_EQ(session.fake.live_count(), 1u);
   EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
 }
 
 // The place of the range in the index is another one than in the session before.
 TEST(GrdmaSession, an_insert_goes_no_way_of_the_last_session) {
-  {
-    Library library;
-    fake::FakeRegistrar fake;
-    Pool pool(fake);
+  const auto use_two = [](Pool* pool, uintptr_t first) {
     std::thread([&] {
-      pool.use(at(10), kPage);
-      pool.use(at(70), kPage);
+      pool->use(at(first), kPage);
+      pool->use(at(70), kPage);
     }).join();
-    ASSERT_FALSE(pool.has(at(25), 35 * kPage));
+  };
+  {
+    Session session;
+    use_two(&session.pool, 10);
+    ASSERT_FALSE(session.pool.has(at(25), 35 * kPage));
   }
-  Library library;
-  fake::FakeRegistrar fake;
-  Pool pool(fake);
-  std::thread([&] {
-    pool.use(at(40), kPage);
-    pool.use(at(70), kPage);
-  }).join();
+  Session session;
+  Pool& pool = session.pool;
+  use_two(&pool, 40);
   const pinrail_handle_t wide = pool.must(at(25), 35 * kPage, 1, PINRAIL_FLAG_PERSISTENT);
   EXPECT_TRUE(pool.invariants_hold());
   std::thread([&] { EXPECT_TRUE(pool.has(at(25), 35 * kPage)); }).join();
   report(at(30), kPage);
   EXPECT_EQ(pool.stats().invalidations, 1u);
   EXPECT_EQ(pinrail_mpool_deregister(wide), PINRAIL_SUCCESS);
-}
-
-// Runs the test's part in a forked child, and returns whether it was right.
-template <typename Part>
-bool is_right_in_child(Part part) {
-  const pid_t child = fork();
-  if (child == 0) _exit(part() ? 0 : 1);
-  int status = 0;
-  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 // The slots that counted the orphan's references are those of the parent's threads. What a child registers later could

@@ -92,7 +92,6 @@ void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, v
 // since.
 __attribute__((noinline)) void Index::remove_overlapping_hook(const Span& span, pinrail_visit_hook_t visit_hook,
                                                               void* arg, const Finding& finding) {
-  if (!exact_) start_table_.prefetch(span.base);  // most often what is freed was registered as a whole
   Guard guard(mutex_);
   announcements_.overtake_hook(span);
   // relaxed, both: the lock is held

@@ -49,13 +49,6 @@ class StartTable {
   void hide(const pinrail_registration_t* reg);
   void show(const pinrail_registration_t* reg);
 
-  // The caller soon removes what starts at base. Without the lock.
-  void prefetch(uintptr_t base) const {
-    const uint64_t hash = start_table::hash_of(base);
-    __builtin_prefetch(&table_.buckets[first_bucket(hash)], 1);
-    __builtin_prefetch(&table_.buckets[second_bucket(hash)], 1);
-  }
-
   // has_room() returns whether the next buckets have memory. If not, call make_memory_usable(room()) without the lock,
   // and if it succeeds, note_memory() of the same number with the lock.
   bool has_room() const { return grown(table_.more) + kHeadroom <= room_ || room_ == 0 || room_ == kMaxBuckets; }

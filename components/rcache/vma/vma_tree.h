@@ -120,9 +120,13 @@ class Tree {
   bool follow(const pinrail_absent_t& absent, Path* path) const;
   __attribute__((noinline)) void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
-  bool has_all_overlaps(const Leaf* leaf, const Span& span, uint32_t* first_out) const;
+  // Slots [first, behind) of a leaf.
+  struct Slots {
+    uint32_t first, behind;
+  };
+  bool has_all_overlaps(const Leaf* leaf, const Span& span, Slots* overlaps_out) const;
   template <typename Matches>
-  RemovedFromLeaf remove_overlaps(Leaf* leaf, uint32_t first, const Span& span, Matches& matches,
+  RemovedFromLeaf remove_overlaps(Leaf* leaf, Slots slots, const Span& span, Matches& matches,
                                   pinrail_registration_t** regs_out, uintptr_t* end_out);
   bool remove_beside_the_last(const pinrail_registration_t* reg, Key key);
   __attribute__((noinline)) bool merge(NodePool& pool, Inner* parent, uint32_t left_at);
@@ -188,32 +192,31 @@ bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) con
   return true;
 }
 
-// Whether the slots that overlap the span all lie within the leaf, from *first_out on, and can be removed without a
+// Whether the slots that overlap the span all lie within the leaf, in *overlaps_out, and can be removed without a
 // change above it. False if ends need not rise.
-inline bool Tree::has_all_overlaps(const Leaf* leaf, const Span& span, uint32_t* first_out) const {
+inline bool Tree::has_all_overlaps(const Leaf* leaf, const Span& span, Slots* overlaps_out) const {
   if (!ends_rise()) return false;
   const uint32_t count = leaf->count.get(), behind = bases_up_to(leaf, span.end - 1);
   uint32_t first = behind;
   while (first > 0 && leaf->end[first - 1].get() > span.base) --first;
-  *first_out = first;
+  *overlaps_out = {first, behind};
   return first > 0 && behind < count && !becomes_sparse(leaf, behind - first, count - (behind - first));
 }
 
-// Removes the slots of the leaf, from `first` on, that overlap the span and match. end_out: the largest end of these.
+// Removes, of these slots of the leaf, those that overlap the span and match. Those from slots.behind on begin behind
+// the span. end_out: the largest end of the removed ones.
 template <typename Matches>
-Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, uint32_t first, const Span& span, Matches& matches,
+Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, Slots slots, const Span& span, Matches& matches,
                                             pinrail_registration_t** regs_out, uintptr_t* end_out) {
-  const uint32_t behind = bases_up_to(leaf, span.end - 1);  // from this slot on they begin behind the span
   // Registrations that stay are not read: each would be a cache miss.
   const auto overlaps = [&](uint32_t i) { return leaf->end[i].get() > span.base; };
-  uint32_t kept = first;
+  uint32_t kept = slots.first;
   size_t taken = 0;
   uintptr_t end = 0;
   leaf->begin_change();
-  for (uint32_t i = kept; i < behind; ++i) {
+  for (uint32_t i = kept; i < slots.behind; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
     if (overlaps(i) && matches(reg)) {
-      __builtin_prefetch(arena::area_of(reg), 1);  // its pool writes it soon
       regs_out[taken++] = reg;
       end = std::max(end, leaf->end[i].get());
       if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
@@ -221,8 +224,8 @@ Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, uint32_t first, const Sp
       move_slot(leaf, kept++, i);
     }
   }
-  const bool is_last = behind < leaf->count.get();
-  remove_slots_of(leaf, kept, behind);
+  const bool is_last = slots.behind < leaf->count.get();
+  remove_slots_of(leaf, kept, slots.behind);
   leaf->end_change();
   *end_out = end;
   return {taken, is_last};
@@ -231,14 +234,16 @@ Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, uint32_t first, const Sp
 template <typename Matches>
 Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
                                              pinrail_registration_t** regs_out, Leaf* found) {
-  uint32_t first;
+  Slots slots;
   uintptr_t end;
-  if (found != nullptr && has_all_overlaps(found, span, &first)) {
-    return remove_overlaps(found, first, span, matches, regs_out, &end);
+  if (found != nullptr && has_all_overlaps(found, span, &slots)) {
+    return remove_overlaps(found, slots, span, matches, regs_out, &end);
   }
   Path path;
   if (!path_to_first(span, matches, &path)) return {0, true};
-  const RemovedFromLeaf removed = remove_overlaps(as_leaf(path.node[0]), path.slot[0], span, matches, regs_out, &end);
+  Leaf* const leaf = as_leaf(path.node[0]);
+  slots = {path.slot[0], bases_up_to(leaf, span.end - 1)};
+  const RemovedFromLeaf removed = remove_overlaps(leaf, slots, span, matches, regs_out, &end);
   lower_reach(path, end);
   rebalance(pool, &path, static_cast<uint32_t>(removed.count));
   return removed;
