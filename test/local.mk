@@ -575,14 +575,17 @@ test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/
 test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
 test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
-check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress
-TESTS += test/conform/gc_thread test/stress/gc_thread_stress
+check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress test/stress/barriers
+TESTS += test/conform/gc_thread test/stress/gc_thread_stress test/stress/barriers
 test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/library.h test/support/tasks.h \
 	$(fake_registrar_sources)
 test_conform_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/library.h \
 	test/support/tasks.h $(fake_registrar_sources)
 test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_stress_barriers_SOURCES = test/stress/barriers_test.cc test/support/library.h test/support/tasks.h \
+	 $(fake_registrar_sources)
+test_stress_barriers_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.

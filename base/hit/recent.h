@@ -84,6 +84,19 @@ __attribute__((always_inline)) inline Taken take(const Entry& entry) {
   return Taken::yes;
 }
 
+// The bucket has changed since the entry was stored, perhaps by another of its registrations: if the entry's own is
+// still there, the request's entry gets the bucket's version, and take() may be tried again.
+inline bool renew(Entry* entry) {
+  const start_table::Entry* const start = start_bucket::entry_of(__atomic_load_n(&entry->date, __ATOMIC_RELAXED));
+  const uint32_t version = start_bucket::version_of(start);
+  const uint64_t own = incarnation::of(arena::number_of(handle_of(*entry).reg), entry->generation);
+  const bool is_there = start_bucket::load(start_bucket::extent_of(start)) != 0 &&
+                        start_bucket::load(start_bucket::incarnation_of(start)) == own;
+  if (!is_there || start_bucket::is_changing(version) || start_bucket::version_of(start) != version) return false;
+  entry->version = version;
+  return true;
+}
+
 // What is stored in the place of a request that was made once and has no entry: a key that belongs elsewhere, so that
 // no request is taken for it.
 constexpr uintptr_t once(uintptr_t key) { return key ^ sizeof(Entry); }

@@ -46,6 +46,7 @@ static_assert(offsetof(Bucket, pages) - offsetof(Bucket, dates) == kEntries * si
                   offsetof(Bucket, extents) - offsetof(Bucket, pages) == kEntries * sizeof(Entry),
               "one after the other");
 inline uint32_t* date_of(const Entry* entry) { return const_cast<uint32_t*>(entry) - kEntries; }
+inline const Entry* entry_of(const uint32_t* date) { return date + kEntries; }
 inline uint32_t* extent_of(const Entry* entry) { return const_cast<uint32_t*>(entry) + kEntries; }
 inline uint64_t* incarnation_of(const Entry* entry) {
   constexpr uintptr_t kAhead = offsetof(Bucket, incarnations) - 2 * offsetof(Bucket, pages);

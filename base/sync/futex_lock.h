@@ -52,9 +52,7 @@ class FutexLock {
   bool is_awaited() const { return word_.load(std::memory_order_relaxed) == kAwaited; }
   bool is_free() const { return word_.load(std::memory_order_relaxed) == kFree; }
 
- private:
-  static constexpr uint32_t kFree = 0, kHeld = 1, kAwaited = 2;
-
+  // Between two looks at what another thread will change soon.
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -62,6 +60,9 @@ class FutexLock {
     asm volatile("yield");
 #endif
   }
+
+ private:
+  static constexpr uint32_t kFree = 0, kHeld = 1, kAwaited = 2;
 
   // Holds are shorter than falling asleep and being woken, so it looks some more times first, unless others sleep.
   __attribute__((noinline, cold)) void wait() {

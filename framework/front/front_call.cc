@@ -179,15 +179,24 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
   return finish_hit(thread, pool, addr, access, handle_out, place);
 }
 
+// Counts a hit that the entry of a recent request has taken.
+inline pinrail_status_t finish_recent_hit(const recent::Entry& entry, pinrail_handle_t* handle_out) {
+  stat_counter::increment(entry.hits);
+  *handle_out = recent::handle_of(entry);
+  return PINRAIL_SUCCESS;
+}
+
 // The place's entry matches the request, but could not answer it. Has the request from there, so that the usual way
 // need not keep it in registers.
 __attribute__((noinline)) pinrail_status_t register_anew(recent::Place place, size_t length,
                                                          pinrail_handle_t* handle_out, recent::Taken taken) {
+  using recent::Taken;
+  if (taken == Taken::outdated && recent::renew(place.entry)) taken = recent::take(*place.entry);
+  if (taken == Taken::yes) return finish_recent_hit(*place.entry, handle_out);
   auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(place.entry->pool));
   const uintptr_t addr = *place.key ^ reinterpret_cast<uintptr_t>(pool);
   void* const pointer = reinterpret_cast<void*>(addr);  // NOLINT(performance-no-int-to-ptr)
   const uint32_t access = place.entry->access;
-  using recent::Taken;
   if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
   *place.key = recent::once(*place.key);  // the entry is to be filled again
   if (taken == Taken::outdated) return register_by_start_table(pool, pointer, length, access, place.key, handle_out);
@@ -305,9 +314,7 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
     return front::register_by_start_table(pool, pointer, length, access, place.key, handle_out);
   const recent::Taken taken = recent::take(*place.entry);
   if (taken != recent::Taken::yes) return front::register_anew(place, length, handle_out, taken);
-  stat_counter::increment(place.entry->hits);
-  *handle_out = recent::handle_of(*place.entry);
-  return PINRAIL_SUCCESS;
+  return front::finish_recent_hit(*place.entry, handle_out);
 }
 
 pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,

@@ -5,9 +5,7 @@
 #include <string>
 
 #include "base/core/guarded.h"
-#include "base/core/span.h"
 #include "base/report/report.h"
-#include "framework/front/front.h"
 
 namespace pinrail::front {
 namespace {
@@ -32,18 +30,6 @@ void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
   const std::string bytes_text = std::to_string(bytes), done_text = std::to_string(done);
   const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"done", done_text.c_str()}, {"limit", limit}};
   report::help("base", kHelp, "prepin limit", args, 3);
-}
-
-const char* fault_of_range(const void* addr, size_t length) {
-  if (addr == nullptr) return "addr is NULL";
-  if (length == 0) return "length is 0";
-  return fits(reinterpret_cast<uintptr_t>(addr), length) ? nullptr : "addr + length is beyond the address space";
-}
-
-const char* fault_of_access(uint64_t access_and_flags) {
-  if ((access_and_flags & (UINT32_MAX & ~kAccessMask)) != 0)
-    return "access has bits that pinrail/types.h does not name";
-  return (access_and_flags & ~kAccessAndFlagsMask) != 0 ? "flags has bits that pinrail/types.h does not name" : nullptr;
 }
 
 }  // namespace pinrail::front

@@ -8,6 +8,9 @@
 
 #include <pinrail/pinrail.h>
 
+#include "base/core/span.h"
+#include "framework/front/front.h"
+
 namespace pinrail::front {
 
 constexpr const char* kBeforeInit = "Pinrail is not initialised: pinrail_init() comes first";
@@ -21,8 +24,16 @@ void report_limit(uint64_t bytes, uint64_t done, const char* limit);
 
 // Check a range, or access and flags, as calls on pools take them. Return a clause that names the fault; NULL: no
 // fault.
-const char* fault_of_range(const void* addr, size_t length);
-const char* fault_of_access(uint64_t access_and_flags);
+inline const char* fault_of_range(const void* addr, size_t length) {
+  if (addr == nullptr) return "addr is NULL";
+  if (length == 0) return "length is 0";
+  return fits(reinterpret_cast<uintptr_t>(addr), length) ? nullptr : "addr + length is beyond the address space";
+}
+inline const char* fault_of_access(uint64_t access_and_flags) {
+  if ((access_and_flags & (UINT32_MAX & ~kAccessMask)) != 0)
+    return "access has bits that pinrail/types.h does not name";
+  return (access_and_flags & ~kAccessAndFlagsMask) != 0 ? "flags has bits that pinrail/types.h does not name" : nullptr;
+}
 const char* fault_of_options(const pinrail_register_options_t& options);
 
 // The same of a whole request.

@@ -208,6 +208,39 @@ TEST_F(Recent, what_an_event_took_is_a_miss_and_is_remembered_anew) {
   EXPECT_TRUE(pool.invariants_hold());
 }
 
+// The start table's entry stands where the old one stood, and names another registration in the same memory.
+TEST_F(Recent, what_another_thread_registered_anew_is_not_taken_for_the_old_one) {
+  const Pool pool(fake_);
+  for (uint64_t i = 1; i <= 20; ++i) {
+    make_recent(pool, kBase, kPage);
+    report(kBase, kPage);
+    ASSERT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    std::thread([&] { pool.use(kBase, kPage); }).join();
+    const pinrail_handle_t handle = pool.must(kBase, kPage);
+    EXPECT_EQ(handle.generation, generation_of(handle.reg)) << i;
+    EXPECT_TRUE(fake_.is_live(handle.reg)) << i;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
+  }
+  EXPECT_EQ(pool.stats().misses, 21u);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+// Others come to and leave the bucket of what is asked for again and again.
+TEST_F(Recent, neighbours_in_the_start_table_come_and_go) {
+  const Pool pool(fake_);
+  constexpr uintptr_t kOthers = 4000;
+  make_recent(pool, kBase, kPage);
+  for (uintptr_t i = 1; i <= kOthers; ++i) {
+    pool.use(kBase + i * 2 * kPage, kPage);
+    pool.use(kBase, kPage);
+    if (i % 2 == 0) report(kBase + i * 2 * kPage, kPage);
+    pool.use(kBase, kPage);
+  }
+  EXPECT_EQ(pool.stats().misses, 1 + kOthers);
+  EXPECT_EQ(pool.stats().hits, 3 + 2 * kOthers);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 TEST_F(Recent, what_was_evicted_is_a_miss) {
   const Pool pool(fake_, {1, PINRAIL_UNSET, 1});
   make_recent(pool, kBase, kPage);

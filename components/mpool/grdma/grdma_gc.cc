@@ -41,8 +41,8 @@ size_t Gc::drain_gc_list(pinrail_thread_t* thread, size_t most) {
 
 // Takes the first so many off the chain and sums them, with one barrier for each batch, until a sum fails.
 size_t Gc::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, size_t most) {
-  pinrail_registration_t* batch[kBatch];
-  int64_t references[kBatch];
+  pinrail_registration_t* batch[kSome];
+  int64_t references[kSome];
   size_t given_back = 0;
   while (*chain != nullptr && most != 0) {
     // seq_cst, before the sum: a find that rolls back after this raises it.
@@ -50,7 +50,7 @@ size_t Gc::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, si
     size_t count = 0;
     uint64_t bytes = 0;
     pinrail_registration_t* rest = *chain;
-    for (; rest != nullptr && count < std::min(kBatch, most); rest = area_of(rest).gc_next) {
+    for (; rest != nullptr && count < std::min(kSome, most); rest = area_of(rest).gc_next) {
       batch[count++] = rest;
       bytes += rest->length;
     }
@@ -163,15 +163,16 @@ size_t Gc::recheck_limbo(pinrail_thread_t* thread) {
   return given_back;
 }
 
-// For the gc thread: drains everything. Returns 1 if something is left that could not be summed, or is in limbo and may
-// only seem to be held.
+// For the gc thread: drains everything that was dead when it began; a drain takes what an earlier one left over, or
+// else what was pushed. What is pushed meanwhile has woken the thread again: if it went on, each few would take a
+// barrier. Returns 1 if something is left that could not be summed, or is in limbo and may only seem to be held.
 int Gc::drain_entry(void* gc_pointer, pinrail_thread_t* thread) {
   auto* gc = static_cast<Gc*>(gc_pointer);
   const GcList& gc_list = gc->gc_list_;
   const Status drained = guarded([&] {
-    do {  // the first round may take only what an earlier call left over
-      gc->drain(thread, SIZE_MAX);
-    } while (!gc_list.has_rest() && gc_list.has_pushed());
+    const bool had_rest = gc_list.has_rest();
+    gc->drain(thread, SIZE_MAX);
+    if (had_rest && !gc_list.has_rest()) gc->drain(thread, SIZE_MAX);
     return success();
   });
   const bool is_left = gc_list.has_rest() || gc->unindexed_.has_displaced() || gc->registered_.has_limbo();
@@ -179,10 +180,11 @@ int Gc::drain_entry(void* gc_pointer, pinrail_thread_t* thread) {
 }
 
 // In a miss: drains some. A barrier interrupts every processor that runs a thread of the process, and takes longer than
-// a registration. So it waits until it serves many registrations, if the gc thread limits how long they wait.
+// a registration. So it waits until it serves many registrations, if the gc thread limits how long they wait. While
+// another thread drains, what it has taken is still counted until it has passed its barrier.
 void Gc::drain_if_many(pinrail_thread_t* thread) {
   const bool may_wait = gc_list_.has_thread() && !is_overdue(thread);
-  if (may_wait && gc_list_.count() < kBatch) return;
+  if (may_wait && gc_list_.count() < (in_flight_.is_draining() ? kSome : kMany)) return;
   drain(thread, kSome);
 }
 

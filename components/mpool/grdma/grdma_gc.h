@@ -20,7 +20,8 @@ namespace pinrail::grdma {
 
 class Gc {
  public:
-  // What one call sums at most: an event may kill tens of thousands, and one call shall not wait for all of them.
+  // What one call sums at most, with one barrier: an event may kill tens of thousands, and one call shall not wait for
+  // all of them.
   static constexpr size_t kSome = 256;
 
   // The objects are the pool's, and have one cache lock.
@@ -51,6 +52,7 @@ class Gc {
 
  private:
   static constexpr size_t kBatch = Registered::kBatch;
+  static constexpr size_t kMany = kBatch;  // a miss sums no fewer, if those can wait
 
   // What an earlier drain left over, or may have misjudged.
   bool is_overdue(const pinrail_thread_t* thread) const {

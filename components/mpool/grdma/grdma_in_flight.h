@@ -29,6 +29,8 @@ class InFlight {
   void begin_drain() { drains_.fetch_add(1, std::memory_order_relaxed); }
   // release, here and in end_visit(): pairs with the acquire in is_idle(), after which the pool is destroyed.
   void end_drain() { drains_.fetch_sub(1, std::memory_order_release); }
+  // relaxed: a hint.
+  bool is_draining() const { return drains_.load(std::memory_order_relaxed) != 0; }
 
   // A call into another pool of the cache drains this one. relaxed: under the cache lock, as Pool::closing_ is set.
   void begin_visit() { visits_.fetch_add(1, std::memory_order_relaxed); }

@@ -19,8 +19,15 @@ pinrail_status_t PendingCalls::announce(pinrail_thread_t* thread, const Request&
   return status;
 }
 
-// If the call that it waits for fails, this one goes on by itself.
+// If the call that it waits for fails, this one goes on by itself. That call may be about to end: looks some more times
+// before it sleeps, for about as long as falling asleep and waking take.
 pinrail_status_t PendingCalls::wait(pinrail_thread_t* thread, Pending* own, pinrail_registration_t** reg_out) {
+  constexpr int kLooks = 8, kPausesPerLook = 8;
+  for (int looks = 0; looks < kLooks; ++looks) {
+    for (int i = 0; i < kPausesPerLook; ++i) FutexLock::pause();
+    const pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, &own->announcement, reg_out);
+    if (status != PINRAIL_ERR_WOULD_BLOCK) return status;
+  }
   Guard guard(mutex_);
   waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: grdma_pending/W1
   pinrail_status_t status;
