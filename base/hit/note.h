@@ -14,6 +14,7 @@
 #ifndef PINRAIL_BASE_HIT_NOTE_H
 #define PINRAIL_BASE_HIT_NOTE_H
 
+#include "base/core/likely.h"
 #include "base/hit/start_bucket.h"
 #include "base/registration/references.h"
 
@@ -56,17 +57,19 @@ enum class Release : uint8_t {
 inline Release release(const pinrail_thread_t* thread, pinrail_handle_t handle, const void** source_out) {
   uint64_t* near = references::near_ref_slot(thread, handle.reg);
   const uint64_t word = references::load_slot(near);
-  if (!references::has_some(word, handle.reg)) return Release::no_note;
+  if (unlikely(!references::has_some(word, handle.reg))) return Release::no_note;
   const uint64_t generation = __atomic_load_n(&near[2], __ATOMIC_RELAXED);
-  if (generation != handle.generation || generation == references::kNoGeneration) return Release::no_note;
+  if (unlikely(generation != handle.generation)) return Release::no_note;
+  if (unlikely(generation == references::kNoGeneration)) return Release::no_note;
   const uintptr_t noted = __atomic_load_n(&near[1], __ATOMIC_RELAXED);
   auto* date = reinterpret_cast<uint32_t*>(noted);  // NOLINT(performance-no-int-to-ptr): as write() stored it
   const uint32_t version = start_bucket::version_of(date);
-  if (near[4] != version) return Release::no_note;
+  if (unlikely(near[4] != version)) return Release::no_note;
   start_bucket::use(date, epoch::load(thread->epoch));
   references::store_slot(near, word - 1);
   *source_out = reinterpret_cast<const void*>(near[3]);  // NOLINT(performance-no-int-to-ptr)
-  return start_bucket::version_of(date) == version ? Release::dropped : Release::bucket_changed;
+  if (unlikely(start_bucket::version_of(date) != version)) return Release::bucket_changed;
+  return Release::dropped;
 }
 
 // The pool of a note that release() has just used and whose source is a table entry.

@@ -17,6 +17,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/core/likely.h"
+#include "base/core/stat_counter.h"
 #include "base/hit/start_table.h"
 #include "base/registration/recent_request.h"
 
@@ -33,18 +35,27 @@ struct Place {
   uintptr_t* key;
 };
 
-// Buffers at equal distances, of any power of two from 64 bytes to 64 MiB, get entries of their own: the two shifts mix
-// the address bits so that any ten bits in a row from bit 6 on decide the ten bits of the index. So do the pools of one
-// buffer, which lie apart.
-__attribute__((always_inline)) inline Place place_of(const pinrail_thread_t* thread, uintptr_t key) {
-  constexpr uintptr_t kMask = (RecentRequests::kCount - 1) * sizeof(Entry);
+// The place of an entry of this table, `offset` bytes from its begin.
+__attribute__((always_inline)) inline Place place_at(void* table, uintptr_t offset) {
   constexpr size_t kKeysInEntry = sizeof(Entry) / sizeof(uintptr_t);
-  auto* const table = static_cast<char*>(thread->recent);
-  uintptr_t mixed = key ^ key >> 10;
-  mixed ^= mixed >> 15;
-  mixed &= kMask;
-  return {reinterpret_cast<Entry*>(table + mixed),
-          reinterpret_cast<uintptr_t*>(table + offsetof(RecentRequests, keys) + mixed / kKeysInEntry)};
+  auto* const begin = static_cast<char*>(table);
+  return {reinterpret_cast<Entry*>(begin + offset),
+          reinterpret_cast<uintptr_t*>(begin + offsetof(RecentRequests, keys) + offset / kKeysInEntry)};
+}
+inline Place place_of(const pinrail_thread_t* thread, const Entry* entry) {
+  return place_at(thread->recent, static_cast<uintptr_t>(reinterpret_cast<const char*>(entry) -
+                                                         static_cast<const char*>(thread->recent)));
+}
+
+// Buffers at equal distances, of any power of two from 64 bytes to 64 MiB, get entries of their own, but for two of
+// 1,024: the product adds the three groups of ten address bits from bit 6 on, so that any ten bits in a row decide the
+// ten bits of the index. So do the pools of one buffer, which lie apart.
+__attribute__((always_inline)) inline Place place_of(const pinrail_thread_t* thread, uintptr_t key) {
+  constexpr unsigned kBits = 10;
+  static_assert(RecentRequests::kCount == 1 << kBits, "a group is an index");
+  constexpr uintptr_t kAdd = 1 + (uintptr_t{1} << kBits) + (uintptr_t{1} << 2 * kBits);
+  constexpr uintptr_t kMask = (RecentRequests::kCount - 1) * sizeof(Entry);
+  return place_at(thread->recent, key * kAdd >> 2 * kBits & kMask);
 }
 
 // Returns whether the entry was stored for such a request: key_of(pool, its address). A length of 0 wraps to the
@@ -52,47 +63,56 @@ __attribute__((always_inline)) inline Place place_of(const pinrail_thread_t* thr
 __attribute__((always_inline)) inline bool matches(const Place& place, uintptr_t key, size_t length, const void* pool,
                                                    uint32_t access) {
   const Entry& entry = *place.entry;
-  return *place.key == key && entry.pool == pool && entry.access == access &&
-         length - 1 < __atomic_load_n(&entry.longest, __ATOMIC_RELAXED);
+  return likely(*place.key == key) && likely(entry.pool == pool) && likely(entry.access == access) &&
+         likely(length - 1 < __atomic_load_n(&entry.longest, __ATOMIC_RELAXED));
 }
 
-inline pinrail_handle_t handle_of(const Entry& entry) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): a reference slot
-  return {reinterpret_cast<pinrail_registration_t*>(entry.tag >> 16), entry.generation};
+inline pinrail_registration_t* reg_of(uint64_t tag) {
+  return reinterpret_cast<pinrail_registration_t*>(tag >> 16);  // NOLINT(performance-no-int-to-ptr): a reference slot
 }
 
-// How take() ended. outdated: the bucket has changed, nothing was counted. slot_in_use, bucket_changed: as
+// relaxed: only the owning thread changes it.
+inline uint32_t* date_of(const Entry& entry) { return __atomic_load_n(&entry.date, __ATOMIC_RELAXED); }
+
+// Why answer() has no answer. outdated: the bucket has changed, nothing was counted. slot_in_use, bucket_changed: as
 // start_table::Taken.
-enum class Taken : uint8_t { yes, outdated, slot_in_use, bucket_changed };
+enum class Refused : uint8_t { outdated, slot_in_use, bucket_changed };
 
-// Takes a reference for a request that the entry matches.
-__attribute__((always_inline)) inline Taken take(const Entry& entry) {
-  uint32_t* const date = __atomic_load_n(&entry.date, __ATOMIC_RELAXED);
+// Takes a reference for a request that the entry matches, which is the pool's, and counts a hit; or returns what
+// otherwise(Refused) does. Each reason calls it at a place of its own, so that the usual way prepares none of them.
+template <typename Otherwise>
+__attribute__((always_inline)) inline pinrail_status_t answer(const Entry& entry, const void* pool,
+                                                              pinrail_handle_t* handle_out, Otherwise&& otherwise) {
   const uint32_t version = entry.version;
-  if (start_bucket::version_of(date) != version) return Taken::outdated;
+  const start_bucket::Bucket* const bucket = start_bucket::bucket_of(date_of(entry));
+  if (unlikely(start_bucket::load(&bucket->version) != version)) return otherwise(Refused::outdated);
   uint64_t* const near = entry.near;
-  uint64_t word = references::load_slot(near);
-  const uint64_t tag = entry.tag;
-  if (__builtin_expect(references::count_of(word) != 0, 0)) {
-    if ((word ^ tag) >= references::kMaxCount) return Taken::slot_in_use;
+  const uint64_t word = references::load_slot(near);
+  if (likely(references::count_of(word) == 0)) {
+    references::store_slot(near, entry.tag + 1);
+  } else if ((word ^ entry.tag) < references::kMaxCount) {
+    references::store_slot(near, word + 1);
   } else {
-    word = tag;
+    return otherwise(Refused::slot_in_use);
   }
-  references::store_slot(near, word + 1);
-  if (start_bucket::version_of(date) != version) return Taken::bucket_changed;
-  note::write(near, {date, version, entry.generation, entry.pool});
-  return Taken::yes;
+  if (unlikely(start_bucket::load(&bucket->version) != version)) return otherwise(Refused::bucket_changed);
+  const uint64_t generation = entry.generation;
+  note::write(near, {date_of(entry), version, generation, pool});
+  stat_counter::increment(entry.hits);
+  *handle_out = {reg_of(entry.tag), generation};
+  return PINRAIL_SUCCESS;
 }
 
 // The bucket has changed since the entry was stored, perhaps by another of its registrations: if the entry's own is
-// still there, the request's entry gets the bucket's version, and take() may be tried again.
+// still there, the request's entry gets the version that the bucket had before this look, and answer() may be tried
+// again, which looks whether it has it still.
 inline bool renew(Entry* entry) {
-  const start_table::Entry* const start = start_bucket::entry_of(__atomic_load_n(&entry->date, __ATOMIC_RELAXED));
+  const start_table::Entry* const start = start_bucket::entry_of(date_of(*entry));
   const uint32_t version = start_bucket::version_of(start);
-  const uint64_t own = incarnation::of(arena::number_of(handle_of(*entry).reg), entry->generation);
-  const bool is_there = start_bucket::load(start_bucket::extent_of(start)) != 0 &&
-                        start_bucket::load(start_bucket::incarnation_of(start)) == own;
-  if (!is_there || start_bucket::is_changing(version) || start_bucket::version_of(start) != version) return false;
+  if (start_bucket::is_changing(version)) return false;
+  const uint64_t own = incarnation::of(arena::number_of(reg_of(entry->tag)), entry->generation);
+  if (start_bucket::load(start_bucket::extent_of(start)) == 0) return false;
+  if (start_bucket::load(start_bucket::incarnation_of(start)) != own) return false;
   entry->version = version;
   return true;
 }

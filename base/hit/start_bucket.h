@@ -18,6 +18,7 @@
 
 #include <cstddef>
 
+#include "base/core/likely.h"
 #include "base/lru/epoch.h"
 #include "base/registration/shortcut.h"
 
@@ -57,7 +58,7 @@ inline uint64_t* incarnation_of(const Entry* entry) {
 // Records a use in that epoch; stored only if it changes, so that hits in one epoch share the line.
 inline void use(uint32_t* date, uint64_t epoch) {
   const uint32_t now = epoch::short_date(epoch);
-  if (__atomic_load_n(date, __ATOMIC_RELAXED) != now) __atomic_store_n(date, now, __ATOMIC_RELAXED);
+  if (unlikely(__atomic_load_n(date, __ATOMIC_RELAXED) != now)) __atomic_store_n(date, now, __ATOMIC_RELAXED);
 }
 inline uint64_t last_use(const uint32_t* date, uint64_t now) {
   return epoch::epoch_of(__atomic_load_n(date, __ATOMIC_RELAXED), now);

@@ -11,6 +11,7 @@
 // so that the release need not read the registration (base/hit/note.h).
 #include <pinrail/pin.h>
 
+#include "base/core/likely.h"
 #include "base/core/no_cancel.h"
 #include "base/hit/allocation_table.h"
 #include "base/hit/recent.h"
@@ -112,7 +113,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (__builtin_expect(pool->works.serves_requests(), 0) && flags == 0) pin_queued_chunk(pool, addr, length, access);
+  if (unlikely(pool->works.serves_requests()) && flags == 0) pin_queued_chunk(pool, addr, length, access);
   const auto ask = [&] {
     return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                    handle_out);
@@ -179,28 +180,28 @@ __attribute__((noinline)) pinrail_status_t register_by_start_table(pinrail_mpool
   return finish_hit(thread, pool, addr, access, handle_out, place);
 }
 
-// Counts a hit that the entry of a recent request has taken.
-inline pinrail_status_t finish_recent_hit(const recent::Entry& entry, pinrail_handle_t* handle_out) {
-  stat_counter::increment(entry.hits);
-  *handle_out = recent::handle_of(entry);
-  return PINRAIL_SUCCESS;
+// Registers by the request that has the entry, which could not answer it.
+pinrail_status_t register_instead(recent::Entry* entry, size_t length, pinrail_handle_t* handle_out,
+                                  recent::Refused why) {
+  uintptr_t* const key = recent::place_of(thread::current_thread, entry).key;
+  auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(entry->pool));
+  const uintptr_t addr = *key ^ reinterpret_cast<uintptr_t>(pool);
+  void* const pointer = reinterpret_cast<void*>(addr);  // NOLINT(performance-no-int-to-ptr)
+  const uint32_t access = entry->access;
+  using recent::Refused;
+  if (why == Refused::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
+  *key = recent::once(*key);  // the entry is to be filled again
+  if (why == Refused::outdated) return register_by_start_table(pool, pointer, length, access, key, handle_out);
+  return retry_after_rollback(pool, pointer, length, access, handle_out, recent::reg_of(entry->tag));
 }
 
-// The place's entry matches the request, but could not answer it. Has the request from there, so that the usual way
-// need not keep it in registers.
-__attribute__((noinline)) pinrail_status_t register_anew(recent::Place place, size_t length,
-                                                         pinrail_handle_t* handle_out, recent::Taken taken) {
-  using recent::Taken;
-  if (taken == Taken::outdated && recent::renew(place.entry)) taken = recent::take(*place.entry);
-  if (taken == Taken::yes) return finish_recent_hit(*place.entry, handle_out);
-  auto* const pool = static_cast<pinrail_mpool_t*>(const_cast<void*>(place.entry->pool));
-  const uintptr_t addr = *place.key ^ reinterpret_cast<uintptr_t>(pool);
-  void* const pointer = reinterpret_cast<void*>(addr);  // NOLINT(performance-no-int-to-ptr)
-  const uint32_t access = place.entry->access;
-  if (taken == Taken::slot_in_use) return register_by_either_slot(pool, pointer, length, access, handle_out);
-  *place.key = recent::once(*place.key);  // the entry is to be filled again
-  if (taken == Taken::outdated) return register_by_start_table(pool, pointer, length, access, place.key, handle_out);
-  return retry_after_rollback(pool, pointer, length, access, handle_out, recent::handle_of(*place.entry).reg);
+// The entry matches the request, but could not answer it. Has the request from there, so that the usual way need not
+// keep it in registers.
+__attribute__((noinline)) pinrail_status_t register_anew(recent::Entry* entry, size_t length,
+                                                         pinrail_handle_t* handle_out, recent::Refused why) {
+  const auto instead = [=](recent::Refused refused) { return register_instead(entry, length, handle_out, refused); };
+  if (why != recent::Refused::outdated || !recent::renew(entry)) return instead(why);
+  return recent::answer(*entry, entry->pool, handle_out, instead);
 }
 
 // Drops a reference to a registration whose pool was destroyed by force: the last drop frees its memory and does
@@ -306,15 +307,17 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
                                         uint32_t flags, pinrail_handle_t* handle_out) {
   const auto addr = reinterpret_cast<uintptr_t>(pointer);
   const pinrail_thread_t* const thread = thread::current_thread;
-  if (flags != 0 || !gate::is_open() || handle_out == nullptr)
+  if (unlikely(flags != 0) || unlikely(!gate::is_open()) || unlikely(handle_out == nullptr))
     return front::call_pool(pool, pointer, length, access, flags, handle_out);
   const uintptr_t key = recent::key_of(pool, addr);
   const recent::Place place = recent::place_of(thread, key);
   if (!recent::matches(place, key, length, pool, access))
     return front::register_by_start_table(pool, pointer, length, access, place.key, handle_out);
-  const recent::Taken taken = recent::take(*place.entry);
-  if (taken != recent::Taken::yes) return front::register_anew(place, length, handle_out, taken);
-  return front::finish_recent_hit(*place.entry, handle_out);
+  recent::Entry* const entry = place.entry;
+  return recent::answer(
+      *entry, pool, handle_out, [=](recent::Refused why) __attribute__((always_inline)) {
+        return front::register_anew(entry, length, handle_out, why);
+      });
 }
 
 pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
@@ -339,8 +342,8 @@ pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
   pinrail_thread_t* thread = thread::current_thread;
   const void* noted = nullptr;
   const note::Release dropped = note::release(thread, handle, &noted);
-  if (dropped == note::Release::no_note) return front::deregister_without_note(thread, handle);
-  if (dropped == note::Release::dropped && !allocation_table::is_entry(noted)) return PINRAIL_SUCCESS;
+  if (unlikely(dropped == note::Release::no_note)) return front::deregister_without_note(thread, handle);
+  if (likely(dropped == note::Release::dropped) && likely(!allocation_table::is_entry(noted))) return PINRAIL_SUCCESS;
   return front::finish_release(handle, noted);
 }
 

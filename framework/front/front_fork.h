@@ -19,6 +19,7 @@
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 
+#include "base/core/likely.h"
 #include "base/sync/gate.h"
 #include "framework/mpool/mpool.h"
 
@@ -30,7 +31,7 @@ void fork_reinit();
 
 // Every API function calls this first, except on its hit path. Cheap where the process is no forked child.
 inline void handle_fork() {
-  if (__builtin_expect(gate::is_child(), 0)) fork_reinit();
+  if (unlikely(gate::is_child())) fork_reinit();
 }
 
 // Blocks forks on other threads while it is in scope. Init and finalize load and unload components; libc's loader does

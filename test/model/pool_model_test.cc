@@ -80,6 +80,19 @@ TEST_F(PoolModel, a_remembered_hit_against_an_invalidation_and_the_gc) {
   expect_right({{[&] { hit_and_drop(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
 }
 
+// recent/Q1: what is remembered is renewed while its registration goes.
+TEST_F(PoolModel, a_renewed_hit_against_the_evictor) {
+  cache(kA, 0, 3);
+  pool_->change_bucket(kA);
+  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
+}
+
+TEST_F(PoolModel, a_renewed_hit_against_an_invalidation_and_the_gc) {
+  cache(kA, 0, 3);
+  pool_->change_bucket(kA);
+  expect_right({{[&] { hit_and_drop(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
+}
+
 // Among eight registrations the evictor claims two, and here only one is to be had. A hit may break its claim before
 // the hand comes round, and then it is claimed twice and ready twice.
 TEST_F(PoolModel, a_hit_against_two_evictors_of_what_is_claimed_twice) {

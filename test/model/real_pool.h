@@ -216,6 +216,11 @@ class RealPool {
     return *start_bucket::extent_of(start_table::find(table, base)) != 0 &&
            *start_table::find(table, base) == start_table::page_of(base);
   }
+  // As if another registration had come to the bucket that has the start, or had left it.
+  void change_bucket(uintptr_t base) {
+    const start_table::Entry* const entry = start_table::find(*pool_->shortcut().start_table, base);
+    __atomic_fetch_add(&start_bucket::bucket_of(entry)->version, 2, __ATOMIC_RELEASE);
+  }
   void invalidate(uintptr_t base) { pool_->invalidate_range_hook(Span::of(base, kLength)); }
   // The caller says so itself: with a store that others may see late.
   void lose(uintptr_t base) {
@@ -232,6 +237,7 @@ class RealPool {
   pinrail_thread_t* threads[3] = {};
 
  private:
+  uint64_t hits_[3] = {};
   // What a registration and a note name as its pool: a name that nothing here looks behind.
   pinrail_mpool_t* face() { return reinterpret_cast<pinrail_mpool_t*>(this); }
 
@@ -243,11 +249,16 @@ class RealPool {
     const uintptr_t key = recent::key_of(face(), base);
     const recent::Place place = recent::place_of(threads[i], key);
     if (!recent::matches(place, key, kLength, face(), 0)) return false;
-    const recent::Entry& entry = *place.entry;
-    const recent::Taken taken = recent::take(entry);
-    if (taken == recent::Taken::bucket_changed) references::roll_back(threads[i], recent::handle_of(entry).reg);
-    *handle_out = recent::handle_of(entry);
-    return taken == recent::Taken::yes;
+    recent::Entry* const entry = place.entry;
+    const auto refuse = [&](recent::Refused why) {
+      if (why == recent::Refused::bucket_changed) references::roll_back(threads[i], recent::reg_of(entry->tag));
+      return PINRAIL_ERR_NOT_FOUND;
+    };
+    const auto try_again = [&](recent::Refused why) -> pinrail_status_t {
+      if (why != recent::Refused::outdated || !recent::renew(entry)) return refuse(why);
+      return recent::answer(*entry, face(), handle_out, refuse);
+    };
+    return recent::answer(*entry, face(), handle_out, try_again) == PINRAIL_SUCCESS;
   }
   bool hit_start(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     const pinrail_start_table_t* table = pool_->shortcut().start_table;
@@ -257,7 +268,7 @@ class RealPool {
     if (taken == start_table::Taken::yes) {
       const uintptr_t key = recent::key_of(face(), base);
       if (recent::is_asked_again(recent::place_of(threads[i], key).key, key))
-        recent::remember(threads[i], base, face(), 0, found, nullptr);
+        recent::remember(threads[i], base, face(), 0, found, &hits_[i]);
       return true;
     }
     if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);

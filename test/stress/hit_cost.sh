@@ -5,7 +5,7 @@
 # if a hit takes more instructions than given as the first argument, in a build with GCC and without --enable-debug, or if
 # it takes more by one hundredth beside 1,024 threads.
 set -u -o pipefail
-most=${1:-120}
+most=${1:-110}
 command -v valgrind >/dev/null || { echo "SKIP: valgrind is not installed"; exit 77; }
 export LD_LIBRARY_PATH=$PWD/.libs PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs
 program=test/stress/.libs/hit_cost
