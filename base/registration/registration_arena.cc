@@ -22,7 +22,7 @@ static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its o
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
 constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // of address space; pages are populated on use
-constexpr uint32_t kMostSpares = 128;  // free registrations that a thread keeps: as many as one sum of dead ones frees
+constexpr uint32_t kMostSpares = 256;  // free registrations that a thread keeps: as many as one sum of dead ones frees
 constexpr size_t kMany = 16 * kSlab;   // from this size on slabs ask for huge pages, because hits read all over them
 
 // Registrations of one size of tail. Free ones are linked through `base`. Chunks before `chunk` are in use; of `chunk`

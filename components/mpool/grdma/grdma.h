@@ -115,6 +115,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   Status register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                             pinrail_registration_t** reg_out);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  Status register_inside_registrar(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_uncached(pinrail_thread_t* thread, const Request& request, Pending* own,
                            pinrail_registration_t** reg_out);

@@ -15,16 +15,30 @@ namespace pinrail::grdma {
 // Gives back what is dead and unreferenced. Sums at most so many of the gc list and of the displaced list. Returns how
 // many were given back.
 size_t Gc::drain(pinrail_thread_t* thread, size_t most) {
-  if (!has_dead(thread)) return 0;
+  if (!has_dead(thread)) {
+    settle_due();
+    return 0;
+  }
   in_flight_.begin_drain();
-  OnUnwind unwound([this] { in_flight_.end_drain(); });
+  const auto end = [this] {
+    settle_due();
+    in_flight_.end_drain();
+  };
+  OnUnwind unwound(end);
   size_t given_back = registered_.needs_recheck(thread) ? recheck_limbo(thread) : 0;
   given_back += drain_displaced(thread, most);
   given_back += drain_gc_list(thread, most);
-  gc_list_.clear_due_below_limit();
   unwound.disarm();
-  in_flight_.end_drain();
+  end();
   return given_back;
+}
+
+// E4. Events wake the gc thread when they exceed gc_limit, and not again while it is exceeded; so a drain that ends
+// above it does. What cannot be summed waits for a later look.
+void Gc::settle_due() {
+  if (!gc_list_.is_due() || gc_list_.clear_due_below_limit()) return;
+  const bool is_left = gc_list_.has_pushed() || gc_list_.has_rest() || unindexed_.has_displaced();
+  if (is_left && host_->registrations->counts_per_thread(host_) != 0) gc_list_.wake_thread_hook(PINRAIL_GC_NOW);
 }
 
 // What is too much or cannot be summed is put back.
@@ -64,12 +78,14 @@ size_t Gc::sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, si
   return given_back;
 }
 
-// rollbacks: thread->rollbacks before the sum. Afterwards regs has those that were not held.
+// rollbacks: thread->rollbacks before the sum. Afterwards regs has those that were not held. One whose release is
+// claimed is in limbo already: the thread that was to give it back has ended inside the registrar.
 size_t Gc::give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,
                           size_t count, uint64_t rollbacks) {
   size_t idle = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] > 0 && !put_in_limbo(regs[i], rollbacks)) continue;
+    const bool is_claimed = (state::load(regs[i]) & state::kReleaseClaim) != 0;
+    if (references[i] > 0 && !is_claimed && !put_in_limbo(regs[i], rollbacks)) continue;
     if (references[i] <= 0) references::discard_excess_drops(regs[i], references[i]);
     regs[idle++] = regs[i];
   }
@@ -89,8 +105,14 @@ void Gc::give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs
 // drop may give it back. True if that drop has come meanwhile: then the caller gives it back.
 bool Gc::put_in_limbo(pinrail_registration_t* reg, uint64_t rollbacks) {
   Guard guard(registered_.mutex);
+  wake_for_limbo_locked();
   registered_.move_to_limbo_locked(reg, rollbacks);
   return host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD) == 1;
+}
+
+// The first one: it may only seem to be held, and the gc thread may have looked and gone to sleep.
+void Gc::wake_for_limbo_locked() {
+  if (!registered_.has_limbo()) gc_list_.wake_thread_hook(PINRAIL_GC_SOON);
 }
 
 // As drain_gc_list(), of the displaced list. What is on it stays in reach of events all the time (grdma_unindexed/U2).
@@ -108,8 +130,9 @@ size_t Gc::drain_displaced(pinrail_thread_t* thread, size_t most) {
   return given_back;
 }
 
-// Takes some off the displaced list: what is held goes into limbo, the caller gives the others back. Returns how many
-// were summed; 0 also if the barrier failed. The cache lock keeps other threads from summing the same ones.
+// Moves some from the displaced list into limbo, where events reach them until they are given back: the caller does
+// that with those that are not held. Returns how many were summed; 0 also if the barrier failed. The cache lock keeps
+// other threads from summing the same ones.
 size_t Gc::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_registration_t** idle_out,
                          size_t* idle_count_out) {
   pinrail_registration_t* regs[kBatch];
@@ -120,16 +143,13 @@ size_t Gc::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_re
   const uint64_t rollbacks = __atomic_load_n(thread->rollbacks, __ATOMIC_SEQ_CST);  // as in sum_some()
   host_->registrations->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
   if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return 0;
+  wake_for_limbo_locked();
   registered_.take_displaced_locked(regs, references, count, rollbacks);
   size_t idle_count = 0;
   uint64_t bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     bytes += regs[i]->length;
-    if (references[i] > 0) {
-      if (host_->registrations->settle_dead(host_, {regs[i], generation_of(regs[i])}, PINRAIL_DEAD_HELD) != 1) continue;
-    } else {
-      references::discard_excess_drops(regs[i], references[i]);
-    }
+    if (host_->registrations->settle_dead(host_, {regs[i], generation_of(regs[i])}, PINRAIL_DEAD_HELD) != 1) continue;
     idle_out[idle_count++] = regs[i];
   }
   *idle_count_out = idle_count;

@@ -59,6 +59,8 @@ class Gc {
     return gc_list_.has_rest() || registered_.needs_recheck(thread);
   }
   static int drain_entry(void* gc, pinrail_thread_t* thread);
+  void settle_due();
+  void wake_for_limbo_locked() REQUIRES(registered_.mutex);
   size_t drain_gc_list(pinrail_thread_t* thread, size_t most);
   size_t sum_some(pinrail_thread_t* thread, pinrail_registration_t** chain, size_t most);
   size_t give_back_idle(pinrail_thread_t* thread, pinrail_registration_t** regs, const int64_t* references,

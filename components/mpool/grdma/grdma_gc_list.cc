@@ -42,8 +42,15 @@ void GcList::count_off(uint64_t bytes, uint64_t count) {
   gone_count_.fetch_add(count, std::memory_order_release);
 }
 
-void GcList::clear_due_below_limit() {
-  if (bytes() <= limit_bytes_) is_due_.store(false, std::memory_order_relaxed);  // relaxed: a hint
+// An event counts, pushes, and then looks at is_due_; this clears is_due_, looks at what is pushed, and then at the
+// count. All four are seq_cst, so at least one of the two sees the other.
+bool GcList::clear_due_below_limit() {
+  if (bytes() > limit_bytes_) return false;
+  is_due_.store(false);
+  (void)pushed_.load();
+  if (bytes() <= limit_bytes_) return true;
+  is_due_.store(true);
+  return false;
 }
 
 void GcList::forget_locked() {

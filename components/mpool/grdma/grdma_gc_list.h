@@ -37,6 +37,7 @@ class GcList {
     if (member_ != nullptr) host_->pools->gc_leave(host_, member_);
   }
   bool has_thread() const { return member_ != nullptr; }
+  void wake_thread_hook(pinrail_gc_when_t when);
 
   // A chain linked by gc_next, from first to last. The caller holds the index lock.
   void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes, uint64_t count);
@@ -50,7 +51,8 @@ class GcList {
   // As put_back(), for registrations that were counted off.
   void put_batch_back(pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
   void count_off(uint64_t bytes, uint64_t count);
-  void clear_due_below_limit();
+  // Whether no more than limit_bytes wait; then calls need not drain.
+  bool clear_due_below_limit();
   // For a restart, where Registered has them all.
   void forget_locked() REQUIRES(mutex);
 
@@ -59,9 +61,9 @@ class GcList {
   // More than limit_bytes wait: the next call of any kind drains.
   bool is_due() const { return is_due_.load(std::memory_order_relaxed); }
   bool has_rest() const { return rest_.load(std::memory_order_relaxed) != nullptr; }
-  // acquire: so that nothing is seen to go that was not seen to come.
+  // seq_cst: clear_due_below_limit(). As acquire: so that nothing is seen to go that was not seen to come.
   uint64_t bytes() const {
-    const uint64_t gone = gone_bytes_.load(std::memory_order_acquire);
+    const uint64_t gone = gone_bytes_.load();
     return pushed_bytes_.load(std::memory_order_relaxed) - gone;
   }
   uint64_t count() const {
@@ -72,7 +74,6 @@ class GcList {
   Mutex& mutex;
 
  private:
-  void wake_thread_hook(pinrail_gc_when_t when);
   void note_growth_hook(bool is_first);
   void count_on_hook(uint64_t bytes, uint64_t count);
 

@@ -16,15 +16,15 @@ void GcList::push_hook(pinrail_registration_t* first, pinrail_registration_t* la
   pinrail_registration_t* head = pushed_.load(std::memory_order_relaxed);
   do {
     area_of(last).gc_next = head;
-    // release: pairs with the acquire in take().
-  } while (!pushed_.compare_exchange_weak(head, first, std::memory_order_release, std::memory_order_relaxed));
+    // seq_cst: as release it pairs with the acquire in take(); and with clear_due_below_limit().
+  } while (!pushed_.compare_exchange_weak(head, first));
   note_growth_hook(head == nullptr);
 }
 
 // For a caller that does not hold the index lock.
 void GcList::count_on_hook(uint64_t bytes, uint64_t count) {
-  gone_bytes_.fetch_sub(bytes, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
-  gone_count_.fetch_sub(count, std::memory_order_relaxed);  // as above
+  gone_bytes_.fetch_sub(bytes);                             // seq_cst: pairs with clear_due_below_limit()
+  gone_count_.fetch_sub(count, std::memory_order_relaxed);  // relaxed: a bound (grdma_gc_list/D2)
 }
 
 void GcList::count_displaced_hook(uint64_t bytes, bool is_first) {
@@ -34,9 +34,8 @@ void GcList::count_displaced_hook(uint64_t bytes, bool is_first) {
 
 void GcList::note_growth_hook(bool is_first) {
   if (is_first) wake_thread_hook(PINRAIL_GC_SOON);
-  // relaxed: a hint
-  if (bytes() > limit_bytes_ && !is_due_.load(std::memory_order_relaxed)) {
-    is_due_.store(true, std::memory_order_relaxed);
+  if (bytes() > limit_bytes_ && !is_due_.load()) {
+    is_due_.store(true, std::memory_order_relaxed);  // relaxed: a hint
     wake_thread_hook(PINRAIL_GC_NOW);
   }
 }

@@ -130,10 +130,8 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   const size_t max_length = limits_of_registrar_.max_length;
   if (max_length != 0 && request.span.length() > max_length) return PINRAIL_ERR_NOT_SUPPORTED;
   gc_.drain_if_many(thread);
-  // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
-  if (request.has(PINRAIL_FLAG_CACHE_BYPASS) || thread->in_registrar != 0) {
-    return register_own(thread, request, reg_out);
-  }
+  if (request.has(PINRAIL_FLAG_CACHE_BYPASS)) return register_own(thread, request, reg_out);
+  if (thread->in_registrar != 0) return register_inside_registrar(thread, request, reg_out);
   Pending own;
   *reg_out = nullptr;
   Status status = pending_.announce(thread, request, &own, reg_out);
@@ -150,6 +148,19 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   if (unindexed_.has_displaced()) gc_.drain_if_many(thread);  // the insert may have displaced some
   unwound.disarm();
   return status;
+}
+
+// A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5), unless
+// one is cached. The search without the lock leaves out what is claimed, and all while gc_limit is exceeded.
+Status Pool::register_inside_registrar(pinrail_thread_t* thread, const Request& request,
+                                       pinrail_registration_t** reg_out) {
+  const bool may_hit = !request.has(PINRAIL_FLAG_PERSISTENT) && request.extra == nullptr;
+  if (may_hit && rcache_.ops.find_under_lock(rcache_.module, thread, request.span.base, request.span.length(),
+                                             request.access(), reg_out) == PINRAIL_SUCCESS) {
+    hits_.add(thread);
+    return success();
+  }
+  return register_own(thread, request, reg_out);
 }
 
 // For the caller alone: it is not in the index, and no call waits for it.

@@ -55,8 +55,7 @@ void Registered::take_displaced_locked(pinrail_registration_t* const* regs, cons
   Guard unindexed(unindexed_.mutex);
   unindexed_.unlink_displaced_locked(regs, count);
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] <= 0) continue;
-    note_rollbacks_locked(rollbacks);
+    if (references[i] > 0) note_rollbacks_locked(rollbacks);
     round_.remove(regs[i]);
     round_.add_to_limbo(regs[i]);
   }

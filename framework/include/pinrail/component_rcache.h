@@ -86,8 +86,8 @@ typedef struct pinrail_rcache_ops {
    * allocate. SUCCESS: found, with a reference; nothing was announced. NOT_FOUND: announced, and there is memory for it.
    * TEMP_OUT_OF_RESOURCE: announced, but prepare() should get memory before publish(). WOULD_BLOCK: nothing was
    * announced, because what another announcement will publish answers this request, too; waits_for names that one. The
-   * pool calls again with the same record when an announcement has ended, and then waits for none but that one. Other
-   * statuses are errors: nothing was announced.
+   * pool calls again with the same record, at the latest when an announcement has ended, and then waits for none but that
+   * one. Other statuses are errors: nothing was announced.
    */
   pinrail_status_t (*find_or_announce)(void *module, pinrail_thread_t *thread, pinrail_announcement_t *announcement,
                                        pinrail_registration_t **reg_out);

@@ -15,7 +15,7 @@
 namespace pinrail {
 namespace {
 
-constexpr size_t kKept = 128;                        // as many as one sum of dead ones frees
+constexpr size_t kKept = 256;                        // as many as one sum of dead ones frees
 constexpr size_t kTail = 7 * arena::kTailAlignment;  // a size that no other test of this program uses
 
 std::vector<pinrail_registration_t*> allocate(size_t count) {
