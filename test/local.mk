@@ -60,7 +60,8 @@ TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma tes
 vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
 	components/rcache/vma/vma_find.cc components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/start_table_test.cc \
-	test/unit/rcache/vma_random_test.cc test/unit/rcache/index_under_test.h $(vma_sources)
+	test/unit/rcache/start_moves_test.cc test/unit/rcache/vma_random_test.cc test/unit/rcache/index_under_test.h \
+	$(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
@@ -680,6 +681,11 @@ check_PROGRAMS += test/unit/mpool/allocation_index_test
 TESTS += test/unit/mpool/allocation_index_test
 test_unit_mpool_allocation_index_test_SOURCES = test/unit/mpool/allocation_index_test.cc
 test_unit_mpool_allocation_index_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/mpool/pending_calls_test
+TESTS += test/unit/mpool/pending_calls_test
+test_unit_mpool_pending_calls_test_SOURCES = test/unit/mpool/pending_calls_test.cc test/support/tasks.h \
+	components/mpool/grdma/grdma_pending.cc
+test_unit_mpool_pending_calls_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/odp_cache_test
 TESTS += test/unit/mpool/odp_cache_test
 test_unit_mpool_odp_cache_test_SOURCES = test/unit/mpool/odp_cache_test.cc

@@ -16,6 +16,8 @@ pinrail_status_t PendingCalls::announce(pinrail_thread_t* thread, const Request&
   if (status == PINRAIL_ERR_WOULD_BLOCK) status = wait(thread, own, reg_out);
   own->is_announced = status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   own->rights = request.rights() | announcement.more_rights;  // R4
+  // The index may have announced it for a moment before it found a registration: others may wait for it since.
+  if (!own->is_announced) wake_waiters();
   return status;
 }
 

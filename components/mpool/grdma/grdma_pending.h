@@ -44,12 +44,15 @@ class PendingCalls {
   // The index has published the registration, and ended the announcement.
   void end(Pending* own) EXCLUDES(mutex_) {
     own->is_announced = false;
-    // relaxed: grdma_pending/W1
-    if (waiters_.load(std::memory_order_relaxed) != 0) wake();
+    wake_waiters();
   }
 
  private:
   pinrail_status_t wait(pinrail_thread_t* thread, Pending* own, pinrail_registration_t** reg_out) EXCLUDES(mutex_);
+  void wake_waiters() EXCLUDES(mutex_) {
+    // relaxed: grdma_pending/W1
+    if (waiters_.load(std::memory_order_relaxed) != 0) wake();
+  }
   void wake() EXCLUDES(mutex_);
 
   const pinrail_rcache_t& rcache_;

@@ -114,6 +114,8 @@ class Index {
                        void* arg) REQUIRES(mutex_);
   // As Tree::peek(). What is dead is removed first: the thread that killed it removes it later, and it answers nothing.
   pinrail_registration_t* peek_locked(Tree& tree, const Span& span, bool exact) REQUIRES(mutex_);
+  __attribute__((noinline)) pinrail_registration_t* peek_flagged_locked(const Tree& tree, const Span& span,
+                                                                        uint32_t flags) const REQUIRES(mutex_);
   // Removes the registration from its class. False if it is not in the index.
   bool remove_from_class_locked(pinrail_registration_t* reg) REQUIRES(mutex_);
   // Finds and takes a reference. NULL if no registration answers.

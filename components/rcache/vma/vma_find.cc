@@ -222,6 +222,8 @@ __attribute__((flatten)) pinrail_registration_t* Index::find_without_start_table
   constexpr int kAttempts = 3;
   const Query query = Query::of(base, length, access);
   bool sure = true;
+  // The search leaves its way there. If it finds something, that is not the way of the range that was noted before.
+  thread->absent.index = 0;
   thread->absent.steps = 0;
   // acquire: pairs with the release store in insert().
   const uint64_t inserts = inserts_.load(std::memory_order_acquire);

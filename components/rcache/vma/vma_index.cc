@@ -107,21 +107,32 @@ bool Index::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* 
 }
 
 // The index lock is held. Returns a registration that answers the query and has the flags, with a reference, or NULL. A
-// persistent registration ends with its last reference; one that is cached stays, so it does not serve in its place. A
-// longer one that is cached may hide a persistent one of that very span.
+// persistent registration ends with its last reference; one that is cached stays, so it does not serve in its place,
+// though it may hide a persistent one.
 pinrail_registration_t* Index::find_and_take_locked(const pinrail_thread_t* thread, const Query& query,
                                                     uint32_t flags) {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     while (pinrail_registration_t* reg = peek_locked(trees_[i], query.span, exact_)) {
-      if ((flags & ~reg->flags) != 0) reg = peek_locked(trees_[i], query.span, true);
-      if (reg == nullptr || (flags & ~reg->flags) != 0) break;
+      if ((flags & ~reg->flags) != 0) reg = peek_flagged_locked(trees_[i], query.span, flags);
+      if (reg == nullptr) break;
       if (take_locked(thread, reg)) return reg;
       if ((state::load(reg) & state::kIndexed) != 0) break;  // its reference count is full, so the request is a miss
     }
   }
   return nullptr;
+}
+
+// As peek_locked(), of those with the flags alone; it looks at all that overlap the span.
+pinrail_registration_t* Index::peek_flagged_locked(const Tree& tree, const Span& span, uint32_t flags) const {
+  pinrail_registration_t* found = nullptr;
+  tree.for_overlaps(span, [&](pinrail_registration_t* reg) {
+    const bool answers = exact_ ? key_of(span_of(reg)) == key_of(span) : span_of(reg).contains(span);
+    if (answers && (flags & ~reg->flags) == 0 && (state::load(reg) & state::kIndexed) != 0) found = reg;
+    return found == nullptr;
+  });
+  return found;
 }
 
 pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool exact) {

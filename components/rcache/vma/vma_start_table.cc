@@ -49,9 +49,11 @@ void write_entry(start_table::Entry* entry, const Start& start) {
   store(entry, start.page);
 }
 
+// The page becomes another one: a reader that looks for it in both buckets would take this entry for the other one.
 void clear_entry(start_table::Entry* entry) {
   const Change change(entry);
   store(start_bucket::extent_of(entry), uint32_t{0});
+  store(entry, ~*entry);
 }
 
 Start start_of(const pinrail_registration_t* reg) {
@@ -253,7 +255,8 @@ void StartTable::redistribute_bucket() {
     if (bucket == old_buckets_left_) continue;
     Entry* room = free_entry_in(bucket);
     if (room == nullptr) room = find_free_entry(hash);
-    if (*start_bucket::extent_of(&entry) == 0) continue;  // a cuckoo move has moved it already
+    // A cuckoo move may have moved it already, and another one may have taken its place.
+    if (*start_bucket::extent_of(&entry) == 0 || hash_of(&entry) != hash) continue;
     if (room != nullptr) {
       move(room, &entry);
     } else {

@@ -36,7 +36,7 @@ typedef struct pinrail_announcement {
   size_t length;        /**< bytes */
   uint32_t access;      /**< rights and traits that are asked for */
   uint32_t more_rights; /**< set by find_or_announce(): rights of all registrations with these traits that contain the
-                             range, combined; 0 if there is none */
+                             range, combined; those that add none to `access` may be left out; 0 if there is none */
   uint32_t flags;       /**< PINRAIL_FLAG_PERSISTENT: only registrations with that flag answer; other flags: 0 */
   uint64_t waits_for;   /**< set by find_or_announce() if it returns WOULD_BLOCK: names another announcement.
                              PINRAIL_WAITS_FOR_NONE: it shall not */

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/hit/recent.h"
@@ -129,6 +130,33 @@ TEST(RecentPlaces, no_request_is_taken_for_one_of_another_pool) {
     EXPECT_TRUE(recent::is_asked_again(place.key, shared)) << bit;
   }
   // NOLINTEND(performance-no-int-to-ptr)
+}
+
+// recent::once(): what stands in the place of a request that was made once is the key of none that belongs there.
+TEST(RecentPlaces, what_was_asked_once_is_noted_by_a_key_that_belongs_elsewhere) {
+  const auto table = std::make_unique<RecentRequests>();
+  pinrail_thread_t thread{};
+  thread.recent = table.get();
+  for (uintptr_t key = 64; key != 64 * 5000; key += 64) {
+    for (const uintptr_t high : {uintptr_t{0}, uintptr_t{0x7f0000000000}, uintptr_t{0xffffffff00000000}}) {
+      EXPECT_NE(recent::place_of(&thread, key ^ high).key, recent::place_of(&thread, recent::once(key ^ high)).key);
+    }
+  }
+}
+
+// Buffers at any distance have entries of their own, but for one pair.
+TEST(RecentPlaces, as_many_buffers_as_there_are_entries_share_few) {
+  const auto table = std::make_unique<RecentRequests>();
+  pinrail_thread_t thread{};
+  thread.recent = table.get();
+  for (unsigned bit = 6; bit <= 26; ++bit) {
+    for (const uintptr_t first : {uintptr_t{0}, uintptr_t{0x7f1234567000}}) {
+      std::set<const uintptr_t*> places;
+      for (uintptr_t i = 0; i < RecentRequests::kCount; ++i)
+        places.insert(recent::place_of(&thread, first + (i << bit)).key);
+      EXPECT_GE(places.size(), RecentRequests::kCount - 2) << bit;
+    }
+  }
 }
 
 // A note that was cleared is that of no handle, whatever a program writes into one.

@@ -349,6 +349,41 @@ TEST_F(IndexTest, what_one_in_another_leaf_contains_is_refused) {
   }
 }
 
+// The find of one range notes where that would be inserted. A later find of the thread, of another range, that is
+// answered from the leaf before leaves no way for the first one.
+TEST_F(IndexTest, what_is_inserted_does_not_go_the_way_of_a_find_that_hit) {
+  pinrail_thread_t* const me = thread::current();
+  for (uintptr_t gone = 1; gone < 32; ++gone) {
+    Index index(false, arena::chunks(), thread::epoch_word());
+    std::vector<pinrail_registration_t*> regs;
+    for (uintptr_t i = 0; i < 32; ++i) {
+      regs.push_back(make(0x100000 + 2 * i * kPage, 10 * kPage, 1));
+      ASSERT_TRUE(put(index, regs.back()).ok());
+    }
+    ASSERT_TRUE(index.remove(regs[gone]).ok());
+    const uintptr_t before = span_of(regs[gone - 1]).base, base = before + kPage;
+    ASSERT_EQ(look(index, base, 10 * kPage, 1), nullptr);
+    ASSERT_EQ(look(index, before + 3 * kPage, kPage, 1), regs[gone - 1]);
+    ASSERT_TRUE(put(index, make(base, 10 * kPage, 1), me).ok());
+    ASSERT_EQ(index.check(), nullptr) << index.check() << ", " << gone;
+    index.invalidate_hook(Span::of(base, kPage), Left::visit, &left_);
+    ASSERT_EQ(look(index, base, kPage, 1), nullptr) << gone;
+  }
+}
+
+// R3: one that is cached, begins later and contains the request, too, does not hide the persistent one.
+TEST_F(IndexTest, a_persistent_request_is_answered_beside_what_is_cached) {
+  Index index(false, arena::chunks(), thread::epoch_word());
+  pinrail_registration_t* const persistent = make(16 * kPage, 10 * kPage, 1, 0, PINRAIL_FLAG_PERSISTENT);
+  ASSERT_TRUE(put(index, persistent).ok());
+  ASSERT_TRUE(put(index, make(17 * kPage, 11 * kPage, 1)).ok());
+  pinrail_announcement_t announcement = announcing(18 * kPage, 2 * kPage, 1);
+  announcement.flags = PINRAIL_FLAG_PERSISTENT;
+  pinrail_registration_t* found = nullptr;
+  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &announcement, &found).ok());
+  EXPECT_EQ(found, persistent);
+}
+
 TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
   Index index(false, arena::chunks(), thread::epoch_word());
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());

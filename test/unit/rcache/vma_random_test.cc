@@ -79,6 +79,11 @@ TEST_P(RandomIndexTest, agrees_with_the_model_at_every_step) {
     } else {
       ASSERT_EQ(look(index, at.base, at.length(), rights, traits) != nullptr, model.contains(at, rights, traits));
       if (pick(3) == 0 && !model.in.empty()) remove_one();
+      // The thread's last find is of another range; what it found or noted is not this range's.
+      const Span near = Span::of(at.base + pick(24) * kPage, kPage);
+      if (pick(2) == 0) {
+        ASSERT_EQ(look(index, near.base, kPage, rights, traits) != nullptr, model.contains(near, rights, traits));
+      }
       pinrail_registration_t* reg = make(at.base, at.length(), rights, traits);
       const bool refused = model.contains(at, rights, traits);
       const auto gone = model.dominated_by(reg);
