@@ -373,6 +373,7 @@ int run_program(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::AddCustomContext("library", Cache::version());
+  benchmark::AddCustomContext("line_transfer_ns", std::to_string(line_transfer_ns()));
   Cache cache(options, &argc, &argv);
   Rows<Cache> rows(cache, options);
   rows.add_all();

@@ -91,6 +91,23 @@ double machine_scaling(unsigned threads) {
   return threads * alone / run_team(threads, nothing, add);
 }
 
+// The word goes to and fro: thread i waits for an odd or an even number, and answers with the next one.
+double line_transfer_ns() {
+  constexpr uint64_t kTransfers = 20000;
+  if (processors().size() < 2) return 0;
+  Own ball;
+  const auto pass = [&](unsigned i) {
+    for (uint64_t n = i; n < kTransfers; n += 2) {
+      while (ball.word.load() != n) {
+      }
+      ball.word.store(n + 1);
+    }
+  };
+  return run_team(
+             2, [](unsigned) {}, pass) /
+         kTransfers;
+}
+
 bool is_quiet(unsigned threads) {
   const double scaling = machine_scaling(threads) / threads;
   return scaling >= 0.925 && scaling <= 1.075;

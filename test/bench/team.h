@@ -38,6 +38,10 @@ double machine_scaling(unsigned threads);
 // Whether machine_scaling() is within 7.5 % of what it should be (for two threads: 1.85 to 2.15).
 bool is_quiet(unsigned threads);
 
+// How long a cache line takes from one processor to another, in nanoseconds: what threads that change the same data pay
+// for each line of it. 0: there is one processor.
+double line_transfer_ns();
+
 }  // namespace pinrail::bench
 
 #endif
