@@ -88,6 +88,7 @@ test_conform_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/prepin
 TESTS += test/conform/prepin
 test_conform_prepin_SOURCES = test/conform/prepin_test.cc test/conform/prepin_start_test.cc \
+	test/conform/prepin_jobs_test.cc test/support/leaving_registrar.h \
 	test/conform/chunk_stream_test.cc test/conform/options_test.cc test/support/library.h $(fake_registrar_sources)
 test_conform_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 

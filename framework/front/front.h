@@ -62,6 +62,10 @@ inline void check_known(const pinrail_mpool_t* /*pool*/) {}
 inline void check_known_outside_call(const pinrail_mpool_t* /*pool*/) {}
 #endif
 
+// Deregisters memory of the pool that is not allocated, to make room for a request that has failed so. False if there
+// is none, or room is not what the request lacks. The caller holds no lock.
+bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status);
+
 // Destroys all pools of this process. Returns BUSY and destroys none if one of them has a referenced registration. The
 // caller holds no lock.
 Status close_pools(Library* library);

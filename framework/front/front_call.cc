@@ -58,13 +58,6 @@ __attribute__((noinline)) void pin_queued_chunk(pinrail_mpool_t* pool, void* add
   work->pin_now(span);
 }
 
-// Deregisters memory of the pool that is not allocated, to make room for a request. False if there is none.
-bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
-  const bool lacks = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  mpool::Allocator* const allocator = lacks && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
-  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle(thread->index);
-}
-
 // Whether the thread may ask the pool's start table, which serves only requests without flags, for this access.
 inline bool lends_start_table(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uint32_t access) {
   return (access & ~kAccessMask) == 0 && pool != nullptr && thread->index < pool->shortcut.hit_threads;
@@ -297,6 +290,13 @@ __attribute__((noinline)) pinrail_status_t finish_release(pinrail_handle_t handl
 }
 
 }  // namespace
+
+bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
+  const bool lacks = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  mpool::Allocator* const allocator = lacks && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
+  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle(thread->index);
+}
+
 }  // namespace pinrail::front
 
 using namespace pinrail;

@@ -73,6 +73,8 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;  // it would wait for its own caller
+  const bool gives_back = state == PINRAIL_FT_CHECKPOINT || state == PINRAIL_FT_TERM;
+  if (gives_back) (void)front::give_back_unused(pool, thread, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   if (state != PINRAIL_FT_RESTART) return pool->ops->ft_event(pool->module, thread, state);
   const gc::Pause pause;  // a drain now would call the device of the previous incarnation
   return pool->ops->ft_event(pool->module, thread, state);

@@ -69,7 +69,14 @@ struct Call {
 
 enum class When : uint8_t { now, later };
 
+// A registrar's function must not wait for other threads: they may wait for the registrar call that it is made in.
+bool is_inside_registrar() {
+  const pinrail_thread_t* const thread = thread::current();
+  return thread != nullptr && thread->in_registrar != 0;
+}
+
 unsigned helpers_of(const Call& call, When when) {
+  if (when == When::now && is_inside_registrar()) return 0;
   if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return 0;
   if (call.options.threads != 0) return when == When::now ? call.options.threads - 1 : call.options.threads;
   return when == When::now ? 0 : std::min(usable_processors(), kMostDefaultThreads);
@@ -85,20 +92,31 @@ std::shared_ptr<PinJob> make_job(const Call& call, When when) {
     limit = smaller(limit, call.pool->ops->max_reg_size(call.pool->module));
   }
   const bool is_parallel = helpers + (when == When::now ? 1 : 0) > 1;
-  PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}};
+  PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}, {}};
   if (call.options.registration != nullptr && call.count != 0) {
     wanted.registration = {true, *call.options.registration, reinterpret_cast<uintptr_t>(call.ranges[0].addr)};
     const bool is_dmabuf = call.options.registration->dmabuf_fd >= 0;
     if (is_dmabuf) wanted.flags &= ~uint32_t{PINRAIL_PREPIN_HUGE_PAGES};
     if (is_dmabuf) wanted.prefaults = false;
+    if (is_dmabuf && when == When::later) {  // the caller may close its own after the call
+      int32_t* const fd = &wanted.registration.options.dmabuf_fd;
+      wanted.descriptor = std::make_shared<PinJob::Descriptor>(*fd);
+      *fd = wanted.descriptor->fd;
+      if (*fd < 0) throw std::bad_alloc();  // none is free
+    }
   }
-  return std::make_shared<PinJob>(wanted, PinPlan(call.ranges, call.count, limit, device.granularity));
+  return std::make_shared<PinJob>(std::move(wanted), PinPlan(call.ranges, call.count, limit, device.granularity));
 }
 
 // The job is in the pool's list while it is in scope, so that register calls find its chunks.
 class Listed {
  public:
-  explicit Listed(const std::shared_ptr<PinJob>& job) : job_(job) { job->pool()->works.add(job); }
+  // A job that must not be waited for is not listed: no other thread takes its chunks.
+  explicit Listed(const std::shared_ptr<PinJob>& job, bool is_alone = false) {
+    if (is_alone) return;
+    job->pool()->works.add(job);
+    job_ = job;
+  }
   ~Listed() {
     if (job_ != nullptr) job_->pool()->works.remove(job_.get());
   }
@@ -114,8 +132,8 @@ class Listed {
 Status prepin(const Call& call, pinrail_status_t* statuses_out) {
   const std::shared_ptr<PinJob> job = make_job(call, When::now);
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const Listed listed(job);
-  OnUnwind unwound([&] { job->stop(); });
+  const Listed listed(job, is_inside_registrar());
+  OnUnwind unwound([&] { job->abandon(); });
   (void)job->start_helpers(helpers_of(call, When::now));  // without them this thread does it all
   job->work();
   const Status status = job->wait(statuses_out);
@@ -233,6 +251,7 @@ pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range
   pinrail::front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
   const char* const fault = read_call(&wanted, options);
   if (fault != nullptr) return pinrail::front::refuse("pinrail_mpool_prepin", fault);
+  for (size_t i = 0; i < count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried yet
   const pinrail::NoCancel no_cancel;  // counting huge pages opens a file
   const pinrail::deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;

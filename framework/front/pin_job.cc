@@ -3,7 +3,9 @@
 // end in _locked run under the job's lock; the others take it where they need it.
 #include "framework/front/pin_job.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -108,11 +110,17 @@ void drop_pins(PinTable::Handles* handles) {
   }
 }
 
-PinJob::PinJob(const Wanted& wanted, PinPlan plan)
-    : wanted_(wanted),
+PinJob::Descriptor::Descriptor(int of) : fd(fcntl(of, F_DUPFD_CLOEXEC, 0)) {}
+PinJob::Descriptor::~Descriptor() {
+  if (fd >= 0) close(fd);
+}
+
+PinJob::PinJob(Wanted wanted, PinPlan plan)
+    : wanted_{wanted.pool, wanted.access, wanted.flags, wanted.prefaults, wanted.numa_node, wanted.registration, {}},
       plan_(std::move(plan)),
       chunks_(plan_.chunk_count(), Chunk::queued),
-      queued_(plan_.chunk_count()) {
+      queued_(plan_.chunk_count()),
+      descriptor_(std::move(wanted.descriptor)) {
   ranges_.resize(plan_.ranges().size());
   for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i].missing = plan_.chunks_of(plan_.ranges()[i]);
   finished_ = finishing_ = plan_.chunk_count() == 0;
@@ -144,13 +152,21 @@ bool PinJob::can_never_fit() {
   if (limits.size_limit == 0 || limits.evicts_idle_only != 0) limits.size_limit = UINT64_MAX;
   if (limits.count_limit == 0) limits.count_limit = UINT64_MAX;
   if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
-  uint64_t bytes = 0, count = 0;
+  // Chunks of ranges that overlap may be equal, or contain one another: then one registration is enough.
+  std::vector<Span> chunks;
   for (size_t i = 0; i < plan_.chunk_count(); ++i) {
     const Span chunk = plan_.chunk(i);
-    if (is_registered(chunk)) continue;
-    bytes += chunk.length();
-    ++count;
+    if (!is_registered(chunk)) chunks.push_back(chunk);
   }
+  std::sort(chunks.begin(), chunks.end(),
+            [](const Span& a, const Span& b) { return a.base != b.base ? a.base < b.base : a.end > b.end; });
+  uintptr_t highest = 0;
+  uint64_t count = 0;
+  for (const Span& chunk : chunks) {
+    if (chunk.end > highest) ++count;
+    highest = std::max(highest, chunk.end);
+  }
+  const uint64_t bytes = union_length(&chunks);
   if (bytes <= limits.size_limit && count <= limits.count_limit) return false;
   const std::string limit = limit_that_ends(pool(), limits, bytes, count);
   report_limit(plan_.bytes(), 0, limit.c_str());

@@ -18,6 +18,7 @@
 #include <pinrail/pin.h>
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,14 @@ struct PinOptions {
 
 class PinJob : public mpool::PoolWork {
  public:
+  // A copy of a file descriptor.
+  struct Descriptor {
+    explicit Descriptor(int of);
+    ~Descriptor();
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    const int fd;  // -1: there is none
+  };
   struct Wanted {
     pinrail_mpool_t* pool;
     uint32_t access;
@@ -48,9 +57,10 @@ class PinJob : public mpool::PoolWork {
     bool prefaults;     // populates each chunk before it is registered
     int32_t numa_node;  // of the helper threads; -1: any
     PinOptions registration;
+    std::shared_ptr<Descriptor> descriptor;  // of its dmabuf, if the job outlives the call
   };
   // May throw bad_alloc.
-  PinJob(const Wanted& wanted, PinPlan plan);
+  PinJob(Wanted wanted, PinPlan plan);
 
   pinrail_mpool_t* pool() const { return wanted_.pool; }
   // Whether the job exceeds a limit of the pool in any case. Reports the limit.
@@ -68,6 +78,9 @@ class PinJob : public mpool::PoolWork {
   Status wait_range(const Span& span);
   void read_progress(pinrail_prepin_progress_t* progress_out);
 
+  // Ends it, and takes back all pins: nobody will learn of them.
+  void abandon();
+
   bool is_unfinished() override;
   void stop() override;
   bool serves_requests() const override { return true; }
@@ -80,6 +93,7 @@ class PinJob : public mpool::PoolWork {
     std::vector<pinrail_handle_t> handles;
     size_t missing;                               // chunks that are not registered
     pinrail_status_t status = PINRAIL_ERR_ERROR;  // until each chunk is registered or one failed
+    bool has_pin = false;                         // in the pool's table
   };
 
   static void helper(void* job);
@@ -97,6 +111,7 @@ class PinJob : public mpool::PoolWork {
   void finish();
   mpool::PinTable::Key key_of(size_t range) const;
   bool end_range(size_t range, bool keeps);
+  void leave();
   void take_pin_back(size_t range);
   static void drop_all(mpool::PinTable::Handles* handles);
   Status first_error_locked() const REQUIRES(mutex_);
@@ -122,9 +137,10 @@ class PinJob : public mpool::PoolWork {
   bool cancelled_ GUARDED_BY(mutex_) = false;
   bool finishing_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;
-  Status chunk_error_ GUARDED_BY(mutex_) = success();  // the first one
-  Status status_ GUARDED_BY(mutex_) = success();       // of the finished job
-  std::string limit_ GUARDED_BY(mutex_);               // written once
+  Status chunk_error_ GUARDED_BY(mutex_) = success();          // the first one
+  Status status_ GUARDED_BY(mutex_) = success();               // of the finished job
+  std::shared_ptr<Descriptor> descriptor_ GUARDED_BY(mutex_);  // until the job has finished
+  std::string limit_ GUARDED_BY(mutex_);                       // written once
   std::vector<mpool::HelperThread> helpers_ GUARDED_BY(mutex_);
 };
 

@@ -3,6 +3,7 @@
 // in _locked run under the job's lock; the others take it where they need it.
 #include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
+#include "base/registration/registration.h"
 #include "base/sync/assert_held.h"
 #include "base/sync/call_scope.h"
 #include "framework/front/front.h"
@@ -12,6 +13,13 @@ namespace pinrail::front {
 
 using mpool::PinTable;
 
+namespace {
+
+// Whether requests find the registration: no event has ended it.
+bool is_live(const pinrail_handle_t& handle) { return (state::load(handle.reg) & state::kIndexed) != 0; }
+
+}  // namespace
+
 // Keeps pin_job/J2.
 void PinJob::finish_if_last() {
   {
@@ -20,17 +28,32 @@ void PinJob::finish_if_last() {
     finishing_ = true;
   }
   const auto end = [this] {
+    std::shared_ptr<Descriptor> unused;  // closed without the lock
     Guard guard(mutex_);
+    unused.swap(descriptor_);
     finished_ = true;
     changed_.notify_all();
   };
   OnUnwind unwound([&] {  // a registrar's function may end its thread: the job ends with PINRAIL_ERR_ERROR
-    for (size_t i = 0; i < plan_.ranges().size(); ++i) (void)end_range(i, false);
+    leave();
     end();
   });
   finish();
   unwound.disarm();
   end();
+}
+
+// The thread that was to finish it ends. Pins nothing more, and without PARTIAL nothing at all.
+void PinJob::leave() {
+  const bool all = (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0;
+  for (size_t i = 0; i < plan_.ranges().size(); ++i) {
+    if (all) take_pin_back(i);
+    (void)end_range(i, false);
+    Guard guard(mutex_);
+    Range& own = ranges_[i];
+    if (!own.has_pin && own.status == PINRAIL_SUCCESS) own.status = PINRAIL_ERR_ERROR;
+    failed_ = true;
+  }
 }
 
 // No chunk is running, and none will be. Keeps pin_job/J3.
@@ -71,9 +94,13 @@ bool PinJob::end_range(size_t range, bool keeps) {
   Status added = success();
   if (keeps) {
     added = guarded([&] {
-      pool()->pins.add(key_of(range), &handles);
+      pool()->pins.add(key_of(range), &handles, is_live);
       return success();
     });
+  }
+  if (keeps && added.ok()) {
+    Guard guard(mutex_);
+    ranges_[range].has_pin = true;
   }
   if (!added.ok()) {
     Guard guard(mutex_);
@@ -84,7 +111,13 @@ bool PinJob::end_range(size_t range, bool keeps) {
   return added.ok();
 }
 
+// If it has one.
 void PinJob::take_pin_back(size_t range) {
+  {
+    Guard guard(mutex_);
+    if (!ranges_[range].has_pin) return;
+    ranges_[range].has_pin = false;
+  }
   PinTable::Handles handles;
   pool()->pins.remove_one(key_of(range), &handles);
   drop_all(&handles);
@@ -189,6 +222,11 @@ void PinJob::stop() {
     helpers.swap(helpers_);
   }
   for (mpool::HelperThread& helper_thread : helpers) helper_thread.join();
+}
+
+void PinJob::abandon() {
+  stop();
+  for (size_t i = 0; i < plan_.ranges().size(); ++i) take_pin_back(i);
 }
 
 void PinJob::read_progress(pinrail_prepin_progress_t* progress_out) {

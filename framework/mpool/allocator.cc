@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "base/core/on_unwind.h"
+
 namespace pinrail::mpool {
 
 Allocator::Heap* Allocator::heap_of(int node) {
@@ -95,6 +97,15 @@ Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int no
     object = magazine.objects[--magazine.count];
   }
   const Slab* const slab = find(object);
+  if (!is_live(slab->region)) {
+    OnUnwind unwound([&] { put(&object, 1); });
+    const Status status = renew(slab->region);
+    unwound.disarm();
+    if (!status.ok()) {
+      put(&object, 1);
+      return status;
+    }
+  }
   // relaxed: what passes the object to another thread orders this, too.
   slab->notes[index_of(*slab, object)].store(kUsed, std::memory_order_relaxed);
   *addr_out = object;
@@ -186,8 +197,8 @@ Status Allocator::realloc(uint32_t thread, void* addr, size_t length, void** add
   const Status status = alloc(thread, length, 0, slab->region->heap->node, &moved);
   if (!status.ok()) return status;
   std::memcpy(moved, addr, std::min(room, length));
+  *addr_out = moved;  // before the old place is given back: a registrar's function may end this thread there
   Status(free(thread, addr)).ignore();
-  *addr_out = moved;
   return success();
 }
 
@@ -217,6 +228,18 @@ void Allocator::stats(pinrail_alloc_stats_t* stats_out) {
   *stats_out = totals;
 }
 
+// Whether a part of the region is allocated.
+bool Allocator::is_used(const Region& region) {
+  for (size_t i = 0; i < region.slab_count; ++i) {
+    const Slab& slab = region.slabs[i];
+    if (slab.cls.load() == kFree || slab.notes == nullptr) continue;
+    for (uint32_t at = 0; at < slab.capacity; ++at) {
+      if (slab.notes[at].load(std::memory_order_relaxed) == kUsed) return true;
+    }
+  }
+  return false;
+}
+
 Status Allocator::close(bool force) {
   pinrail_alloc_stats_t totals;
   stats(&totals);
@@ -230,7 +253,7 @@ Status Allocator::close(bool force) {
       Guard guard(mutex_);
       regions.swap(heap->regions);
     }
-    for (Region* region : regions) end_region(region, totals.allocations == 0);
+    for (Region* region : regions) end_region(region, !is_used(*region));
     place.store(nullptr);
     delete heap;
   }

@@ -14,6 +14,8 @@
 // allocator/B2  The note of a used object is set as long as it is used: a second free finds that it is not.
 // allocator/B3  A region leaves when all its slabs are free and at least keep_bytes stay free in others, or when
 //     its room is needed (give_back_idle()).
+// allocator/B4  What alloc() hands out is registered then: a region whose registration an event has ended is registered
+//     anew.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_ALLOCATOR_H
 #define PINRAIL_FRAMEWORK_MPOOL_ALLOCATOR_H
 
@@ -95,7 +97,8 @@ class Allocator {
     size_t length = 0;
     Heap* heap = nullptr;
     Backing backing = Backing::small;
-    pinrail_handle_t handle{};
+    pinrail_handle_t handle{};                             // Allocator::mutex_, once the region is known
+    std::atomic<const pinrail_registration_t*> watched{};  // the handle's; NULL: events do not end it
     std::unique_ptr<Slab[]> slabs;
     size_t slab_count = 0;
     size_t free_slabs = 0;  // Allocator::mutex_
@@ -159,6 +162,9 @@ class Allocator {
   Status make_region_of_slabs(Heap* heap, std::unique_ptr<Region>* region_out);
   Status pin_region(Region* region, Backing backing);
   Status add_region(std::unique_ptr<Region> region, size_t free_slabs);
+  static void watch(Region* region);
+  static bool is_live(const Region* region);
+  Status renew(Region* region);
   void end_region(Region* region, bool unmaps);
   void end_all(Emptied* emptied);
   Region* take_idle_locked() REQUIRES(mutex_);
@@ -166,6 +172,7 @@ class Allocator {
   Status free_alone(Slab* slab);
   bool find_used(const void* addr, Slab** slab_out, unsigned* cls_out, uint32_t* index_out) const;
   size_t room_for(size_t length) const;
+  static bool is_used(const Region& region);
   static unsigned class_at(const Slab* slab);
   static uint32_t index_of(const Slab& slab, const void* object);
 

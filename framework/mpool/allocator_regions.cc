@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/core/on_unwind.h"
+#include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::mpool {
@@ -122,6 +123,7 @@ Status Allocator::pin_region(Region* region, Backing backing) {
                             : Status(PINRAIL_ERR_NOT_SUPPORTED);
   if (!status.ok()) return status;
   unmap.disarm();
+  watch(region);
   region->backing = backing;
   registrations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   return status;
@@ -141,6 +143,34 @@ Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) 
   }
   unwound.disarm();
   if (!status.ok()) end_region(added, true);  // not in a destructor, because the registrar may end the thread
+  return status;
+}
+
+// From now on is_live() looks at the region's registration, unless requests cannot find it: then it stays so.
+void Allocator::watch(Region* region) {
+  const pinrail_registration_t* const reg = region->handle.reg;
+  region->watched.store((state::load(reg) & state::kIndexed) != 0 ? reg : nullptr);
+}
+
+// Whether no event has ended the region's registration. relaxed: its memory is type-stable, and a region that is
+// renewed meanwhile is renewed once more for nothing.
+bool Allocator::is_live(const Region* region) {
+  const pinrail_registration_t* const reg = region->watched.load(std::memory_order_relaxed);
+  return reg == nullptr || (state::load(reg) & state::kIndexed) != 0;
+}
+
+// An event has ended the region's registration: registers it anew (allocator/B4). The caller has an object of it.
+Status Allocator::renew(Region* region) {
+  pinrail_handle_t handle;
+  const Status status = pinner_.pin(pinner_.pool, pointer(region->base), region->length, &handle);
+  if (!status.ok()) return status;
+  registrations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  {
+    Guard guard(mutex_);
+    std::swap(region->handle, handle);
+    watch(region);
+  }
+  pinner_.unpin(pinner_.pool, handle);  // the former one, or another reference to the same one
   return status;
 }
 

@@ -33,12 +33,20 @@ class PinTable {
   };
   using Handles = std::vector<pinrail_handle_t>;
 
-  // Adds one pin of the range. handles: references to its present registrations, which the table takes over.
-  // Afterwards it has the references that the caller must drop: the given ones if the entry already holds the same
-  // registrations, or the entry's former ones if the memory was remapped. May throw bad_alloc; then nothing has
-  // changed.
-  void add(const Key& key, Handles* handles) EXCLUDES(mutex_) {
+  // Adds one pin of the range. handles: references to its registrations, which the table takes over. Afterwards it has
+  // the references that the caller must drop: the given ones if the entry already holds the same registrations, or if
+  // an event has ended some of them and none of the entry's, which are newer then; else the entry's former ones, as
+  // when the memory was remapped. is_live(handle) tells whether no event has ended it. May throw bad_alloc; then
+  // nothing has changed.
+  template <typename IsLive>
+  void add(const Key& key, Handles* handles, IsLive&& is_live) EXCLUDES(mutex_) {
+    const auto are_live = [&](const Handles& all) { return std::all_of(all.begin(), all.end(), is_live); };
     Guard guard(mutex_);
+    const auto before = entries_.find(key);
+    if (before != entries_.end() && !are_live(*handles) && are_live(before->second.handles)) {
+      ++before->second.count;
+      return;
+    }
     Entry& entry = entries_[key];
     const bool is_same = std::equal(entry.handles.begin(), entry.handles.end(), handles->begin(), handles->end(),
                                     [](const pinrail_handle_t& a, const pinrail_handle_t& b) {

@@ -296,7 +296,7 @@ TEST_F(Mrall, limits_hold_and_what_does_not_fit_is_left_out) {
 }
 
 TEST_F(Mrall, a_mapping_that_is_longer_than_the_memory_is_registered_where_it_is_asked_for) {
-  start();
+  start({{"mpool_mrall_rescan", "50"}});
   const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* const at = mmap(nullptr, 2 * memory, PROT_READ | PROT_WRITE, kFlags, -1, 0);
@@ -307,6 +307,9 @@ TEST_F(Mrall, a_mapping_that_is_longer_than_the_memory_is_registered_where_it_is
   EXPECT_LT(pool_->stats().registered_bytes, memory);
   EXPECT_EQ(pool_->use(middle, 3 * kPage, kWrite), PINRAIL_SUCCESS);
   EXPECT_LT(pool_->stats().registered_bytes, memory);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // some rescans
+  EXPECT_EQ(pool_->pinned(middle, kPage), PINRAIL_PINNED_WHOLLY);
+  EXPECT_FALSE(pool_->leaves_out(middle, PINRAIL_LEFT_OUT_LIMIT)) << "it is registered";
   munmap(at, 2 * memory);
 }
 

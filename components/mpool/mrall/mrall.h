@@ -74,6 +74,7 @@ class Pool : public Common {
   bool is_rescan_due();
   Status make_round(pinrail_thread_t* thread, const Ranges& touched, Demand* demands, bool is_rescan);
   void update(pinrail_thread_t* thread, const Span& span);
+  void erase_held(pinrail_thread_t* thread, const Span& span);
   void judge_held(pinrail_thread_t* thread, const Span& span);
   void register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights);
   void register_gap(pinrail_thread_t* thread, const Span& span, uint32_t rights);

@@ -94,12 +94,22 @@ void Pool::update(pinrail_thread_t* thread, const Span& span) {
     const Span part{std::max(line.span.base, span.base), std::min(line.span.end, span.end)};
     if (line.is_registrable && line.span.length() > memory_bytes_) {
       left_out_.set(part, {PINRAIL_LEFT_OUT_LIMIT, PINRAIL_ERR_OUT_OF_RESOURCE});
+      erase_held(thread, part);
     } else if (line.is_registrable) {
       register_line(thread, part, line.rights & most_rights_);
     } else {
       left_out_.set(part, {line.reason, status_of(line.reason)});
     }
   }
+}
+
+// What is registered in the span is not left out.
+void Pool::erase_held(pinrail_thread_t* thread, const Span& span) {
+  find_all(thread, span, &held_);
+  OnUnwind unwound([&] { drop_all(thread, &held_); });  // there may be no memory
+  for (const pinrail_registration_t* reg : held_) left_out_.erase(span_of(reg));
+  unwound.disarm();
+  drop_all(thread, &held_);
 }
 
 // Kills what is registered in the span and not mapped, or with more rights than its mapping has. No event may have said

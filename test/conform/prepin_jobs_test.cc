@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Jobs that pin, beside events, other jobs, registrars that call back, and threads that end: what is reported as pinned
+// is pinned, and nothing else stays.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <pinrail/alloc.h>
+#include <pinrail/pin.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "test/support/leaving_registrar.h"
+#include "test/support/library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uintptr_t kBase = 0x10000000;
+constexpr size_t kChunk = 16 * kPage;
+
+pinrail_range_t range(uintptr_t base, size_t length) {
+  return {reinterpret_cast<void*>(base), length};  // NOLINT(performance-no-int-to-ptr)
+}
+const pinrail_range_t kFirst = range(kBase, kChunk), kSecond = range(kBase + 100 * kChunk, kChunk);
+
+using Ranges = std::vector<pinrail_range_t>;
+
+pinrail_prepin_options_t in_chunks(uint32_t flags = 0, uint32_t threads = 0) {
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.chunk_size = kChunk;
+  options.flags = flags;
+  options.threads = threads;
+  return options;
+}
+
+class PrepinJobs : public testing::Test {
+ protected:
+  void make(const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
+    device_ = std::make_unique<fake::FakeRegistrar>(fake);
+    pool_ = std::make_unique<Pool>(*device_, options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  void TearDown() override { alarm(0); }
+  pinrail_status_t pin(const Ranges& ranges, uint32_t flags = 0, pinrail_status_t* statuses = nullptr) {
+    const pinrail_prepin_options_t options = in_chunks(flags);
+    return pinrail_mpool_prepin(pool_->get(), ranges.data(), ranges.size(), 1, &options, statuses);
+  }
+  pinrail_prepin_t* start(const Ranges& ranges, uint32_t flags = 0) {
+    const pinrail_prepin_options_t options = in_chunks(flags, 1);
+    pinrail_prepin_t* job = nullptr;
+    EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), ranges.data(), ranges.size(), 1, &options, &job),
+              PINRAIL_SUCCESS);
+    return job;
+  }
+  pinrail_status_t unpin(const Ranges& ranges) {
+    return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
+  }
+  bool is_pinned(const pinrail_range_t& what) {
+    pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
+    EXPECT_EQ(pinrail_mpool_query(pool_->get(), what.addr, what.length, 1, &pinned, nullptr, 0, nullptr),
+              PINRAIL_SUCCESS);
+    return pinned == PINRAIL_PINNED_WHOLLY;
+  }
+  // The next thread that gives something back ends there.
+  void leave_in_deregister() {
+    has_left_ = false;
+    device_->on_deregister([this](pinrail_registration_t*, pinrail_reason_t) {
+      if (!has_left_.exchange(true)) pthread_exit(nullptr);
+    });
+  }
+
+  const Library library_;
+  std::atomic<bool> has_left_{false};
+  std::unique_ptr<fake::FakeRegistrar> device_;
+  std::unique_ptr<Pool> pool_;
+};
+
+TEST_F(PrepinJobs, a_pin_from_before_an_event_does_not_take_the_place_of_a_newer_one) {
+  make();
+  std::atomic<int> calls{0};
+  std::atomic<bool> may_go{false};
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (++calls != 2) return;
+    while (!may_go) std::this_thread::yield();
+  });
+  pinrail_prepin_t* const slow = start({kFirst, kSecond});
+  while (calls < 2) std::this_thread::yield();
+  report(kBase, kChunk);
+  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS) << "what is mapped there now";
+  may_go = true;
+  EXPECT_EQ(pinrail_prepin_wait(slow, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(slow), PINRAIL_SUCCESS);
+  EXPECT_TRUE(is_pinned(kFirst));
+  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin({kFirst, kSecond}), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+}
+
+TEST_F(PrepinJobs, a_dmabuf_may_be_closed_after_the_start) {
+  fake::FakeOptions fake;
+  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
+  make(fake);
+  const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  std::atomic<bool> is_closed{false};
+  std::atomic<int> bad{0};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    while (!is_closed) std::this_thread::yield();
+    if (request.kind != PINRAIL_KIND_DMABUF || fcntl(request.fd, F_GETFD) < 0) ++bad;
+  });
+  pinrail_register_options_t wanted = PINRAIL_REGISTER_OPTIONS_INIT;
+  wanted.dmabuf_fd = fd;
+  pinrail_prepin_options_t options = in_chunks(0, 1);
+  options.registration = &wanted;
+  const pinrail_range_t all = range(kBase, 4 * kChunk);
+  pinrail_prepin_t* job = nullptr;
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), &all, 1, 1, &options, &job), PINRAIL_SUCCESS);
+  close(fd);
+  is_closed = true;
+  EXPECT_EQ(pinrail_prepin_wait(job, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
+  EXPECT_EQ(bad, 0);
+  EXPECT_EQ(open("/dev/null", O_RDONLY | O_CLOEXEC), fd) << "the job's copy is closed, too";
+  close(fd);
+}
+
+// The helper threads would wait for the registrar call that the function is in.
+TEST_F(PrepinJobs, a_registrar_may_pin_and_ask_for_helper_threads) {
+  fake::FakeOptions fake;
+  fake.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  make(fake);
+  bool is_first = true;
+  pinrail_status_t inner = PINRAIL_ERR_ERROR;
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (!std::exchange(is_first, false)) return;
+    const pinrail_prepin_options_t options = in_chunks(0, 2);
+    const pinrail_range_t all = range(kBase + 100 * kChunk, 8 * kChunk);
+    inner = pinrail_mpool_prepin(pool_->get(), &all, 1, 1, &options, nullptr);
+  });
+  alarm(20);
+  pool_->use(kBase, kPage);
+  EXPECT_EQ(inner, PINRAIL_ERR_NOT_SUPPORTED) << "R5: inside a registrar nothing is cached";
+}
+
+TEST_F(PrepinJobs, ranges_that_overlap_are_counted_once_against_a_limit) {
+  PoolOptions options;
+  options.size_limit = 12 * kChunk;
+  make({}, options);
+  EXPECT_EQ(pin({range(kBase, 8 * kChunk), range(kBase + 4 * kChunk, 8 * kChunk)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_bytes(), 12 * kChunk);
+}
+
+TEST_F(PrepinJobs, statuses_are_written_though_the_ranges_can_never_fit) {
+  PoolOptions options;
+  options.size_limit = kChunk;
+  make({}, options);
+  constexpr auto kUnwritten = static_cast<pinrail_status_t>(77);
+  pinrail_status_t statuses[2] = {kUnwritten, kUnwritten};
+  EXPECT_EQ(pin({range(kBase, 8 * kChunk), kSecond}, 0, statuses), PINRAIL_ERR_OUT_OF_RESOURCE);
+  for (const pinrail_status_t status : statuses) EXPECT_EQ(status, PINRAIL_ERR_ERROR);
+}
+
+// R10: the job's last thread ends while it gives back what a pin has replaced.
+TEST_F(PrepinJobs, a_job_whose_last_thread_ends_pins_nothing) {
+  make();
+  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS);
+  report(kBase, kChunk);
+  leave_in_deregister();
+  pinrail_prepin_t* const job = start({kFirst, kSecond});
+  EXPECT_EQ(pinrail_prepin_wait(job, nullptr), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
+  EXPECT_TRUE(has_left_);
+  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS) << "the first pin";
+  EXPECT_EQ(unpin({kFirst}), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(unpin({kSecond}), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(PrepinJobs, with_partial_each_status_is_true_though_the_last_thread_has_ended) {
+  make();
+  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS);
+  report(kBase, kChunk);
+  leave_in_deregister();
+  pinrail_prepin_t* const job = start({kFirst, kSecond}, PINRAIL_PREPIN_PARTIAL);
+  pinrail_status_t statuses[2];
+  (void)pinrail_prepin_wait(job, statuses);
+  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
+  EXPECT_TRUE(has_left_);
+  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS) << "the first pin";
+  for (const int i : {0, 1}) {
+    const pinrail_status_t expected = statuses[i] == PINRAIL_SUCCESS ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+    EXPECT_EQ(unpin({i == 0 ? kFirst : kSecond}), expected) << i;
+  }
+}
+
+// Nobody learns what is pinned.
+TEST_F(PrepinJobs, a_call_whose_thread_ends_pins_nothing) {
+  for (const uint32_t flags : {0u, uint32_t{PINRAIL_PREPIN_PARTIAL}}) {
+    make();
+    int calls = 0;
+    device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      if (++calls == 2) pthread_exit(nullptr);
+    });
+    on_a_thread([&] { (void)pin({kFirst, kSecond}, flags); });
+    EXPECT_EQ(device_->live_count(), 0u) << flags;
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS) << flags;
+  }
+  make();
+  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS);
+  report(kBase, kChunk);
+  leave_in_deregister();
+  on_a_thread([&] { (void)pin({kFirst}); });
+  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS) << "the first pin";
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+}
+
+// What the allocator keeps free.
+TEST_F(PrepinJobs, a_request_with_options_gets_the_room_of_free_slabs) {
+  PoolOptions options;
+  options.size_limit = 40 << 20;
+  make({}, options);
+  void* at = nullptr;
+  ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 100, 0, -1, &at), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_free(pool_->get(), at), PINRAIL_SUCCESS);
+  pinrail_register_options_t wanted = PINRAIL_REGISTER_OPTIONS_INIT;
+  wanted.user_value = 5;
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register_with(pool_->get(), kFirst.addr, 20 << 20, 1, 0, &wanted, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+class AllocAfter : public PrepinJobs {
+ protected:
+  void SetUp() override {
+    make();
+    ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 100, 0, -1, &kept_), PINRAIL_SUCCESS);
+  }
+  // What is handed out next, of the same region, is registered: a request for it is a hit.
+  void expect_registered() {
+    void* at = nullptr;
+    ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 1000, 0, -1, &at), PINRAIL_SUCCESS);
+    EXPECT_TRUE(pool_->has(reinterpret_cast<uintptr_t>(at), 1000));
+    const uint64_t calls = device_->register_calls();
+    EXPECT_EQ(pinrail_mpool_free(pool_->get(), at), PINRAIL_SUCCESS);
+    ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 1000, 0, -1, &at), PINRAIL_SUCCESS);
+    EXPECT_EQ(device_->register_calls(), calls) << "registered once";
+    EXPECT_EQ(pinrail_mpool_free(pool_->get(), at), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_free(pool_->get(), kept_), PINRAIL_SUCCESS);
+  }
+  void* kept_ = nullptr;
+};
+
+TEST_F(AllocAfter, an_event_on_one_page_the_region_is_registered_anew) {
+  report(reinterpret_cast<uintptr_t>(kept_), 100);
+  expect_registered();
+}
+
+TEST_F(AllocAfter, a_restart_the_region_is_registered_anew) {
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
+  expect_registered();
+}
+
+TEST_F(AllocAfter, a_checkpoint_gives_back_what_is_free) {
+  EXPECT_EQ(pinrail_mpool_free(pool_->get(), kept_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+}
+
+// What is allocated stays mapped, and what is free does not.
+TEST_F(AllocAfter, a_forced_destroy_what_is_free_is_unmapped) {
+  std::vector<void*> large(8);
+  for (void*& at : large) ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 16 << 20, 0, -1, &at), PINRAIL_SUCCESS);
+  for (void* const at : large) ASSERT_EQ(pinrail_mpool_free(pool_->get(), at), PINRAIL_SUCCESS);
+  const auto is_mapped = [](void* at) {
+    unsigned char resident = 0;
+    const uintptr_t page = reinterpret_cast<uintptr_t>(at) / kPage * kPage;
+    return mincore(reinterpret_cast<void*>(page), kPage, &resident) == 0;  // NOLINT(performance-no-int-to-ptr)
+  };
+  ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_TRUE(is_mapped(kept_));
+  EXPECT_FALSE(std::any_of(large.begin(), large.end(), is_mapped));
+}
+
+// R10: the thread ends while the old place is given back; the new one is the caller's.
+TEST_F(AllocAfter, a_realloc_whose_thread_ends_the_new_place_is_known) {
+  void *large = nullptr, *moved = nullptr;
+  ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), size_t{64} << 20, 0, -1, &large), PINRAIL_SUCCESS);
+  leave_in_deregister();
+  on_a_thread([&] { (void)pinrail_mpool_realloc(pool_->get(), large, size_t{128} << 20, &moved); });
+  EXPECT_TRUE(has_left_);
+  ASSERT_NE(moved, nullptr);
+  EXPECT_EQ(pinrail_mpool_free(pool_->get(), moved), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_free(pool_->get(), kept_), PINRAIL_SUCCESS);
+}
+
+}  // namespace
+}  // namespace pinrail::test
