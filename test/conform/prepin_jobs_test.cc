@@ -138,8 +138,11 @@ TEST_F(PrepinJobs, a_registrar_may_pin_and_ask_for_helper_threads) {
   bool is_first = true;
   pinrail_status_t inner = PINRAIL_ERR_ERROR;
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-    if (!std::exchange(is_first, false)) return;
-    const pinrail_prepin_options_t options = in_chunks(0, 2);
+    if (!std::exchange(is_first, false)) {
+      usleep(20000);  // a helper thread would have taken a chunk by then
+      return;
+    }
+    const pinrail_prepin_options_t options = in_chunks(PINRAIL_PREPIN_PARTIAL, 2);
     const pinrail_range_t all = range(kBase + 100 * kChunk, 8 * kChunk);
     inner = pinrail_mpool_prepin(pool_->get(), &all, 1, 1, &options, nullptr);
   });
