@@ -106,6 +106,8 @@ inline void renew(pinrail_registration_t* reg) {
 
 inline Span span_of(const pinrail_registration_t* reg) { return Span::of(reg->base, reg->length); }
 inline uint64_t generation_of(const pinrail_registration_t* reg) { return state::generation(state::load(reg)); }
+// Whether requests find it: it was inserted, and neither an event nor an eviction has ended it.
+inline bool is_indexed(const pinrail_registration_t* reg) { return (state::load(reg) & state::kIndexed) != 0; }
 
 // Takes a reference of a SHARED registration: in its state word. Returns false if it is not indexed, has another
 // generation than word, or is full. Revokes an evictor's claim. Lock-free.

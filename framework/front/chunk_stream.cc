@@ -13,7 +13,7 @@ namespace pinrail::front {
 namespace {
 
 // Whether the pool still caches the registration, so that no event has ended it.
-bool is_cached(pinrail_handle_t handle) { return (state::load(handle.reg) & state::kIndexed) != 0; }
+bool is_cached(pinrail_handle_t handle) { return is_indexed(handle.reg); }
 
 }  // namespace
 

@@ -62,9 +62,19 @@ inline void check_known(const pinrail_mpool_t* /*pool*/) {}
 inline void check_known_outside_call(const pinrail_mpool_t* /*pool*/) {}
 #endif
 
+// Whether a registrar's function calls. It must not wait for other threads, nor destroy a pool: both may wait for the
+// registrar call that it is made in.
+bool is_inside_registrar();
+
 // Deregisters memory of the pool that is not allocated, to make room for a request that has failed so. False if there
 // is none, or room is not what the request lacks. The caller holds no lock.
 bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status);
+// Returns what ask() does, which is a request to the pool; asks again if memory was deregistered so to make room.
+template <typename Ask>
+pinrail_status_t ask_with_room(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Ask&& ask) {
+  const pinrail_status_t status = ask();
+  return status != PINRAIL_SUCCESS && give_back_unused(pool, thread, status) ? ask() : status;
+}
 
 // Destroys all pools of this process. Returns BUSY and destroys none if one of them has a referenced registration. The
 // caller holds no lock.

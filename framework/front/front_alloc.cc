@@ -34,7 +34,7 @@ Status pin(void* pool_pointer, void* addr, size_t length, pinrail_handle_t* hand
     status = pinrail_mpool_register(pool, addr, length, kWithoutAtomics, PINRAIL_FLAG_PERSISTENT, &handle);
   }
   if (!status.ok()) return status;
-  if ((state::load(handle.reg) & state::kIndexed) == 0) {
+  if (!is_indexed(handle.reg)) {
     drop(handle);
     return PINRAIL_ERR_NOT_SUPPORTED;
   }

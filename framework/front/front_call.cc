@@ -107,12 +107,10 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (unlikely(pool->works.serves_requests()) && flags == 0) pin_queued_chunk(pool, addr, length, access);
-  const auto ask = [&] {
+  const pinrail_status_t status = ask_with_room(pool, thread, [&] {
     return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                    handle_out);
-  };
-  pinrail_status_t status = ask();
-  if (status != PINRAIL_SUCCESS && give_back_unused(pool, thread, status)) status = ask();
+  });
   if (status == PINRAIL_SUCCESS && flags == 0 && is_inner(pool, addr, *handle_out))
     finish_inner_hit(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   return report_if_bad(status, kCall, kNoWholePages);

@@ -32,12 +32,10 @@ pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length,
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if ((flags & PINRAIL_FLAG_PERSISTENT) == 0) flags |= PINRAIL_FLAG_CACHE_BYPASS;
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
-  const auto ask = [&] {
+  return ask_with_room(pool, thread, [&] {
     return pool->ops->register_with(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                     &options, handle_out);
-  };
-  const pinrail_status_t status = ask();
-  return status != PINRAIL_SUCCESS && give_back_unused(pool, thread, status) ? ask() : status;
+  });
 }
 
 // Where the registration's details are; NULL: it has none. The registration is referenced.

@@ -69,12 +69,6 @@ struct Call {
 
 enum class When : uint8_t { now, later };
 
-// A registrar's function must not wait for other threads: they may wait for the registrar call that it is made in.
-bool is_inside_registrar() {
-  const pinrail_thread_t* const thread = thread::current();
-  return thread != nullptr && thread->in_registrar != 0;
-}
-
 unsigned helpers_of(const Call& call, When when) {
   if (when == When::now && is_inside_registrar()) return 0;
   if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return 0;
@@ -92,7 +86,8 @@ std::shared_ptr<PinJob> make_job(const Call& call, When when) {
     limit = smaller(limit, call.pool->ops->max_reg_size(call.pool->module));
   }
   const bool is_parallel = helpers + (when == When::now ? 1 : 0) > 1;
-  PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}, {}};
+  PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}};
+  std::unique_ptr<PinJob::Descriptor> descriptor;
   if (call.options.registration != nullptr && call.count != 0) {
     wanted.registration = {true, *call.options.registration, reinterpret_cast<uintptr_t>(call.ranges[0].addr)};
     const bool is_dmabuf = call.options.registration->dmabuf_fd >= 0;
@@ -100,12 +95,13 @@ std::shared_ptr<PinJob> make_job(const Call& call, When when) {
     if (is_dmabuf) wanted.prefaults = false;
     if (is_dmabuf && when == When::later) {  // the caller may close its own after the call
       int32_t* const fd = &wanted.registration.options.dmabuf_fd;
-      wanted.descriptor = std::make_shared<PinJob::Descriptor>(*fd);
-      *fd = wanted.descriptor->fd;
+      descriptor = std::make_unique<PinJob::Descriptor>(*fd);
+      *fd = descriptor->fd;
       if (*fd < 0) throw std::bad_alloc();  // none is free
     }
   }
-  return std::make_shared<PinJob>(std::move(wanted), PinPlan(call.ranges, call.count, limit, device.granularity));
+  return std::make_shared<PinJob>(wanted, PinPlan(call.ranges, call.count, limit, device.granularity),
+                                  std::move(descriptor));
 }
 
 // The job is in the pool's list while it is in scope, so that register calls find its chunks.

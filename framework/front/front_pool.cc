@@ -96,12 +96,6 @@ void drop_all_pins(pinrail_mpool_t* pool) {
   }
 }
 
-// Whether a registrar's function calls. A pool that is destroyed by it would wait for the call that it is made in.
-bool is_inside_registrar() {
-  const pinrail_thread_t* const thread = thread::current();
-  return thread != nullptr && thread->in_registrar != 0;
-}
-
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   Library* const in = library();
@@ -140,6 +134,11 @@ bool is_referenced(pinrail_mpool_t* pool) {
 }
 
 }  // namespace
+
+bool is_inside_registrar() {
+  const pinrail_thread_t* const thread = thread::current();
+  return thread != nullptr && thread->in_registrar != 0;
+}
 
 #ifdef PINRAIL_DEBUG
 void check_known(const pinrail_mpool_t* pool) {

@@ -87,7 +87,7 @@ Status acquire_pin(pinrail_mpool_t* pool, const Span& span, uint32_t access, con
         pinrail_mpool_register_with(pool, pointer(span.base), span.length(), access, PINRAIL_FLAG_PERSISTENT,
                                     options.is_any ? &own : nullptr, &handle);
     if (!status.ok()) return status;
-    if ((state::load(handle.reg) & state::kIndexed) != 0) {
+    if (is_indexed(handle.reg)) {
       *handle_out = handle;
       return status;
     }
@@ -115,12 +115,12 @@ PinJob::Descriptor::~Descriptor() {
   if (fd >= 0) close(fd);
 }
 
-PinJob::PinJob(Wanted wanted, PinPlan plan)
-    : wanted_{wanted.pool, wanted.access, wanted.flags, wanted.prefaults, wanted.numa_node, wanted.registration, {}},
+PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor)
+    : wanted_(wanted),
       plan_(std::move(plan)),
       chunks_(plan_.chunk_count(), Chunk::queued),
       queued_(plan_.chunk_count()),
-      descriptor_(std::move(wanted.descriptor)) {
+      descriptor_(std::move(descriptor)) {
   ranges_.resize(plan_.ranges().size());
   for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i].missing = plan_.chunks_of(plan_.ranges()[i]);
   finished_ = finishing_ = plan_.chunk_count() == 0;

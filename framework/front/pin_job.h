@@ -57,10 +57,9 @@ class PinJob : public mpool::PoolWork {
     bool prefaults;     // populates each chunk before it is registered
     int32_t numa_node;  // of the helper threads; -1: any
     PinOptions registration;
-    std::shared_ptr<Descriptor> descriptor;  // of its dmabuf, if the job outlives the call
   };
-  // May throw bad_alloc.
-  PinJob(Wanted wanted, PinPlan plan);
+  // May throw bad_alloc. descriptor: of its dmabuf, if the job outlives the call.
+  PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor);
 
   pinrail_mpool_t* pool() const { return wanted_.pool; }
   // Whether the job exceeds a limit of the pool in any case. Reports the limit.
@@ -78,7 +77,7 @@ class PinJob : public mpool::PoolWork {
   Status wait_range(const Span& span);
   void read_progress(pinrail_prepin_progress_t* progress_out);
 
-  // Ends it, and takes back all pins: nobody will learn of them.
+  // Ends the job and takes back all of its pins, because the call that would return their statuses ends first.
   void abandon();
 
   bool is_unfinished() override;
@@ -139,7 +138,7 @@ class PinJob : public mpool::PoolWork {
   bool finished_ GUARDED_BY(mutex_) = false;
   Status chunk_error_ GUARDED_BY(mutex_) = success();          // the first one
   Status status_ GUARDED_BY(mutex_) = success();               // of the finished job
-  std::shared_ptr<Descriptor> descriptor_ GUARDED_BY(mutex_);  // until the job has finished
+  std::unique_ptr<Descriptor> descriptor_ GUARDED_BY(mutex_);  // until the job has finished
   std::string limit_ GUARDED_BY(mutex_);                       // written once
   std::vector<mpool::HelperThread> helpers_ GUARDED_BY(mutex_);
 };

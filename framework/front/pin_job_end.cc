@@ -16,7 +16,7 @@ using mpool::PinTable;
 namespace {
 
 // Whether requests find the registration: no event has ended it.
-bool is_live(const pinrail_handle_t& handle) { return (state::load(handle.reg) & state::kIndexed) != 0; }
+bool is_live(const pinrail_handle_t& handle) { return is_indexed(handle.reg); }
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void PinJob::finish_if_last() {
     finishing_ = true;
   }
   const auto end = [this] {
-    std::shared_ptr<Descriptor> unused;  // closed without the lock
+    std::unique_ptr<Descriptor> unused;  // closed without the lock
     Guard guard(mutex_);
     unused.swap(descriptor_);
     finished_ = true;

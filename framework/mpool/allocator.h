@@ -97,8 +97,8 @@ class Allocator {
     size_t length = 0;
     Heap* heap = nullptr;
     Backing backing = Backing::small;
-    pinrail_handle_t handle{};                             // Allocator::mutex_, once the region is known
-    std::atomic<const pinrail_registration_t*> watched{};  // the handle's; NULL: events do not end it
+    pinrail_handle_t handle{};                         // Allocator::mutex_, once the region is known
+    std::atomic<const pinrail_registration_t*> reg{};  // the handle's
     std::unique_ptr<Slab[]> slabs;
     size_t slab_count = 0;
     size_t free_slabs = 0;  // Allocator::mutex_
@@ -162,7 +162,6 @@ class Allocator {
   Status make_region_of_slabs(Heap* heap, std::unique_ptr<Region>* region_out);
   Status pin_region(Region* region, Backing backing);
   Status add_region(std::unique_ptr<Region> region, size_t free_slabs);
-  static void watch(Region* region);
   static bool is_live(const Region* region);
   Status renew(Region* region);
   void end_region(Region* region, bool unmaps);

@@ -123,7 +123,7 @@ Status Allocator::pin_region(Region* region, Backing backing) {
                             : Status(PINRAIL_ERR_NOT_SUPPORTED);
   if (!status.ok()) return status;
   unmap.disarm();
-  watch(region);
+  region->reg.store(region->handle.reg);
   region->backing = backing;
   registrations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   return status;
@@ -146,18 +146,9 @@ Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) 
   return status;
 }
 
-// From now on is_live() looks at the region's registration, unless requests cannot find it: then it stays so.
-void Allocator::watch(Region* region) {
-  const pinrail_registration_t* const reg = region->handle.reg;
-  region->watched.store((state::load(reg) & state::kIndexed) != 0 ? reg : nullptr);
-}
-
 // Whether no event has ended the region's registration. relaxed: its memory is type-stable, and a region that is
 // renewed meanwhile is renewed once more for nothing.
-bool Allocator::is_live(const Region* region) {
-  const pinrail_registration_t* const reg = region->watched.load(std::memory_order_relaxed);
-  return reg == nullptr || (state::load(reg) & state::kIndexed) != 0;
-}
+bool Allocator::is_live(const Region* region) { return is_indexed(region->reg.load(std::memory_order_relaxed)); }
 
 // An event has ended the region's registration: registers it anew (allocator/B4). The caller has an object of it.
 Status Allocator::renew(Region* region) {
@@ -168,7 +159,7 @@ Status Allocator::renew(Region* region) {
   {
     Guard guard(mutex_);
     std::swap(region->handle, handle);
-    watch(region);
+    region->reg.store(region->handle.reg);
   }
   pinner_.unpin(pinner_.pool, handle);  // the former one, or another reference to the same one
   return status;

@@ -201,7 +201,7 @@ TEST_F(PrepinJobs, with_partial_each_status_is_true_though_the_last_thread_has_e
   }
 }
 
-// Nobody learns what is pinned.
+// R10: the statuses are lost with the call, so no pin may stay.
 TEST_F(PrepinJobs, a_call_whose_thread_ends_pins_nothing) {
   for (const uint32_t flags : {0u, uint32_t{PINRAIL_PREPIN_PARTIAL}}) {
     make();

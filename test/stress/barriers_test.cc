@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A barrier of all threads (membarrier) interrupts each processor that runs a thread of the process. So one must serve
-// many of the registrations that events have killed, whoever deregisters them. The system call takes as long as a test
-// wants: other threads go on meanwhile.
+// A barrier of all threads (membarrier) interrupts each processor that runs a thread of the process. So one barrier
+// must serve many dead registrations, on whichever thread they are deregistered. The tests replace the system call by
+// one that runs code of theirs first, so that other threads go on meanwhile.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
