@@ -32,6 +32,19 @@ __attribute__((always_inline)) inline Entry* select_if_equal(Entry* entry, Entry
 #endif
 }
 
+// Returns `other` if *word is at most `key`, else `entry`. acquire: pairs with the store of the word by its writer;
+// what comes after it is not read before.
+template <typename Entry>
+__attribute__((always_inline)) inline Entry* select_if_at_most(Entry* entry, Entry* other, const uint64_t* word,
+                                                               uint64_t key) {
+#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
+  asm("cmp %1, %2\n\tcmovae %3, %0" : "+r"(entry) : "m"(*word), "r"(key), "r"(other) : "cc", "memory");
+  return entry;
+#else
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE) <= key ? other : entry;
+#endif
+}
+
 }  // namespace pinrail
 
 #endif

@@ -55,6 +55,11 @@ inline uint64_t* incarnation_of(const Entry* entry) {
   return reinterpret_cast<uint64_t*>(reinterpret_cast<uintptr_t>(entry) + from_start + kAhead);  // NOLINT
 }
 
+// Whether it is an entry of this incarnation; a free one is none.
+inline bool is_of(const Entry* entry, uint64_t incarnation) {
+  return load(incarnation_of(entry)) == incarnation && load(extent_of(entry)) != 0;
+}
+
 // Records a use in that epoch; stored only if it changes, so that hits in one epoch share the line.
 inline void use(uint32_t* date, uint64_t epoch) {
   const uint32_t now = epoch::short_date(epoch);

@@ -191,22 +191,25 @@ __attribute__((always_inline)) inline Taken take_first(const pinrail_thread_t* t
   return Taken::yes;
 }
 
-// Returns the registration's entry; NULL if it has none. Index lock held, or the caller tolerates a stale answer.
-inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registration_t* reg) {
-  const uint64_t hash = hash_of(span_of(reg).base);
-  const uint64_t own = incarnation::of(arena::number_of(reg), pinrail::generation_of(reg));
+// Returns the entry of the incarnation, whose start has this hash, by a look at each; NULL if there is none.
+__attribute__((noinline)) inline Entry* search_entry(const pinrail_start_table_t& table, uint64_t hash,
+                                                     uint64_t incarnation) {
   const Size size = size_of(table);
   for (const uint64_t place : {first_place(hash), second_place(hash)}) {
-    Bucket& bucket = table.buckets[size.bucket_of(place)];
-    const auto is_own = [&](unsigned i) {
-      return load(&bucket.incarnations[i]) == own && load(&bucket.extents[i]) != 0;
-    };
-    static_assert(start_bucket::kEntries == 3, "they are looked at one by one");
-    if (is_own(0)) return &bucket.pages[0];
-    if (is_own(1)) return &bucket.pages[1];
-    if (is_own(2)) return &bucket.pages[2];
+    for (Entry& entry : table.buckets[size.bucket_of(place)].pages) {
+      if (start_bucket::is_of(&entry, incarnation)) return &entry;
+    }
   }
   return nullptr;
+}
+
+// Returns the registration's entry; NULL if it has none. Index lock held, or the caller tolerates a stale answer. What
+// find() returns is another one's if more than one begins at this page, with other rights or another length.
+inline Entry* entry_of(const pinrail_start_table_t& table, const pinrail_registration_t* reg) {
+  const uintptr_t base = span_of(reg).base;
+  const uint64_t own = incarnation::of(arena::number_of(reg), pinrail::generation_of(reg));
+  const Entry* const entry = find(table, base);
+  return likely(start_bucket::is_of(entry, own)) ? const_cast<Entry*>(entry) : search_entry(table, hash_of(base), own);
 }
 
 // As look_up(), by the registration of a handle that the thread holds. False also if the table has another incarnation

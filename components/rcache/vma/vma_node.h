@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/core/select_if_equal.h"
 #include "base/core/span.h"
 
 namespace pinrail::vma {
@@ -31,6 +32,7 @@ class Word {
  public:
   T get() const { return value_.load(std::memory_order_acquire); }       // pairs with put()
   void put(T value) { value_.store(value, std::memory_order_release); }  // pairs with get()
+  const T* place() const { return reinterpret_cast<const T*>(&value_); }
 
  private:
   std::atomic<T> value_{};
@@ -114,7 +116,7 @@ __attribute__((always_inline)) inline const Word<uintptr_t>* skip_up_to(const Wo
   if constexpr (kCount == 0) return words;
   constexpr uint32_t kHalf = (kCount + 1) / 2;
   const Word<uintptr_t>* const behind = words + kHalf;
-  const Word<uintptr_t>* const first = behind[-1].get() <= key ? behind : words;
+  const Word<uintptr_t>* const first = select_if_at_most(words, behind, behind[-1].place(), key);
   return skip_up_to < kCount <= 1 ? 0 : kCount - kHalf > (first, key);
 }
 template <uint32_t kCount>

@@ -125,12 +125,14 @@ bool StartTable::make_memory_usable(size_t room) const {
   return true;
 }
 
-// Returns a free entry of the bucket, or NULL.
-start_table::Entry* StartTable::free_entry_in(size_t bucket) {
-  for (Entry& entry : table_.buckets[bucket].pages) {
-    if (*start_bucket::extent_of(&entry) == 0) return &entry;
+// Returns the first free entry of the bucket; otherwise `other`. Branchless, because which one is free cannot be
+// predicted.
+start_table::Entry* StartTable::free_entry_in(size_t bucket, Entry* other) {
+  Entry* const pages = table_.buckets[bucket].pages;
+  for (unsigned i = start_bucket::kEntries; i-- > 0;) {
+    other = select_if_equal(other, &pages[i], start_bucket::extent_of(&pages[i]), uint32_t{0});
   }
-  return nullptr;
+  return other;
 }
 
 // The entry is copied before it is erased: readers may see two copies, never none.
@@ -161,12 +163,10 @@ start_table::Entry* StartTable::displace_entry(size_t bucket, int moves) {
 // Returns a free entry in one of the key's two buckets, after cuckoo moves if needed. NULL if that takes too many.
 start_table::Entry* StartTable::find_free_entry(uint64_t hash) {
   constexpr int kMoves = 4;
-  for (const size_t bucket : {first_bucket(hash), second_bucket(hash)}) {
-    Entry* const entry = free_entry_in(bucket);
-    if (entry != nullptr) return entry;
-  }
-  Entry* const entry = displace_entry(first_bucket(hash), kMoves);
-  return entry != nullptr ? entry : displace_entry(second_bucket(hash), kMoves);
+  const size_t first = first_bucket(hash), second = second_bucket(hash);
+  Entry* entry = free_entry_in(first, free_entry_in(second));
+  if (entry == nullptr) entry = displace_entry(first, kMoves);
+  return entry != nullptr ? entry : displace_entry(second, kMoves);
 }
 
 // The registration was inserted into the index. It is left out if it is not eligible, is claimed or finds no room.

@@ -94,7 +94,7 @@ class StartTable {
   }
   Entry* add(const pinrail_registration_t* reg);
   void move(Entry* to, Entry* from);
-  Entry* free_entry_in(size_t bucket);
+  Entry* free_entry_in(size_t bucket, Entry* other = nullptr);
   Entry* find_free_entry(uint64_t hash);
   __attribute__((noinline)) Entry* displace_entry(size_t bucket, int moves);
   void erase(Entry* entry);

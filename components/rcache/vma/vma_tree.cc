@@ -301,8 +301,8 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t left_at) {
 bool Tree::becomes_sparse(const Node* node, uint32_t removed, uint32_t count) {
   const uint32_t quarter = capacity(node) / 4;
   if (!is_leaf(node)) return count <= quarter;  // seldom, and the tree stays flat
-  const auto falls_to = [&](uint32_t most) { return count <= most && count + removed > most; };
-  return falls_to(quarter) || falls_to(quarter / 2) || count == 0;
+  const auto falls_to = [&](uint32_t most) { return unsigned{count <= most} & unsigned{count + removed > most}; };
+  return (falls_to(quarter) | falls_to(quarter / 2) | falls_to(0)) != 0;
 }
 
 // After so many slots were removed from the path's leaf: frees an empty node, merges a nearly empty one with a
