@@ -73,23 +73,17 @@ __attribute__((noinline, cold)) void remember(const pinrail_mpool_t* pool, uintp
   recent::remember(thread, addr, pool, access, found, hits_of(pool, thread));
 }
 
-// The pool has answered a request without flags. The start table answers requests at the start of a registration, and
-// those inside one are searched for in the index: remembers it if it repeats.
-__attribute__((noinline)) void finish_inner_hit(const pinrail_thread_t* thread, const pinrail_mpool_t* pool,
-                                                uintptr_t addr, uint32_t access, pinrail_handle_t handle) {
+// The pool has answered a request without flags, by a registration that it had or has made: remembers it if it repeats.
+// So a buffer that an event has ended in between is remembered as soon as it is registered again.
+inline void finish_answer(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr, uint32_t access,
+                          pinrail_handle_t handle) {
   if (!lends_start_table(thread, pool, access)) return;
+  const uintptr_t key = recent::key_of(pool, addr);
+  if (!recent::is_asked_again(recent::place_of(thread, key).key, key)) return;
   // The entry would count in the near slot: if that counts another registration, or is not the thread's own, leaves all
   // as it is.
   if (!references::names(references::load_slot(references::near_ref_slot(thread, handle.reg)), handle.reg)) return;
-  const uintptr_t key = recent::key_of(pool, addr);
-  if (recent::is_asked_again(recent::place_of(thread, key).key, key)) remember(pool, addr, access, handle);
-}
-
-// Whether the pool, which lends its start table, has answered by a registration that begins before the request's page.
-inline bool is_inner(const pinrail_mpool_t* pool, const void* addr, pinrail_handle_t handle) {
-  if (pool->shortcut.start_table == nullptr) return false;
-  const uintptr_t page = reinterpret_cast<uintptr_t>(addr) & ~pool->shortcut.page_mask;
-  return page != reinterpret_cast<uintptr_t>(handle.reg->base);
+  remember(pool, addr, access, handle);
 }
 
 // Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. It has the
@@ -111,8 +105,8 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
     return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                    handle_out);
   });
-  if (status == PINRAIL_SUCCESS && flags == 0 && is_inner(pool, addr, *handle_out))
-    finish_inner_hit(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
+  if (status == PINRAIL_SUCCESS && flags == 0)
+    finish_answer(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   return report_if_bad(status, kCall, kNoWholePages);
 }
 
