@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/falloc.h>
+#include <linux/userfaultfd.h>
 #include <sched.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -24,6 +26,7 @@
 #include <string>
 #include <thread>
 
+#include "base/core/ioctl.h"
 #include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -112,6 +115,39 @@ bool advise_own_process(const Scene& scene) {
   return done;
 }
 
+// Whether the page that `mark` was written to is another one now, or none.
+constexpr unsigned char kMark = 7;
+void mark(uintptr_t base) { *static_cast<volatile unsigned char*>(at(base)) = kMark; }
+bool is_replaced(uintptr_t base) {
+  unsigned char residence = 0;
+  return mincore(at(base), kPage, &residence) != 0 || *static_cast<volatile unsigned char*>(at(base)) != kMark;
+}
+
+// A socket cannot be mapped. Most kernels find that out when they have already unmapped what was there.
+bool fail_to_map_over(const Scene& scene) {
+  mark(scene.base);
+  const int unmappable = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  void* const got = mmap(at(scene.base), scene.length, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_SHARED, unmappable, 0);
+  close(unmappable);
+  return got == MAP_FAILED && is_replaced(scene.base);
+}
+
+// The last page is another mapping, of a kind that does not move together with others. It is found too late.
+bool fail_to_move_onto(const Scene& scene) {
+  mark(scene.base);
+  const int watch = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | 1));
+  uffdio_api api{};
+  api.api = UFFD_API;
+  uffdio_register last{};
+  last.range = {scene.more + scene.length - kPage, kPage};
+  last.mode = UFFDIO_REGISTER_MODE_WP;
+  bool done = ioctl_of(watch, UFFDIO_API, &api) == 0 && ioctl_of(watch, UFFDIO_REGISTER, &last) == 0;
+  done = done && mremap(at(scene.more), scene.length, scene.length, MREMAP_MAYMOVE | MREMAP_FIXED, at(scene.base)) ==
+                     MAP_FAILED;
+  close(watch);
+  return done && is_replaced(scene.base);
+}
+
 bool truncate_by_path(const Scene& scene) {
   const std::string path = "/proc/self/fd/" + std::to_string(scene.fd);
   return truncate(path.c_str(), 0) == 0;
@@ -145,6 +181,8 @@ constexpr Call kCalls[] = {
      [](const Scene& s) {
        return mremap(at(s.more), s.length, s.length, MREMAP_MAYMOVE | MREMAP_FIXED, at(s.base)) == at(s.base);
      }},
+    {"mmap over that fails", "mmap", private_memory, fail_to_map_over},
+    {"mremap onto that fails", "mremap", two_mappings, fail_to_move_onto},
     {"mremap that shrinks", "mremap", a_tail,
      [](const Scene& s) { return mremap(at(s.more), 2 * kLength, kLength, 0) == at(s.more); }},
     {"mremap DONTUNMAP", "mremap", two_mappings,

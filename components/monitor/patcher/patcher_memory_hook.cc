@@ -74,11 +74,14 @@ long munmap_hook(void* layer, const long* args) {
   return result;
 }
 
+// A call that fails may have unmapped before what it was to replace.
 long mmap_hook(void* layer, const long* args) {
   const size_t length = mapped_length_hook(layer_of_hook(layer), args);
-  if ((args[3] & MAP_FIXED) != 0) report_hook(layer_of_hook(layer), address_hook(args[0]), length);
+  const bool lays_over = (args[3] & MAP_FIXED) != 0;
+  if (lays_over) report_hook(layer_of_hook(layer), address_hook(args[0]), length);
   const long result = call_original_hook(layer_of_hook(layer), SYS_mmap, args);
-  if (result != -1) report_hook(layer_of_hook(layer), address_hook(result), length);
+  const long changed = result == -1 && lays_over ? args[0] : result;
+  if (changed != -1) report_hook(layer_of_hook(layer), address_hook(changed), length);
   return result;
 }
 
@@ -100,10 +103,14 @@ long mremap_hook(void* layer, const long* args) {
   const Span taken = moved_range_hook(given);
   report_hook(layer_of_hook(layer), taken.base, taken.length());
   const auto length = static_cast<size_t>(given[2]);
-  if ((given[3] & MREMAP_FIXED) != 0) report_hook(layer_of_hook(layer), address_hook(given[4]), length);
+  const size_t replaced = (given[3] & MREMAP_FIXED) != 0 ? length : 0;
+  report_hook(layer_of_hook(layer), address_hook(given[4]), replaced);
   const long result = call_original_hook(layer_of_hook(layer), SYS_mremap, given);
   report_hook(layer_of_hook(layer), taken.base, taken.length());
-  if (result == -1) return result;
+  if (result == -1) {  // the new place may be unmapped nevertheless, or hold a part of the old one
+    report_hook(layer_of_hook(layer), address_hook(given[4]), replaced);
+    return result;
+  }
   const size_t kept = result == given[0] ? round_up_hook(static_cast<size_t>(given[1]), kPage) : 0;
   if (length > kept) report_hook(layer_of_hook(layer), address_hook(result) + kept, length - kept);
   return result;

@@ -95,6 +95,7 @@ long shmat_hook(void* layer_pointer, const long* args) {
   const size_t length = segment_length_hook(args[0]);
   if (lays_over) report_hook(layer, static_cast<uintptr_t>(args[1]), length);
   const long result = call_original_hook(layer, SYS_shmat, args);
+  if (result == -1 && lays_over) report_hook(layer, static_cast<uintptr_t>(args[1]), length);  // it may be unmapped
   if (result == -1) return result;
   if (lays_over) {
     report_overwritten_hook(layer, static_cast<uintptr_t>(result), length);
