@@ -90,6 +90,14 @@ Scene a_segment() {
   if (id < 0 || got == reinterpret_cast<void*>(-1)) return {};
   return {reinterpret_cast<uintptr_t>(got), kLength};
 }
+// Another mapping lies where the segment begins.
+Scene a_segment_without_its_start() {
+  const Scene whole = a_segment();
+  if (whole.base == 0) return {};
+  if (mmap(at(whole.base), kPage, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
+    return {};
+  return {whole.base + kPage, kLength - kPage, whole.base, kPage};
+}
 // A page of data of an object that is loaded nowhere else: a copy, for the loader knows files by their number.
 Scene an_object() {
   Scene scene;
@@ -104,13 +112,13 @@ Scene an_object() {
   return scene;
 }
 
-bool advise_own_process(const Scene& scene) {
+bool advise_own_process(uintptr_t base, size_t length, int advice) {
   const int self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
-  const iovec list{at(scene.base), scene.length};
+  const iovec list{at(base), length};
   using Advise = ssize_t (*)(int, const iovec*, size_t, int, unsigned);
   const auto advise = reinterpret_cast<Advise>(dlsym(RTLD_DEFAULT, "process_madvise"));
-  const bool done = advise != nullptr ? advise(self, &list, 1, MADV_DONTNEED, 0) >= 0
-                                      : syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L) >= 0;
+  const bool done = advise != nullptr ? advise(self, &list, 1, advice, 0) >= 0
+                                      : syscall(SYS_process_madvise, self, &list, 1L, advice, 0L) >= 0;
   close(self);
   return done;
 }
@@ -195,11 +203,14 @@ constexpr Call kCalls[] = {
      [](const Scene& s) { return madvise(at(s.base), s.length, MADV_DONTNEED) == 0; }},
     {"madvise REMOVE", "madvise", shared_memory,
      [](const Scene& s) { return madvise(at(s.base), s.length, MADV_REMOVE) == 0; }},
-    {"process_madvise", "process_madvise", private_memory, advise_own_process},
+    {"process_madvise", "process_madvise", private_memory,
+     [](const Scene& s) { return advise_own_process(s.base, s.length, MADV_DONTNEED); }},
     {"remap_file_pages", "remap_file_pages", a_file,
      [](const Scene& s) { return remap_file_pages(at(s.base), kPage, 0, 1, 0) == 0; }},
     {"brk", "brk", the_heap, [](const Scene& s) { return brk(at(s.base)) == 0; }},
     {"shmdt", "shmdt", a_segment, [](const Scene& s) { return shmdt(at(s.base)) == 0; }},
+    {"shmdt behind another mapping", "shmdt", a_segment_without_its_start,
+     [](const Scene& s) { return shmdt(at(s.more)) == 0; }},
     {"shmat REMAP", "shmat", private_memory, attach_over},
     {"fallocate", "fallocate", a_file,
      [](const Scene& s) { return fallocate(s.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kLength) == 0; }},

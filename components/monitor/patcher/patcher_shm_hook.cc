@@ -17,23 +17,20 @@ namespace {
 
 // shmdt() unmaps every mapping of the segment that lies where it would lie if the segment began at this address. After
 // the call these mappings are not listed any more, so they are recorded before. If there are more than kRoom,
-// everything is reported.
+// everything is reported. Which file is the segment is not known: its beginning may be unmapped, and another mapping
+// may lie there.
 struct Attached {
   static constexpr size_t kRoom = 16;
   uintptr_t begin;
-  bool found;
-  uint64_t inode;
   size_t count;
   Span spans[kRoom];
 };
 
-// A visitor for for_each_mapping_hook(): records the segment's mappings.
+// A visitor for for_each_mapping_hook(): records the mappings that may be the segment's.
 bool note_attached_hook(void* arg, const patch::Mapping& mapping) {
   auto* attached = static_cast<Attached*>(arg);
   const bool in_place = mapping.base >= attached->begin && mapping.base - attached->begin == mapping.offset;
-  if (!in_place || (attached->found && mapping.inode != attached->inode)) return true;
-  attached->found = true;
-  attached->inode = mapping.inode;
+  if (!in_place) return true;
   if (attached->count < Attached::kRoom) attached->spans[attached->count] = {mapping.base, mapping.end};
   ++attached->count;
   return true;
