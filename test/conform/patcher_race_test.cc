@@ -76,6 +76,13 @@ Scene a_file() {
   if (ftruncate(scene.fd, kLength) == 0) scene.base = map(MAP_SHARED, scene.fd);
   return scene;
 }
+// Two mappings of one file: what is removed through the one is removed from the other.
+Scene two_views() {
+  Scene scene = a_file();
+  scene.more = map(MAP_SHARED, scene.fd);
+  scene.more_length = kLength;
+  return scene;
+}
 // Above the break; the heap may be in use, so the break only goes back to where it was.
 Scene the_heap() {
   const auto now = reinterpret_cast<uintptr_t>(sbrk(0));
@@ -203,8 +210,12 @@ constexpr Call kCalls[] = {
      [](const Scene& s) { return madvise(at(s.base), s.length, MADV_DONTNEED) == 0; }},
     {"madvise REMOVE", "madvise", shared_memory,
      [](const Scene& s) { return madvise(at(s.base), s.length, MADV_REMOVE) == 0; }},
+    {"madvise REMOVE of another mapping", "madvise", two_views,
+     [](const Scene& s) { return madvise(at(s.more), s.length, MADV_REMOVE) == 0; }},
     {"process_madvise", "process_madvise", private_memory,
      [](const Scene& s) { return advise_own_process(s.base, s.length, MADV_DONTNEED); }},
+    {"process_madvise REMOVE of another mapping", "process_madvise", two_views,
+     [](const Scene& s) { return advise_own_process(s.more, s.length, MADV_REMOVE); }},
     {"remap_file_pages", "remap_file_pages", a_file,
      [](const Scene& s) { return remap_file_pages(at(s.base), kPage, 0, 1, 0) == 0; }},
     {"brk", "brk", the_heap, [](const Scene& s) { return brk(at(s.base)) == 0; }},

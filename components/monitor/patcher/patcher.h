@@ -152,6 +152,8 @@ struct FileId {
 };
 // Reports all mappings of these bytes of the file. length: UINT64_MAX means up to the end.
 void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, uint64_t length);
+// Reports all mappings of the pages of files that this range shows.
+void removed_pages_hook(const Layer& layer, uintptr_t base, size_t length);
 
 // patcher_find.cc: finds the functions. Start-up context.
 uintptr_t find_function(const Function& function);

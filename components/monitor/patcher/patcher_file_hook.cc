@@ -40,6 +40,24 @@ bool report_removed_hook(void* arg, const patch::Mapping& mapping) {
   return true;
 }
 
+// A range of memory whose pages are removed from the files that it shows.
+struct RemovedPages {
+  const Layer* layer;
+  Span span;
+};
+
+// A visitor for for_each_mapping_hook(): reports all mappings of the pages of a file that this one shows in the range.
+bool report_other_views_hook(void* arg, const patch::Mapping& mapping) {
+  const auto* removed = static_cast<const RemovedPages*>(arg);
+  const uintptr_t begin = std::max(removed->span.base, mapping.base);
+  const uintptr_t end = std::min(removed->span.end, mapping.end);
+  if (mapping.inode != 0 && begin < end) {
+    const FileId file{0, mapping.inode, false};  // the same number as in the list of mappings
+    file_event_hook(*removed->layer, file, mapping.offset + (begin - mapping.base), end - begin);
+  }
+  return mapping.end < removed->span.end;
+}
+
 struct FileState {
   bool known;
   FileId file;
@@ -106,6 +124,12 @@ void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, ui
   const uint64_t begin = offset & ~(kPage - 1);
   Removal removal{&layer, &file, begin, length > UINT64_MAX - offset ? UINT64_MAX : offset + length};
   if (!patch::for_each_mapping_hook(report_removed_hook, &removal)) report_hook(layer, 0, UINTPTR_MAX);
+}
+
+void removed_pages_hook(const Layer& layer, uintptr_t base, size_t length) {
+  if (!is_active_hook(layer)) return;
+  RemovedPages removed{&layer, {base, fits(base, length) ? base + length : UINTPTR_MAX}};
+  if (!patch::for_each_mapping_hook(report_other_views_hook, &removed)) report_hook(layer, 0, UINTPTR_MAX);
 }
 
 long fallocate_hook(void* layer_pointer, const long* args) {

@@ -116,12 +116,19 @@ long mremap_hook(void* layer, const long* args) {
   return result;
 }
 
+// MADV_REMOVE takes the pages out of their file, so out of all its mappings.
+static void report_advice_hook(const Layer& layer, uintptr_t base, size_t length, int advice) {
+  report_hook(layer, base, length);
+  if (advice == MADV_REMOVE) removed_pages_hook(layer, base, length);
+}
+
 // Advice that keeps the pages is not reported.
 long madvise_hook(void* layer, const long* args) {
-  if (keeps_pages_hook(static_cast<int>(args[2]))) return call_original_hook(layer_of_hook(layer), SYS_madvise, args);
-  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  const auto advice = static_cast<int>(args[2]);
+  if (keeps_pages_hook(advice)) return call_original_hook(layer_of_hook(layer), SYS_madvise, args);
+  report_advice_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]), advice);
   const long result = call_original_hook(layer_of_hook(layer), SYS_madvise, args);
-  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
+  report_advice_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]), advice);
   return result;
 }
 
@@ -161,7 +168,8 @@ static void report_list_hook(const Layer& layer, const long* args) {
     if (got == -EFAULT) return;
     const iovec* seen = got < 0 ? list + done : copies;  // a seccomp filter may forbid the call
     for (size_t i = 0; i < batch; ++i) {
-      report_hook(layer, reinterpret_cast<uintptr_t>(seen[i].iov_base), seen[i].iov_len);
+      report_advice_hook(layer, reinterpret_cast<uintptr_t>(seen[i].iov_base), seen[i].iov_len,
+                         static_cast<int>(args[3]));
     }
   }
 }
