@@ -154,7 +154,9 @@ TEST(Uffd, the_break_moves_down) {
 }
 
 // A memfd whose bytes are removed by madvise only.
-Settings shared_too() { return uffd_alone("guard_install,shmat_over,remap_file_pages,punch_hole,truncate"); }
+Settings shared_too(const std::string& also = ",remove") {
+  return uffd_alone("guard_install,shmat_over,remap_file_pages,punch_hole,truncate" + also);
+}
 
 int make_file(size_t pages) {
   const int file = static_cast<int>(syscall(SYS_memfd_create, "pinrail-test", MFD_CLOEXEC));
@@ -216,6 +218,20 @@ TEST(UffdCovers, no_file_that_can_be_cut) {
   const uintptr_t base = raw_map(1, 0, MAP_SHARED, file);
   expect_not_kept(&watched, base, "a memfd");
   raw_unmap(base, 1);
+  close(file);
+}
+
+// The kernel reports it for that mapping alone.
+TEST(UffdCovers, no_memory_from_which_another_mapping_may_remove_pages) {
+  NEED_UFFD();
+  const Watched watched{shared_too("")};
+  const int file = make_file(4);
+  const uintptr_t base = raw_map(4, 0, MAP_SHARED, file), other = raw_map(4, 0, MAP_SHARED, file);
+  watched.pool.use(base, 4 * kPage);
+  ASSERT_TRUE(raw_advise(other, 4, MADV_REMOVE));
+  EXPECT_FALSE(watched.has(base, 4));
+  raw_unmap(base, 4);
+  raw_unmap(other, 4);
   close(file);
 }
 

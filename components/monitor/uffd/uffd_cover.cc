@@ -10,9 +10,11 @@
 namespace pinrail::uffd {
 namespace {
 
+// Not PINRAIL_EVENT_REMOVE: the kernel reports MADV_REMOVE for the mapping that it names, and not for the other
+// mappings of the same file, which lose the pages as well.
 constexpr uint32_t kSeen = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAIL_EVENT_REMAP |
-                           PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_REMOVE |
-                           PINRAIL_EVENT_PROCESS_MADVISE | PINRAIL_EVENT_BRK;
+                           PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_PROCESS_MADVISE |
+                           PINRAIL_EVENT_BRK;
 
 // Returns whether one more mapping may be watched. A watched mapping does not merge with its neighbours any more, so
 // that in time there is one mapping more. relaxed: an estimate. When it is too high, the mappings are counted, but not
