@@ -448,8 +448,8 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
-check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
-TESTS += test/unit/monitor/coverage_test test/conform/uffd test/stress/uffd_stress
+check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/conform/uffd_reader test/stress/uffd_stress
+TESTS += test/unit/monitor/coverage_test test/conform/uffd test/conform/uffd_reader test/stress/uffd_stress
 test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
 	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc \
 	test/unit/monitor/unsubscribe_test.cc test/unit/monitor/allocators_test.cc
@@ -461,6 +461,8 @@ test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LI
 test_conform_uffd_SOURCES = test/conform/uffd_test.cc test/conform/uffd_life_test.cc test/conform/uffd_library.h \
 	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
 test_conform_uffd_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_conform_uffd_reader_SOURCES = test/conform/uffd_reader_test.cc test/support/tasks.h test/support/skip_main.cc
+test_conform_uffd_reader_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 endif
 
 # References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.

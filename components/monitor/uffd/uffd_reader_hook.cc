@@ -93,30 +93,38 @@ bool take_events_hook(Reader* reader) {
   return !reader->is_lost;
 }
 
-}  // namespace
-
-// Events are read before the bell is tested, because threads wait until their events are read.
-bool read_events_hook(Context* context) {
-  Reader reader{};
-  reader.context = context;
-  const HookLocks locks = HookLocks::of(context->host);
-  if (locks.depth_hook != nullptr) {
-    HookDepth* const depth = locks.depth_hook();
-    depth->waiting_arg = &reader;
-    depth->while_waiting_hook = service_while_waiting_hook;
-  }
-  pollfd ready[2] = {{context->watch, POLLIN, 0}, {context->wakeup, POLLIN, 0}};
+// Returns true when the bell rings, false when the descriptor is lost. Events are read before the bell is tested,
+// because threads wait until their events are read.
+bool read_until_bell_hook(Reader* reader) {
+  pollfd ready[2] = {{reader->context->watch, POLLIN, 0}, {reader->context->wakeup, POLLIN, 0}};
   for (;;) {
     const long status = kernel_hook(SYS_ppoll, ready, 2, nullptr, nullptr, 0);
     if (status == -EINTR) continue;
     if (status < 0) return false;
     if ((ready[0].revents & ~POLLIN) != 0) return false;
     if ((ready[0].revents & POLLIN) != 0) {
-      if (!take_events_hook(&reader)) return false;
+      if (!take_events_hook(reader)) return false;
     } else if (ready[1].revents != 0) {
       return true;
     }
   }
+}
+
+}  // namespace
+
+// The thread may wait for locks afterwards, when the reader's queue is gone: then it sleeps like any other thread.
+bool read_events_hook(Context* context) {
+  Reader reader{};
+  reader.context = context;
+  const HookLocks locks = HookLocks::of(context->host);
+  HookDepth* const depth = locks.depth_hook != nullptr ? locks.depth_hook() : nullptr;
+  if (depth != nullptr) {
+    depth->waiting_arg = &reader;
+    depth->while_waiting_hook = service_while_waiting_hook;
+  }
+  const bool rang = read_until_bell_hook(&reader);
+  if (depth != nullptr) depth->while_waiting_hook = nullptr;
+  return rang;
 }
 
 void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
