@@ -45,6 +45,8 @@ bool has_segments() {
 uint32_t events_of_kernel() {
   void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return PINRAIL_EVENTS_ALL;
+  // After mlockall() new memory is locked, and the kernel refuses some advice for locked pages.
+  syscall(SYS_munlock, page, kPage);
   uint32_t events = PINRAIL_EVENTS_ALL;
   if (!has_guard_install(page)) events &= ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
   if (!has_process_madvise(page)) events &= ~uint32_t{PINRAIL_EVENT_PROCESS_MADVISE};

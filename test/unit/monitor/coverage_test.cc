@@ -169,6 +169,16 @@ void expect_mapping(const void* base, size_t length, pinrail_mapping_kind_t kind
   }
 }
 
+// Some advice is refused for locked memory, and memory need not stay locked.
+TEST(Coverage, events_of_the_kernel_are_found_in_a_process_that_locks_its_memory) {
+  const uint32_t unlocked = events_of_kernel();
+  constexpr int kOnFault = 4;
+  if (mlockall(MCL_FUTURE | kOnFault) != 0) GTEST_SKIP() << "memory may not be locked here";
+  const uint32_t locked = events_of_kernel();
+  munlockall();
+  EXPECT_EQ(name_events(unlocked & ~locked), "");
+}
+
 TEST(Mapping, kinds_are_told_apart_as_the_kernel_shows_them) {
   const auto mapped = [](int flags, int file) { return mmap(nullptr, kPage, PROT_READ, flags, file, 0); };
   const int memory = memfd_create("pinrail-test", MFD_CLOEXEC);
