@@ -229,7 +229,7 @@ check_PROGRAMS += test/unit/base/futex_lock_test
 TESTS += test/unit/base/futex_lock_test
 test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc
 test_unit_base_futex_lock_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc
+test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc test/unit/base/deferred_test.cc
 test_unit_base_gate_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_base_base_test_SOURCES = \
 	test/support/said.h test/support/temp_folder.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "base/sync/gate.h"
 
@@ -35,38 +36,56 @@ bool add_hook(const Event& event) {
   return true;
 }
 
+// Between these two all signals are blocked: a handler could interrupt code that changes the stored events, and defer
+// or deliver events itself. Deferring is rare, so two system calls are acceptable.
+sigset_t block_signals_hook() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  return before;
+}
+void restore_signals_hook(const sigset_t& before) { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+
+// What was deferred and is not stored any more.
+struct Taken {
+  Event events[kEvents];
+  uint32_t count, gates;
+};
+
+void take_hook(Taken* taken_out) {
+  const sigset_t before = block_signals_hook();
+  taken_out->count = std::exchange(state.depth.waiting, 0);
+  taken_out->gates = std::exchange(state.held_gates, 0);
+  std::copy(state.events, state.events + taken_out->count, taken_out->events);
+  restore_signals_hook(before);
+}
+
 }  // namespace
 
 HookDepth* depth_hook() { return &state.depth; }
 
 // Hook context, also in a signal handler. What is stored holds the gate until it is delivered.
 bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
-  // All signals are blocked: a handler of another signal could interrupt this code and defer an event of its own.
-  // Deferring is rare, so two system calls are acceptable.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const sigset_t before = block_signals_hook();
   const bool added = add_hook({deliver_hook, arg, base, base + length});
   if (added) {
     gate::hold_hook();
     ++state.held_gates;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  restore_signals_hook(before);
   return added;
 }
 
 // Delivers the deferred events if the thread holds no HookMutex, and then releases the gate as often as it was held.
 void deliver_hook() {
   while (state.depth.depth == 0 && state.depth.waiting != 0) {
-    Event events[kEvents];
-    const uint32_t count = state.depth.waiting, gates = state.held_gates;
-    std::copy(state.events, state.events + count, events);
-    state.depth.waiting = 0;
-    state.held_gates = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      events[i].deliver_hook(events[i].arg, events[i].base, events[i].end - events[i].base);
+    Taken taken;
+    take_hook(&taken);
+    for (uint32_t i = 0; i < taken.count; ++i) {
+      const Event& event = taken.events[i];
+      event.deliver_hook(event.arg, event.base, event.end - event.base);
     }
-    for (uint32_t i = 0; i < gates; ++i) gate::release_hook();
+    for (uint32_t i = 0; i < taken.gates; ++i) gate::release_hook();
   }
 }
 
