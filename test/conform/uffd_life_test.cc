@@ -6,8 +6,10 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/patch/system_call.h"
 #include "test/conform/uffd_library.h"
@@ -100,6 +102,28 @@ TEST(UffdLife, a_forked_child_unmaps_what_its_parent_watches_and_the_parent_know
 
 // The child refers to the descriptor too, so that closing it ends nothing. It is made without fork(), whose handlers
 // would close the descriptor in the child.
+// Such a child might have the descriptor; then the monitor opens another one.
+TEST(UffdLife, it_starts_in_a_process_that_forks_all_the_time) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    std::atomic<bool> is_over{false};
+    std::thread forker([&is_over] {
+      while (!is_over.load()) {
+        const pid_t child = fork();
+        if (child == 0) _exit(0);
+        waitpid(child, nullptr, 0);
+      }
+    });
+    int started = 0;
+    constexpr int kStarts = 300;
+    for (int i = 0; i < kStarts; ++i) started += Library(uffd_alone()).status == PINRAIL_SUCCESS ? 1 : 0;
+    is_over.store(true);
+    forker.join();
+    return ChildAnswer{started == kStarts ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(1));
+}
+
 TEST(UffdLife, when_it_stops_no_thread_waits_though_a_child_holds_the_descriptor) {
   NEED_UFFD();
   const ChildAnswer answer = answer_of([] {

@@ -99,10 +99,8 @@ bool for_each_range(Visit visit) {
   return got == 0;
 }
 
-}  // namespace
-
-// NOT_AVAILABLE if the kernel refuses it or a fork came between. Kernels before 5.19 watch anonymous memory only.
-Status open_watch(Context* context) {
+// Opens the descriptor and notes it. BUSY: another thread forked meanwhile, and its child may have the descriptor too.
+Status open_noted(Context* context) {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
   const uint64_t forks = closed_in_child::count_forks();
   context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
@@ -110,12 +108,25 @@ Status open_watch(Context* context) {
   if (context->watch < 0) return refused(*context, "userfaultfd is refused");
   move_to_high_number(&context->watch);
   context->note = closed_in_child::note(context->watch, is_userfaultfd, forks);
-  if (context->note == nullptr) {
-    close(context->watch);
-    context->watch = -1;
+  if (context->note != nullptr) return success();
+  close(context->watch);
+  context->watch = -1;
+  return PINRAIL_ERR_BUSY;
+}
+
+}  // namespace
+
+// NOT_AVAILABLE if the kernel refuses it or forks come between again and again. Kernels before 5.19 watch anonymous
+// memory only.
+Status open_watch(Context* context) {
+  constexpr int kMaxTries = 1000;
+  Status status = PINRAIL_ERR_BUSY;
+  for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) status = open_noted(context);
+  if (status.is(PINRAIL_ERR_BUSY)) {
     errno = EAGAIN;
-    return refused(*context, "a fork came between");
+    return refused(*context, "forks came between");
   }
+  if (!status.ok()) return status;
   const bool granted =
       ask_for(context, kEvents | kWriteProtect | kSharedMemory) || ask_for(context, kEvents | kWriteProtect);
   return granted ? success() : refused(*context, "this kernel's userfaultfd has no write-protect mode");
