@@ -7,10 +7,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/falloc.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <sched.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -350,6 +353,50 @@ TEST(PatcherRace, what_is_registered_between_the_report_and_the_call_is_not_foun
     EXPECT_EQ(stale, 0) << "of " << tried;
     EXPECT_EQ(alone, 0) << "of " << tried << " calls were not raced";
   }
+}
+
+// Has the kernel hold the calling thread's ftruncate() until another thread lets it go on. Returns the descriptor for
+// that, or -1.
+int hold_truncation() {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ftruncate, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return -1;
+  return static_cast<int>(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+}
+
+TEST(PatcherRace, a_file_that_grows_and_is_registered_before_the_kernel_cuts_it) {
+  const Library library(Settings{{"monitor", "patcher"}, {"monitor_trust_allocators", "yes"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  const Pool pool(fake);
+  const Scene scene = a_file();
+  ASSERT_EQ(ftruncate(scene.fd, kPage), 0);
+  constexpr int kStarting = -2;
+  std::atomic<int> listener{kStarting};
+  std::thread cutter([&listener, &scene] {
+    listener.store(hold_truncation());
+    EXPECT_EQ(ftruncate(scene.fd, kPage), 0);
+  });
+  while (listener.load() == kStarting) sched_yield();
+  seccomp_notif held{};
+  const bool holds = listener.load() >= 0 && ioctl_of(listener.load(), SECCOMP_IOCTL_NOTIF_RECV, &held) == 0;
+  if (holds) {
+    EXPECT_EQ(ftruncate(scene.fd, kLength), 0);
+    pool.use(scene.base, kLength);
+    EXPECT_TRUE(pool.has(scene.base, kLength));
+    seccomp_notif_resp answer{};
+    answer.id = held.id;
+    answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    EXPECT_EQ(ioctl_of(listener.load(), SECCOMP_IOCTL_NOTIF_SEND, &answer), 0);
+  }
+  cutter.join();
+  EXPECT_FALSE(pool.has(scene.base, kLength));
+  give_back(scene, false);
+  close(listener.load());
+  if (!holds) GTEST_SKIP() << "no system call can be held here";
 }
 
 TEST(PatcherRace, no_function_that_is_hooked_is_left_out_here) {

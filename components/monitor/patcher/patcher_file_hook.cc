@@ -88,14 +88,16 @@ FileState state_of_path_hook(long path) {
 // The part of a file that a call removes.
 struct RemovedRange {
   bool is_any;
+  bool is_cut;  // nothing is removed unless the file grows before the call
   FileId file;
   uint64_t offset, length;
 };
 
 // Returns the part of the file that truncating it to `length` removes.
 RemovedRange truncated_range_hook(const FileState& about, long length) {
-  const bool cuts = about.known && length >= 0 && static_cast<uint64_t>(length) < about.length;
-  return {cuts, about.file, static_cast<uint64_t>(length), UINT64_MAX};
+  const bool is_cut = about.known && length >= 0;
+  const bool is_any = is_cut && static_cast<uint64_t>(length) < about.length;
+  return {is_any, is_cut, about.file, static_cast<uint64_t>(length), UINT64_MAX};
 }
 
 // Returns the part of the file that fallocate() with these arguments removes or moves.
@@ -106,14 +108,16 @@ RemovedRange punched_range_hook(const long* args) {
   if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
   const FileState about = state_of_descriptor_hook(args[0]);
   const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
-  return {about.known, about.file, static_cast<uint64_t>(args[2]), length};
+  return {about.known, false, about.file, static_cast<uint64_t>(args[2]), length};
 }
 
-// Keeps patcher/H1.
+// Keeps patcher/H1. If the file was not longer than the new length, another thread may make it longer and register what
+// is new, before the kernel cuts it.
 long report_around_call_hook(const Layer& layer, const RemovedRange& removed, long number, const long* args) {
   if (removed.is_any) file_event_hook(layer, removed.file, removed.offset, removed.length);
   const long result = call_original_hook(layer, number, args);
-  if (removed.is_any) file_event_hook(layer, removed.file, removed.offset, removed.length);
+  if (removed.is_any || (removed.is_cut && result == 0))
+    file_event_hook(layer, removed.file, removed.offset, removed.length);
   return result;
 }
 
