@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor/uffd on its own, with a host table that shows what its reader's thread does while it waits for a lock.
+#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/userfaultfd.h>
 #include <pinrail/component_mpool.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <string>
 
-#include "base/patch/system_call.h"
 #include "test/fake/fake_host.h"
 #include "test/support/component_descriptor.h"
 #include "test/support/tasks.h"
@@ -18,9 +16,12 @@
 namespace pinrail::test {
 namespace {
 
+constexpr size_t kPage = 4096;
+
 __thread pinrail_hook_depth_t depth_of_thread;
 std::atomic<void (*)(void*, uintptr_t, size_t)> event_hook{nullptr};
 std::atomic<void*> event_arg{nullptr};
+std::atomic<uintptr_t> reported{0};  // the base of the last report
 // Reports that the monitor is blind, and how many of them came from a thread that would read events while it waits.
 std::atomic<int> blind_count{0}, still_reading{0};
 
@@ -35,6 +36,7 @@ pinrail_host_t services() {
   };
   host.monitor_unsubscribe = [](const pinrail_host_t*, void*) { event_hook.store(nullptr); };
   host.monitor_report_hook = [](const pinrail_host_t*, uintptr_t base, size_t length) {
+    reported.store(base);
     if (const auto hook = event_hook.load()) hook(event_arg.load(), base, length);
   };
   host.monitor_hold_hook = [](const pinrail_host_t*) {};
@@ -55,26 +57,66 @@ int highest_descriptor() {
   return file;
 }
 
+// An opened monitor. Several may be open at once, as in a process with several copies of the library.
+class Monitor {
+ public:
+  explicit Monitor(const pinrail_component_t& component)
+      : component_(component),
+        ops_(*static_cast<const pinrail_monitor_ops_t*>(component.ops)),
+        host_(component, services()) {
+    opened_ = component.open(host_.table(), &context_) == PINRAIL_SUCCESS;
+    started_ = opened_ && ops_.start(context_) == PINRAIL_SUCCESS;
+  }
+  ~Monitor() {
+    if (started_) ops_.stop(context_);
+    if (opened_) component_.close(context_);
+  }
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  bool is_started() const { return started_; }
+  bool watches(void* page) const {
+    const auto base = reinterpret_cast<uintptr_t>(page);
+    const pinrail_mapping_t mapping{sizeof(mapping), base, base + kPage, 0, 0, 0, PINRAIL_MAPPING_ANONYMOUS};
+    return ops_.cover(context_, &mapping) != 0;
+  }
+
+ private:
+  const pinrail_component_t& component_;
+  const pinrail_monitor_ops_t& ops_;
+  const fake::FakeHost host_;
+  void* context_ = nullptr;
+  bool opened_ = false, started_ = false;
+};
+
+void* map_page() { return mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
+
 TEST(UffdReader, reads_no_more_events_while_it_waits_for_a_lock_once_it_has_given_up) {
   std::string why;
   const pinrail_component_t* const component = component_under_test("monitor", "uffd", &why);
   ASSERT_NE(component, nullptr) << why;
-  const fake::FakeHost host(*component, services());
-  const auto* const ops = static_cast<const pinrail_monitor_ops_t*>(component->ops);
-  void* context = nullptr;
-  ASSERT_EQ(component->open(host.table(), &context), PINRAIL_SUCCESS);
-  if (ops->start(context) == PINRAIL_ERR_NOT_AVAILABLE) GTEST_SKIP() << "no userfaultfd here";
-  const pinrail_mapping_kind_t kind = PINRAIL_MAPPING_ANONYMOUS;
-  void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const auto base = reinterpret_cast<uintptr_t>(page);
-  const pinrail_mapping_t mapping{sizeof(mapping), base, base + 4096, 0, 0, 0, kind};
-  EXPECT_NE(ops->cover(context, &mapping), 0U);
+  const Monitor monitor(*component);
+  if (!monitor.is_started()) GTEST_SKIP() << "no userfaultfd here";
+  void* const page = map_page();
+  EXPECT_TRUE(monitor.watches(page));
   close(highest_descriptor());
-  munmap(page, 4096);  // so that the reader looks
+  munmap(page, kPage);  // so that the reader looks
   EXPECT_TRUE(comes_true([] { return blind_count.load() != 0; }));
   EXPECT_EQ(still_reading.load(), 0) << "the queue of events that it would use is gone";
-  ops->stop(context);
-  component->close(context);
+}
+
+// Kernels before 6.17 let a descriptor unregister what another one watches.
+TEST(UffdReader, reports_what_it_watches_also_after_another_monitor_of_the_process_was_stopped) {
+  std::string why;
+  const pinrail_component_t* const component = component_under_test("monitor", "uffd", &why);
+  ASSERT_NE(component, nullptr) << why;
+  const Monitor monitor(*component);
+  if (!monitor.is_started()) GTEST_SKIP() << "no userfaultfd here";
+  void* const page = map_page();
+  EXPECT_TRUE(monitor.watches(page));
+  { const Monitor other(*component); }
+  munmap(page, kPage);
+  EXPECT_TRUE(comes_true([page] { return reported.load() == reinterpret_cast<uintptr_t>(page); }));
 }
 
 }  // namespace

@@ -14,7 +14,9 @@
 // uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. While it waits for
 //     one it continues to read events. So a thread that waits for it (in munmap of a watched mapping, under whatever
 //     locks, also in a signal handler) never waits for a lock that its own thread holds.
-// uffd/U4  When stop() has returned, nothing is watched and no thread waits for the reader.
+// uffd/U4  When stop() has returned, nothing is watched and no thread waits for the reader. What other descriptors of
+// the
+//     process watch stays watched.
 // uffd/U5  A forked child has neither the thread nor a watched mapping. It only closes the descriptor.
 #ifndef PINRAIL_COMPONENTS_MONITOR_UFFD_H
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H
@@ -81,7 +83,7 @@ bool watch_range(const Context& context, const Span& span);
 // Returns whether the number still names the descriptor: programs that become daemons may have closed it.
 bool is_watch_open(const Context& context);
 bool is_userfaultfd(int file);
-// Ends all watching, even if a child still has the descriptor. Does not allocate.
+// Ends all watching by this descriptor, even if a child still has it. Does not allocate.
 void unwatch_all(const Context& context);
 uint64_t count_mappings();
 uint64_t most_mappings_of_process();

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -147,10 +148,22 @@ bool is_userfaultfd(int file) {
 
 bool is_watch_open(const Context& context) { return is_userfaultfd(context.watch); }
 
-// Unregisters range by range: the kernel refuses a range with a mapping of a kind that it cannot watch.
+// Returns whether another descriptor watches the mapping: the kernel refuses to register that. Only its beginning is
+// tried, up to where no transparent huge page is split, because registering and unregistering take time for each page.
+// The kernel refuses a part of a page of hugetlbfs.
+static bool is_watched_by_another(const Context& context, const Span& mapping) {
+  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+  const Span beginning{mapping.base, std::min(mapping.end, (mapping.base / kHugePage + 1) * kHugePage)};
+  if (watch_range(context, beginning)) return false;
+  return errno == EBUSY || (errno == EINVAL && !watch_range(context, mapping) && errno == EBUSY);
+}
+
+// Unregisters range by range: the kernel refuses a range with a mapping of a kind that it cannot watch. Kernels before
+// 6.17 also unregister what another descriptor watches: one of another copy of the library, or the program's own.
 void unwatch_all(const Context& context) {
   if (!is_watch_open(context)) return;
   for_each_range([&](const Span& span) {
+    if (is_watched_by_another(context, span)) return;
     uffdio_range range{span.base, span.length()};
     ioctl_of(context.watch, UFFDIO_UNREGISTER, &range);
   });
