@@ -126,6 +126,27 @@ TEST(Patcher, mremap_that_leaves_the_mapping_reports_its_pages) {
   munmap(moved, kPage);
 }
 
+// The kernel rounds the lengths up. No large page is needed for that.
+TEST(Patcher, mremap_of_large_pages_reports_whole_ones) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  constexpr size_t kLarge = size_t{2} << 20;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const room = mmap(nullptr, 3 * kLarge, PROT_NONE, kFlags, -1, 0);
+  const uintptr_t from = (reinterpret_cast<uintptr_t>(room) + kLarge - 1) & ~(kLarge - 1), onto = from + kLarge;
+  constexpr int kTwoMegabytes = 21 << MAP_HUGE_SHIFT;
+  void* const large = mmap(at(from), kLarge, PROT_READ, kFlags | MAP_HUGETLB | kTwoMegabytes | MAP_FIXED, -1, 0);
+  patcher.recorder.clear();
+  const bool moves =
+      large == at(from) && mremap(large, kPage, kPage, MREMAP_MAYMOVE | MREMAP_FIXED, at(onto)) == at(onto);
+  const std::vector<Report> left = patcher.recorder.touching(onto - kPage, kPage);
+  const std::vector<Report> replaced = patcher.recorder.touching(onto + kLarge - kPage, kPage);
+  munmap(room, 3 * kLarge);
+  if (!moves) GTEST_SKIP() << "this kernel moves no large pages (before 5.16)";
+  EXPECT_GE(left.size(), 2U) << "before, and again after";
+  EXPECT_GE(replaced.size(), 2U) << "before, and again after";
+}
+
 TEST(Patcher, madvise_that_drops_pages) {
   Patcher patcher;
   NEED_PATCHER(patcher);

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/core/kernel_numbers.h"
+#include "base/patch/maps_hook.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -85,24 +86,61 @@ long mmap_hook(void* layer, const long* args) {
   return result;
 }
 
+// The mapping of a file that holds the address.
+struct FileMapping {
+  uintptr_t at;
+  size_t length;  // 0: there is none
+};
+
+static bool note_file_hook(void* arg, const patch::Mapping& mapping) {
+  auto* file = static_cast<FileMapping*>(arg);
+  const bool holds = mapping.base <= file->at && file->at < mapping.end;
+  if (holds && mapping.inode != 0) file->length = mapping.end - mapping.base;
+  return mapping.end <= file->at;
+}
+
+// Returns whether there are huge pages of a size of which the address is a multiple and the lengths are not.
+static bool may_be_rounded_up_hook(uintptr_t base, uintptr_t lengths) {
+  constexpr uintptr_t kSizes[] = {
+#ifdef __aarch64__
+      uintptr_t{64} << 10, uintptr_t{32} << 20,
+#endif
+      uintptr_t{2} << 20, uintptr_t{1} << 30};
+  bool may_be = false;
+  for (const uintptr_t size : kSizes) may_be = may_be || (base % size == 0 && lengths % size != 0);
+  return may_be;
+}
+
+// Of a mapping on huge pages, which is always one of a file, the kernel takes whole pages and does not say how large
+// they are. Returns how many bytes that may be more than the lengths say.
+static size_t rounded_up_by_hook(const Layer& layer, const long* args) {
+  const uintptr_t base = address_hook(args[0]);
+  const uintptr_t lengths = address_hook(args[1]) | address_hook(args[2]);
+  if (!may_be_rounded_up_hook(base, lengths) || !is_active_hook(layer)) return 0;
+  FileMapping file{base, 0};
+  constexpr size_t kLargest = size_t{1} << 30;
+  return patch::for_each_mapping_hook(note_file_hook, &file) ? file.length : kLargest;
+}
+
 // Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses
-// its end; with old length 0 it is only mapped a second time.
-static Span moved_range_hook(const long* args) {
+// its end; with old length 0 it is only mapped a second time. more: see rounded_up_by_hook().
+static Span moved_range_hook(const long* args, size_t more) {
   const uintptr_t base = address_hook(args[0]);
   const auto old_length = static_cast<size_t>(args[1]);
   const auto length = static_cast<size_t>(args[2]);
   const bool moves = (args[3] & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0;
   const bool may_move = length > old_length && (args[3] & MREMAP_MAYMOVE) != 0;
   const uintptr_t kept = moves || may_move ? 0 : round_up_hook(length, kPage);
-  return kept < old_length ? Span{base + kept, base + old_length} : Span{base, base};
+  return kept < old_length ? Span{base + kept, base + old_length + more} : Span{base, base};
 }
 
 long mremap_hook(void* layer, const long* args) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
-  const Span taken = moved_range_hook(given);
+  const size_t more = rounded_up_by_hook(layer_of_hook(layer), given);
+  const Span taken = moved_range_hook(given, more);
   report_hook(layer_of_hook(layer), taken.base, taken.length());
-  const auto length = static_cast<size_t>(given[2]);
+  const size_t length = static_cast<size_t>(given[2]) + more;
   const size_t replaced = (given[3] & MREMAP_FIXED) != 0 ? length : 0;
   report_hook(layer_of_hook(layer), address_hook(given[4]), replaced);
   const long result = call_original_hook(layer_of_hook(layer), SYS_mremap, given);
