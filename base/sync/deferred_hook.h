@@ -44,6 +44,7 @@ struct State {
   HookDepth depth;      // depth.waiting: the number of events in use
   uint32_t held_gates;  // how often this thread holds the gate for deferred events
   uint32_t calls;       // 1 while the thread is in a Call (call_scope.h)
+  uint32_t line;        // where its hooks count themselves (subscriptions_hook.h); 0: it had none yet
   Event events[kEvents];
 };
 

@@ -104,7 +104,7 @@ bool any_covers() {
 }
 
 bool has_raw_callers() { return raw_callers.load(); }
-void note_raw_callers() { raw_callers.store(true); }
+bool note_raw_callers() { return !raw_callers.exchange(true); }
 
 Kept kept_without(const StartedMonitor* without) {
   const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };

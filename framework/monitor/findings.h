@@ -48,7 +48,8 @@ bool any_covers();
 // Whether an allocator of the process makes raw system calls: then its events count only if a monitor sees any
 // caller's.
 bool has_raw_callers();
-void note_raw_callers();
+// False: it was noted before.
+bool note_raw_callers();
 
 // The kinds that would be kept without the given monitor (NULL: with all monitors). Maps samples.
 Kept kept_without(const StartedMonitor* without);

@@ -15,12 +15,6 @@ namespace {
 Mutex mutex{LockRank::subscribe};          // guards changes to the list of our subscriptions
 Mutex foreign_mutex{LockRank::strangers};  // guards changes to the list of other runtimes' subscriptions
 
-// Waits until no hook uses an entry that was unlinked before the call. The caller holds the list's mutex.
-void wait_for_hooks(Subscriptions* list) {
-  const uint32_t old_side = list->turn.fetch_add(1) & 1;
-  while (list->gate[old_side].load() != 0) sched_yield();
-}
-
 Status add(Mutex* mutex_of_list, Subscriptions* list, uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
   auto* subscription = new (std::nothrow) Subscription{kinds, hook, arg, {nullptr}};
   if (subscription == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -40,12 +34,19 @@ void remove_subscription(Mutex* mutex_of_list, Subscriptions* list, void* subscr
     while (at->load() != nullptr && at->load() != subscription) at = &at->load()->next;
     if (at->load() == nullptr) return;
     at->store(subscription->next.load());
-    wait_for_hooks(list);
+    list->wait_for_hooks();
   }
   delete subscription;
 }
 
 }  // namespace
+
+void Subscriptions::wait_for_hooks() {
+  const uint32_t old_side = turn.fetch_add(1) & 1;
+  for (const Line& line : lines) {
+    while (line.side[old_side].load() != 0) sched_yield();
+  }
+}
 
 Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
   return add(&mutex, &subscriptions, kinds, hook, arg, subscription_out);

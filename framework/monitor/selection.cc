@@ -177,7 +177,6 @@ void find_raw_calls(const loader::Loader& loader, std::string* troubles) {
 // thread may hold the loader's lock. Its calls are assumed to go unseen; everything cached dies. The caller holds no
 // lock.
 void assume_raw_calls(const std::string& path) {
-  note_raw_callers();
   start_for_raw_calls(*components);
   std::string why;
   {
@@ -205,7 +204,8 @@ std::string find_new_allocator() {
 void check_loaded_objects() {
   if (trusts_allocators) return;
   const std::string came = find_new_allocator();
-  if (!came.empty() && !has_raw_callers() && relies_on_c_library()) assume_raw_calls(came);
+  // Another thread may have found another allocator.
+  if (!came.empty() && relies_on_c_library() && note_raw_callers()) assume_raw_calls(came);
 }
 
 }  // namespace

@@ -17,12 +17,12 @@ Subscriptions foreign_subscriptions;
 // Calls all subscribers that want the event, between enter_hook() and leave_hook().
 void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (first.load() == nullptr) return;
-  const uint32_t side = enter_hook();
+  Count* const count = enter_hook();
   for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) {
     const bool is_wanted = kinds == 0 || at->kinds == 0 || (kinds & at->kinds) != 0;
     if (is_wanted) at->hook(at->arg, base, length);
   }
-  leave_hook(side);
+  leave_hook(count);
 }
 
 namespace {

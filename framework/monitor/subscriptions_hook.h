@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // subscriptions_hook.h - the list of subscriptions, which hooks walk without a lock and without allocating.
 //
-// Hooks count themselves into one of two gates and out again. Removal unlinks the subscription, switches new hooks to
-// the other gate, and waits until the old gate is empty: then no hook can still use the unlinked entry. All functions
-// are hook context.
+// Hooks count themselves in at one of two sides and out again. Removal unlinks the subscription, sends new hooks to the
+// other side, and waits until nobody is at the old one: then no hook can still use the unlinked entry. Threads count in
+// lines of their own, because the munmap of one would wait for the line that another one has just written. All
+// functions are hook context.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_SUBSCRIPTIONS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_SUBSCRIPTIONS_HOOK_H
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "base/core/likely.h"
+#include "base/sync/deferred_hook.h"
 
 namespace pinrail::monitor {
 
@@ -23,22 +27,43 @@ struct Subscription {
 // All accesses are seq_cst: a hook that entered before the switch is waited for; a hook that enters after it sees the
 // list without the removed entry.
 struct Subscriptions {
-  std::atomic<Subscription*> first{nullptr};
-  std::atomic<uint32_t> turn{0};  // hooks enter by gate[turn & 1]
-  std::atomic<uint32_t> gate[2] = {{0}, {0}};
+  using Count = std::atomic<uint32_t>;
+  struct alignas(64) Line {
+    Count side[2];  // the hooks that are at this side, of those threads that count here
+  };
+  static constexpr unsigned kLineBits = 4;
 
-  // Enters the current gate, again if a removal switched gates meanwhile; returns its side, for leave_hook().
-  uint32_t enter_hook() {
+  std::atomic<Subscription*> first{nullptr};
+  std::atomic<uint32_t> turn{0};          // hooks enter at side turn & 1
+  Line lines[1 + (1 << kLineBits)] = {};  // no thread counts in the first one
+
+  // Enters at the current side, again if a removal switched sides meanwhile; returns the count, for leave_hook().
+  Count* enter_hook() {
+    Line& own = line_of_thread_hook();
     for (;;) {
       const uint32_t now = turn.load();
-      gate[now & 1].fetch_add(1);
-      if (turn.load() == now) return now & 1;
-      gate[now & 1].fetch_sub(1);
+      own.side[now & 1].fetch_add(1);
+      if (turn.load() == now) return &own.side[now & 1];
+      own.side[now & 1].fetch_sub(1);
     }
   }
-  void leave_hook(uint32_t side) { gate[side].fetch_sub(1); }
+  static void leave_hook(Count* count) { count->fetch_sub(1); }
+  // Sends new hooks to the other side and waits for those that are here. One thread at a time.
+  void wait_for_hooks();
   // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind.
   void deliver_hook(uint32_t kinds, uintptr_t base, size_t length);
+
+ private:
+  Line& line_of_thread_hook() {
+    uint32_t& own = deferred::state.line;
+    if (unlikely(own == 0)) own = choose_line_hook();
+    return lines[own];
+  }
+  // By the address of the thread's own state: threads lie one stack apart.
+  static uint32_t choose_line_hook() {
+    const auto own = uint64_t{reinterpret_cast<uintptr_t>(&deferred::state)};
+    return 1 + static_cast<uint32_t>(own * 0x9E3779B97F4A7C15u >> (64 - kLineBits));
+  }
 };
 
 // Both are constant-initialised and have no destructor, so they are valid before main() and at exit. Other runtimes'

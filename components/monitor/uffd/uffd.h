@@ -14,9 +14,8 @@
 // uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. While it waits for
 //     one it continues to read events. So a thread that waits for it (in munmap of a watched mapping, under whatever
 //     locks, also in a signal handler) never waits for a lock that its own thread holds.
-// uffd/U4  When stop() has returned, nothing is watched and no thread waits for the reader. What other descriptors of
-// the
-//     process watch stays watched.
+// uffd/U4  When stop() has returned, this descriptor watches nothing and no thread waits for the reader. What other
+//     descriptors of the process watch stays watched.
 // uffd/U5  A forked child has neither the thread nor a watched mapping. It only closes the descriptor.
 #ifndef PINRAIL_COMPONENTS_MONITOR_UFFD_H
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H

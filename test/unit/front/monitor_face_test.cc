@@ -82,36 +82,40 @@ TEST(MonitorFace, a_stranger_is_called_after_the_pools_with_no_lock_held) {
   std::free(heard.buffer);
 }
 
-// A subscriber whose call lasts until the test ends it.
+// A subscriber whose calls last until the test ends them.
 struct Slow {
-  std::atomic<bool> entered{false}, may_leave{false}, left{false};
+  std::atomic<int> entered{0}, left{0};
+  std::atomic<bool> may_leave{false};
 
   static void hear(void* slow, void* /*addr*/, size_t /*length*/) {
     auto* const self = static_cast<Slow*>(slow);
-    self->entered = true;
+    ++self->entered;
     while (!self->may_leave.load()) sched_yield();
-    self->left = true;
+    ++self->left;
   }
 };
 
+// Threads count themselves in at different places.
 TEST(MonitorFace, unsubscribe_returns_after_the_calls_that_are_under_way) {
   ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
   Slow slow;
   pinrail_subscription_t* subscription = nullptr;
   ASSERT_EQ(pinrail_monitor_subscribe(Slow::hear, &slow, &subscription), PINRAIL_SUCCESS);
   char memory[64];
-  std::thread event([&] { pinrail_monitor_report(memory, sizeof(memory)); });
-  while (!slow.entered.load()) sched_yield();
+  constexpr int kThreads = 8;
+  std::vector<std::thread> events;
+  for (int i = 0; i < kThreads; ++i) events.emplace_back([&] { pinrail_monitor_report(memory, sizeof(memory)); });
+  while (slow.entered.load() != kThreads) sched_yield();
   std::atomic<bool> returned{false};
   std::thread leaver([&] {
     pinrail_monitor_unsubscribe(subscription);
-    EXPECT_TRUE(slow.left.load());
+    EXPECT_EQ(slow.left.load(), kThreads);
     returned = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_FALSE(returned.load());
   slow.may_leave = true;
-  event.join();
+  for (std::thread& event : events) event.join();
   leaver.join();
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
