@@ -92,6 +92,11 @@ test_conform_prepin_SOURCES = test/conform/prepin_test.cc test/conform/prepin_st
 	test/conform/chunk_stream_test.cc test/conform/options_test.cc test/support/library.h $(fake_registrar_sources)
 test_conform_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
+check_PROGRAMS += test/conform/finalize
+TESTS += test/conform/finalize
+test_conform_finalize_SOURCES = test/conform/finalize_test.cc test/support/library.h $(fake_registrar_sources)
+test_conform_finalize_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+
 check_PROGRAMS += test/stress/prepin_stress
 TESTS += test/stress/prepin_stress
 test_stress_prepin_stress_SOURCES = test/stress/prepin_stress_test.cc test/support/library.h $(fake_registrar_sources)

@@ -126,11 +126,11 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   return status;
 }
 
-// Whether something is referenced, or a helper thread is going to take references.
-bool is_referenced(pinrail_mpool_t* pool) {
+// Whether memory of the pool is allocated, or helper threads work for it. Gives back what is free.
+bool is_in_use(pinrail_mpool_t* pool) {
   mpool::Allocator* const allocator = pool->allocator.load();
-  if (allocator != nullptr && !allocator->close(false).ok()) return true;  // what is free is given back
-  return pool->works.is_any_unfinished() || pool->ops->referenced(pool->module) != 0;
+  if (allocator != nullptr && !allocator->close(false).ok()) return true;
+  return pool->works.is_any_unfinished();
 }
 
 }  // namespace
@@ -169,9 +169,13 @@ Status close_pools(Library* in) {
       if (!is_inherited(pool)) own.insert(own.begin(), pool);
     }
   }
-  // Checks all before it destroys one: BUSY changes nothing.
+  // Checks all before it destroys one: BUSY changes nothing. Helper threads come first: one that still works may drop
+  // the last reference between the check and destroy_one(), which would then destroy one pool of several.
   for (pinrail_mpool_t* pool : own) {
-    if (is_referenced(pool)) return destroy_one(pool, 0);  // reports the referenced registrations
+    if (is_in_use(pool)) return PINRAIL_ERR_BUSY;
+  }
+  for (pinrail_mpool_t* pool : own) {
+    if (pool->ops->referenced(pool->module) != 0) return destroy_one(pool, 0);  // reports the referenced registrations
   }
   for (pinrail_mpool_t* pool : own) {
     const Status status = destroy_one(pool, 0);
