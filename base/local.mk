@@ -52,7 +52,7 @@ libpinrail_internal_la_SOURCES += \
 	base/param/finish.cc base/param/parameter.h base/param/parameter.cc base/param/settings.h \
 	base/param/settings.cc base/param/sources.cc base/param/file.h base/param/file.cc base/param/parse.cc \
 	base/param/format.cc base/param/text.h base/param/text.cc base/param/suggest.h base/param/suggest.cc \
-	base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc base/loader/load.cc \
+	base/loader/loader.h base/loader/loader_impl.h base/loader/component_call.h base/loader/discover.cc base/loader/load.cc \
 	base/loader/open.cc base/loader/host_table.cc base/loader/descriptor.h base/loader/descriptor.cc \
 	base/loader/selection.cc base/loader/check_elf.cc base/loader/default_path.cc
 EXTRA_DIST += base/report/base_help.txt

@@ -260,11 +260,15 @@ check_LTLIBRARIES += test/conform/registrar_contract.la
 test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.c
 test_conform_registrar_contract_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fvisibility=hidden
 test_conform_registrar_contract_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+check_LTLIBRARIES += test/conform/registrar_thrower.la
+test_conform_registrar_thrower_la_SOURCES = test/conform/dso/throwing_registrar.cc
+test_conform_registrar_thrower_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
+test_conform_registrar_thrower_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/conform/contract
 TESTS += test/conform/contract
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
 test_conform_contract_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la
+EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la test/conform/registrar_thrower.la
 check_PROGRAMS += test/unit/front/refusal_test
 TESTS += test/unit/front/refusal_test
 test_unit_front_refusal_test_SOURCES = test/unit/front/refusal_test.cc $(fake_registrar_sources)

@@ -24,6 +24,9 @@ class [[nodiscard]] Status {
 
 constexpr Status success() { return PINRAIL_SUCCESS; }
 
+// Whether there is such a status (C5): a component or an embedder may return any number.
+constexpr bool is_status(pinrail_status_t code) { return code <= PINRAIL_SUCCESS && code >= PINRAIL_ERR_VERSION; }
+
 // "OUT_OF_RESOURCE" for PINRAIL_ERR_OUT_OF_RESOURCE, and so on; and a short explanation for a message.
 const char* status_name(pinrail_status_t status);
 const char* status_text(pinrail_status_t status);

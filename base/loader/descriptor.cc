@@ -88,6 +88,10 @@ Status check_descriptor(const pinrail_component_t& descriptor, const Framework& 
     *why_out = descriptor.ops == nullptr ? "has no table of functions" : "has no open()";
     return PINRAIL_ERR_ERROR;
   }
+  if (framework.is_complete != nullptr && !framework.is_complete(descriptor.ops)) {
+    *why_out = "lacks a function that is not optional (component.h)";
+    return PINRAIL_ERR_ERROR;
+  }
   if (descriptor.params == nullptr && descriptor.param_count != 0) {
     *why_out = "counts parameters but has none";
     return PINRAIL_ERR_ERROR;

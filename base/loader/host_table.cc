@@ -3,6 +3,7 @@
 // leaves it. Components call these functions in start-up or API context.
 #include <new>
 
+#include "base/loader/component_call.h"
 #include "base/loader/loader_impl.h"
 #include "base/report/report.h"
 
@@ -21,6 +22,13 @@ std::string LastLogLine::with(Status status) const {
 
 void record_last_log_line(const char* line) {
   if (listening != nullptr) listening->line_ = line;
+}
+
+void report_thrown(const std::string& component, const char* function) {
+  (void)pinrail::guarded([&] {
+    report::help("component throws", {{"component", component.c_str()}, {"function", function}});
+    return success();
+  });
 }
 
 namespace {

@@ -38,6 +38,8 @@ struct Framework {
   const char* name;
   uint32_t abi;
   size_t ops_size;
+  // Whether the table has all functions that are not optional; NULL: that is found out where the table is used.
+  bool (*is_complete)(const void* ops) = nullptr;
 };
 
 // An opened component.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/loader/component_call.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/suggest.h"
 #include "base/report/report.h"
@@ -36,7 +37,8 @@ Status Loader::Impl::open_one(Component* component) {
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
   open_order.reserve(components.size());  // before open(), because close_all() must find every opened component
   const LastLogLine words;
-  listed.status = component->descriptor->open(&component->host, &component->context);
+  listed.status =
+      answer_of_component([=] { return component->descriptor->open(&component->host, &component->context); });
   if (listed.status.ok()) {
     component->opened = true;
     open_order.push_back(component);
@@ -154,7 +156,9 @@ std::vector<Opened> Loader::opened(std::string_view framework) const {
 }
 
 void Loader::Impl::close_one(Component* component) {
-  if (component->descriptor->close != nullptr) component->descriptor->close(component->context);
+  if (component->descriptor->close != nullptr) {
+    end_by_component(component->listed.path, "close", [=] { component->descriptor->close(component->context); });
+  }
   component->opened = false;
   component->context = nullptr;
 }

@@ -20,6 +20,7 @@
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/fork_marks.h"
+#include "framework/registrar/registrar.h"
 
 namespace pinrail::front {
 namespace {
@@ -38,8 +39,8 @@ std::vector<loader::Framework> frameworks() {
   return {
       {"mpool", PINRAIL_MPOOL_ABI, sizeof(pinrail_mpool_ops_t)},
       {"rcache", PINRAIL_RCACHE_ABI, sizeof(pinrail_rcache_ops_t)},
-      {"registrar", PINRAIL_REGISTRAR_ABI, sizeof(pinrail_registrar_ops_t)},
-      {"monitor", PINRAIL_MONITOR_ABI, sizeof(pinrail_monitor_ops_t)},
+      {"registrar", PINRAIL_REGISTRAR_ABI, sizeof(pinrail_registrar_ops_t), registrar::is_complete},
+      {"monitor", PINRAIL_MONITOR_ABI, sizeof(pinrail_monitor_ops_t), monitor::is_complete},
   };
 }
 

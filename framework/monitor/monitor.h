@@ -48,6 +48,9 @@ void fork_reinit_monitors();  // the part of fork_reinit() that is in selection.
 // Declares the parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().
 Status declare(param::Registry* params);
 
+// Whether a component's table (pinrail_monitor_ops_t) has the functions that are not optional.
+bool is_complete(const void* ops);
+
 // Starts the opened monitors in the order of priority: those that were named, which must work, and others as long as
 // some kind of memory is not kept yet. A monitor that was not named and adds nothing is stopped again. Returns the
 // error of a named monitor that does not work.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/core/no_cancel.h"
+#include "base/loader/component_call.h"
 #include "base/report/report.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/findings.h"
@@ -70,13 +71,18 @@ Status read_policy(const param::Registry& params) {
   return success();
 }
 
+// Stops a monitor.
+void stop_one(const char* name, const pinrail_monitor_ops_t& ops, void* context) {
+  loader::end_by_component(std::string("monitor ") + name, "stop", [&] { ops.stop(context); });
+}
+
 // Starts a monitor and adds it to the table. OUT_OF_RESOURCE: the table is full.
 Status start_one(const loader::Opened& opened) {
-  Status status = ops_of(opened)->start(opened.context);
+  Status status = loader::answer_of_component([&] { return ops_of(opened)->start(opened.context); });
   if (!status.ok()) return status;
   StartedMonitor* const entry = started.add(*opened.descriptor, opened.context, opened.host);
   if (entry == nullptr) {
-    ops_of(opened)->stop(opened.context);
+    stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   entry->is_named = opened.named;
@@ -141,7 +147,7 @@ void stop_superfluous(Idle* idle) {
     idle->emplace_back(monitor.name, kAddsNothing);
     monitor.sees.store(false);
     monitor.is_stopped.store(true);
-    monitor.ops->stop(monitor.context);
+    stop_one(monitor.name, *monitor.ops, monitor.context);
   }
 }
 
@@ -245,8 +251,15 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   return success();
 }
 
+bool is_complete(const void* ops) {
+  const auto& table = *static_cast<const pinrail_monitor_ops_t*>(ops);
+  return table.start != nullptr && table.stop != nullptr;
+}
+
 void stop(const loader::Loader& loader) {
-  for (const loader::Opened& opened : loader.opened("monitor")) ops_of(opened)->stop(opened.context);
+  for (const loader::Opened& opened : loader.opened("monitor")) {
+    stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
+  }
   started.clear();
   keep_nothing();
   components = nullptr;

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/loader/component_call.h"
 #include "base/report/report.h"
 #include "framework/mpool/default_limits.h"
 #include "framework/mpool/params.h"
@@ -70,7 +71,8 @@ Status create_module(const loader::Loader& loader, const char* name, const pinra
     pool->completed_ops = completed(*ops);
     pool->ops = &pool->completed_ops;
     pool->name = opened.descriptor->name;  // may throw, so it comes before the module exists
-    const Status status = ops->create(opened.context, &config, &pool->module);
+    const Status status =
+        loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });
     if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && name == nullptr) continue;
     return status;
   }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/loader/component_call.h"
 #include "base/report/report.h"
 
 namespace pinrail::rcache {
@@ -58,7 +59,7 @@ Status create(const loader::Loader& loader, const char* name, uint32_t flags, pi
     const auto* ops = static_cast<const pinrail_rcache_ops_t*>(opened.descriptor->ops);
     if (!is_complete(*ops)) return refuse("incomplete rcache", opened.descriptor->name, PINRAIL_ERR_ERROR);
     void* module = nullptr;
-    const Status status = ops->create(opened.context, flags, &module);
+    const Status status = loader::answer_of_component([&] { return ops->create(opened.context, flags, &module); });
     if (status.ok()) *rcache_out = {module, completed(*ops)};
     return status;
   }

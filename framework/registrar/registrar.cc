@@ -56,8 +56,6 @@ class RegistrarCall {
   const deferred::CallerScope caller_;
 };
 
-bool is_known(pinrail_status_t status) { return status <= PINRAIL_SUCCESS && status >= PINRAIL_ERR_VERSION; }
-
 // Reports a message; drops it without memory. It must not throw, because a pool's call is under way.
 void tell(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
   guarded([&] {
@@ -155,7 +153,7 @@ Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_r
   const bool is_intact = own.restore();
   arena::check_tail(reg);
   const bool same_range = left_alone(request, reg);
-  if (!is_known(status.code())) return bad_answer(bound, "a status that does not exist");
+  if (!is_status(status.code())) return bad_answer(bound, "a status that does not exist");
   if (!status.ok()) {
     reg->rights = request->rights;
     return is_intact ? status : bad_answer(bound, kWritesTooMuch);
@@ -260,7 +258,7 @@ static pinrail_status_t call_optional(pinrail_bound_registrar_t* bound, pinrail_
   if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const RegistrarCall call(bound, thread);
   const Status status = answer_of(bound, [&] { return Status(function(bound->table.context, arguments...)); });
-  return is_known(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
+  return is_status(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
 }
 
 pinrail_status_t device_read(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
@@ -283,7 +281,7 @@ pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thr
   if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
   RegistrarCall call(bound, thread);
   const Status status = answer_of(bound, [&] { return Status(bound->table.restart(bound->table.context)); });
-  return is_known(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
+  return is_status(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
 }
 
 }  // namespace pinrail::registrar

@@ -40,6 +40,9 @@ struct pinrail_bound_registrar {
 
 namespace pinrail::registrar {
 
+// Whether a component's table (pinrail_registrar_ops_t) has its functions: none is optional.
+bool is_complete(const void* ops);
+
 // Binds the lent table, the named component, or the usable component of highest priority that accepts one of these
 // kinds of memory (PINRAIL_KIND_* bits; 0: any). BAD_PARAM: the table is incomplete. NOT_FOUND: no such component.
 // Otherwise the component's own error.

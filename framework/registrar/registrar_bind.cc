@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/core/struct_size.h"
+#include "base/loader/component_call.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"
 #include "framework/registrar/fork_marks.h"
@@ -12,7 +13,8 @@
 
 pinrail_bound_registrar::~pinrail_bound_registrar() {
   if (component.descriptor == nullptr) return;
-  static_cast<const pinrail_registrar_ops_t*>(component.descriptor->ops)->destroy(component.context, &table);
+  const auto* const ops = static_cast<const pinrail_registrar_ops_t*>(component.descriptor->ops);
+  pinrail::loader::end_by_component("registrar " + name, "destroy", [&] { ops->destroy(component.context, &table); });
 }
 
 namespace pinrail::registrar {
@@ -86,7 +88,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
     char room[1024];
   } given{};
   given.table.size = sizeof(pinrail_registrar_t);
-  const Status made = ops->create(opened.context, native, &given.table);
+  const Status made = loader::answer_of_component([&] { return ops->create(opened.context, native, &given.table); });
   bound->table = given.table;
   *reason_out = words.with(made);
   if (!made.ok()) return made;
@@ -179,6 +181,11 @@ Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bou
 }
 
 }  // namespace
+
+bool is_complete(const void* ops) {
+  const auto& table = *static_cast<const pinrail_registrar_ops_t*>(ops);
+  return table.create != nullptr && table.destroy != nullptr;
+}
 
 Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, uint32_t kinds, Bound* bound_out) {
   if (choice.table != nullptr) return bind_lent(*choice.table, bound_out);

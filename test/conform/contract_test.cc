@@ -176,8 +176,8 @@ class ContractOfComponent : public Contract {
     start({{"mca_base_component_path", PINRAIL_TEST_BUILD "/test/conform/.libs"
                                                           ":" PINRAIL_TEST_BUILD "/components/.libs"}});
   }
-  pinrail_status_t create() {
-    const pinrail_registrar_choice_t choice = {"contract", nullptr, nullptr};
+  pinrail_status_t create(const char* registrar = "contract") {
+    const pinrail_registrar_choice_t choice = {registrar, nullptr, nullptr};
     return pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool_);
   }
 };
@@ -197,6 +197,44 @@ TEST_F(ContractOfComponent, a_parameter_that_is_not_declared_is_named_with_the_r
   start_with("param");
   EXPECT_TRUE(says("registrar_contract") && says("\"depth\"") && says("(rule C7)")) << said_;
   EXPECT_NE(create(), PINRAIL_SUCCESS);
+}
+
+TEST_F(ContractOfComponent, a_status_that_does_not_exist_becomes_error) {
+  for (const char* const breaks : {"status of open", "status of create"}) {
+    start_with(breaks);
+    EXPECT_EQ(create(), PINRAIL_ERR_ERROR) << breaks;
+    EXPECT_TRUE(says("\"contract\"") && says("it returned a status that does not exist")) << said_;
+    ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+    --entries_;
+  }
+}
+
+TEST_F(ContractOfComponent, one_that_lacks_a_function_is_skipped_with_one_message) {
+  start_with("functions");
+  EXPECT_TRUE(says("registrar_contract.so: it lacks a function that is not optional")) << said_;
+  EXPECT_EQ(create(), PINRAIL_ERR_ERROR);
+}
+
+TEST_F(ContractOfComponent, what_throws_when_it_begins_is_not_used) {
+  for (const char* const function : {"open", "create"}) {
+    start_with(function);
+    EXPECT_EQ(create("thrower"), PINRAIL_ERR_ERROR) << function;
+    EXPECT_TRUE(says("\"thrower\"") && says("ERROR (it threw an exception)")) << said_;
+    ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+    --entries_;
+  }
+}
+
+TEST_F(ContractOfComponent, what_throws_when_it_ends_has_ended) {
+  for (const char* const function : {"destroy", "close"}) {
+    start_with(function);
+    ASSERT_EQ(create("thrower"), PINRAIL_SUCCESS) << said_;
+    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS) << function;
+    pool_ = nullptr;
+    ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS) << function;
+    --entries_;
+    EXPECT_TRUE(says("thrower") && says((std::string(function) + "() (rule C4)").c_str())) << said_;
+  }
 }
 
 }  // namespace
