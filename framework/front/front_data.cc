@@ -4,7 +4,6 @@
 // Context  API context. The caller holds no lock, and a reference of the registration.
 #include <pinrail/pin.h>
 
-#include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
@@ -49,17 +48,6 @@ pinrail_status_t with_registrar(pinrail_handle_t handle, Body&& body) {
   return thread != nullptr ? body(pool->registrar.get(), thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// Calls the registrar's record or wait, which run several at a time, for a registration of which the caller holds a
-// reference. NOT_SUPPORTED: the registrar lacks it. NOT_AVAILABLE: in a forked child.
-template <typename Function, typename... Arguments>
-pinrail_status_t call_data_function(pinrail_handle_t handle, Function pinrail_registrar_t::*function,
-                                    Arguments... arguments) {
-  if (is_inherited(handle.reg->pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = handle.reg->pool->registrar->table;
-  if (table.*function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] { return (table.*function)(table.context, handle.reg, arguments...); });
-}
-
 }  // namespace
 }  // namespace pinrail::front
 
@@ -88,15 +76,19 @@ pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offs
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
   constexpr const char* kCall = "pinrail_mpool_record";
   if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
-  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::record, stream);
-  return front::report_if_bad(status, kCall, front::kWrongStream);
+  const auto record = [=](const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::record(bound, thread, handle.reg, stream);
+  };
+  return front::report_if_bad(front::with_registrar(handle, record), kCall, front::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
   constexpr const char* kCall = "pinrail_mpool_wait";
   if (!front::is_current(handle)) return front::refuse(kCall, front::kHandleIsGone);
-  const pinrail_status_t status = front::call_data_function(handle, &pinrail_registrar_t::wait, stream);
-  return front::report_if_bad(status, kCall, front::kWrongStream);
+  const auto wait = [=](const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
+    return registrar::wait(bound, thread, handle.reg, stream);
+  };
+  return front::report_if_bad(front::with_registrar(handle, wait), kCall, front::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,

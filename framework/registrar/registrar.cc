@@ -25,13 +25,27 @@
 namespace pinrail::registrar {
 namespace {
 
+// The thread is inside a registrar's function, which may call the C face again.
+class InRegistrar {
+ public:
+  explicit InRegistrar(pinrail_thread_t* thread) : thread_(thread) {
+    abort_in_hook_scope("a registrar is called");
+    ++thread->in_registrar;
+  }
+  ~InRegistrar() { --thread_->in_registrar; }
+  InRegistrar(const InRegistrar&) = delete;
+  InRegistrar& operator=(const InRegistrar&) = delete;
+
+ private:
+  pinrail_thread_t* const thread_;
+  const deferred::CallerScope caller_;
+};
+
 // Scope of one call of a registrar. Admits one thread at a time if the registrar demands it; a thread that is inside
 // may re-enter.
 class RegistrarCall {
  public:
-  RegistrarCall(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : bound_(bound), thread_(thread) {
-    abort_in_hook_scope("a registrar is called");
-    ++thread->in_registrar;
+  RegistrarCall(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : inside_(thread), bound_(bound) {
     // relaxed: only this thread can have stored its own pointer.
     const bool inside = bound->serving.load(std::memory_order_relaxed) == thread;
     holds_ = bound->table.thread_mode != PINRAIL_THREAD_CONCURRENT && !inside;
@@ -40,20 +54,17 @@ class RegistrarCall {
     bound->serving.store(thread, std::memory_order_relaxed);
   }
   ~RegistrarCall() {
-    if (holds_) {
-      bound_->serving.store(nullptr, std::memory_order_relaxed);
-      bound_->serial.unlock();
-    }
-    --thread_->in_registrar;
+    if (!holds_) return;
+    bound_->serving.store(nullptr, std::memory_order_relaxed);
+    bound_->serial.unlock();
   }
   RegistrarCall(const RegistrarCall&) = delete;
   RegistrarCall& operator=(const RegistrarCall&) = delete;
 
  private:
+  const InRegistrar inside_;
   pinrail_bound_registrar_t* const bound_;
-  pinrail_thread_t* const thread_;
   bool holds_ = false;
-  const deferred::CallerScope caller_;
 };
 
 // Reports a message; drops it without memory. It must not throw, because a pool's call is under way.
@@ -82,6 +93,15 @@ PINRAIL_CATCHES_FORCED_UNWIND Status answer_of(const pinrail_bound_registrar_t* 
   }
 }
 
+constexpr const char* kNoSuchStatus = "a status that does not exist";
+
+// The same of a function whose status is passed on: one that does not exist becomes ERROR (C5).
+template <typename Function>
+Status checked_answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
+  const Status status = answer_of(bound, function);
+  return is_status(status.code()) ? status : bad_answer(bound, kNoSuchStatus);
+}
+
 Status call_register_mem(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                          pinrail_registration_t* reg) {
   return answer_of(bound, [&] { return bound->table.register_mem(bound->table.context, request, reg); });
@@ -94,7 +114,7 @@ Status call_deregister_mem(pinrail_bound_registrar_t* bound, pinrail_registratio
 // init_tail() and finish_tail() call the registrar's optional functions for the tail, inside Turn.
 Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
   if (bound->table.tail_init == nullptr || bound->table.tail_size == 0) return success();
-  return answer_of(bound, [&] { return bound->table.tail_init(bound->table.context, arena::tail_of(reg)); });
+  return checked_answer_of(bound, [&] { return bound->table.tail_init(bound->table.context, arena::tail_of(reg)); });
 }
 
 void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
@@ -153,7 +173,7 @@ Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_r
   const bool is_intact = own.restore();
   arena::check_tail(reg);
   const bool same_range = left_alone(request, reg);
-  if (!is_status(status.code())) return bad_answer(bound, "a status that does not exist");
+  if (!is_status(status.code())) return bad_answer(bound, kNoSuchStatus);
   if (!status.ok()) {
     reg->rights = request->rights;
     return is_intact ? status : bad_answer(bound, kWritesTooMuch);
@@ -257,8 +277,7 @@ static pinrail_status_t call_optional(pinrail_bound_registrar_t* bound, pinrail_
                                       Arguments... arguments) {
   if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const RegistrarCall call(bound, thread);
-  const Status status = answer_of(bound, [&] { return Status(function(bound->table.context, arguments...)); });
-  return is_status(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
+  return checked_answer_of(bound, [&] { return function(bound->table.context, arguments...); }).code();
 }
 
 pinrail_status_t device_read(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
@@ -280,8 +299,26 @@ pinrail_status_t advise(pinrail_bound_registrar_t* bound, pinrail_thread_t* thre
 pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
   if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
   RegistrarCall call(bound, thread);
-  const Status status = answer_of(bound, [&] { return Status(bound->table.restart(bound->table.context)); });
-  return is_status(status.code()) ? status.code() : bad_answer(bound, "a status that does not exist").code();
+  return checked_answer_of(bound, [&] { return bound->table.restart(bound->table.context); }).code();
+}
+
+// Any number of threads at a time, whatever the registrar's mode.
+static pinrail_status_t order_work(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
+                                   decltype(pinrail_registrar_t::record) function, pinrail_registration_t* reg,
+                                   void* stream) {
+  if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  const InRegistrar inside(thread);
+  return checked_answer_of(bound, [&] { return function(bound->table.context, reg, stream); }).code();
+}
+
+pinrail_status_t record(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                        void* stream) {
+  return order_work(bound, thread, bound->table.record, reg, stream);
+}
+
+pinrail_status_t wait(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                      void* stream) {
+  return order_work(bound, thread, bound->table.wait, reg, stream);
 }
 
 }  // namespace pinrail::registrar

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// finalize_test.cc - the last pinrail_finalize() ends all pools or none: beside helper threads that end.
+// finalize_test.cc - the last pinrail_finalize() ends all pools or none, beside helper threads that end; and what
+// functions of registrars may not end.
 #include <gtest/gtest.h>
 #include <pinrail/pin.h>
 #include <unistd.h>
@@ -79,6 +80,65 @@ TEST_F(Finalize, a_job_that_ends_meanwhile_leaves_no_pool_behind) {
     ASSERT_EQ(pinrail_mpool_destroy(second, 0), PINRAIL_ERR_BAD_PARAM) << "the pool outlived its components";
     EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
   }
+}
+
+struct InFunction {
+  pinrail_mpool_t* pool = nullptr;
+  int calls = 0;
+  pinrail_status_t inner = PINRAIL_SUCCESS, answer = PINRAIL_SUCCESS;
+};
+
+pinrail_status_t destroy_in_function(void* context, pinrail_registration_t*, void*) {
+  auto* const in = static_cast<InFunction*>(context);
+  ++in->calls;
+  in->inner = pinrail_mpool_destroy(in->pool, PINRAIL_DESTROY_FORCE);
+  return in->answer;
+}
+
+class InRecordAndWait : public Finalize {
+ protected:
+  InRecordAndWait() {
+    table_.context = &in_;
+    table_.record = table_.wait = destroy_in_function;
+    in_.pool = pool_ = make_pool(table_);
+    EXPECT_EQ(pinrail_mpool_register(pool_, page_, kPage, 1, 0, &handle_), PINRAIL_SUCCESS);
+  }
+  ~InRecordAndWait() override {
+    EXPECT_EQ(pinrail_mpool_deregister(handle_), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+  }
+
+  const Library library_;
+  InFunction in_;
+  pinrail_registrar_t table_ =
+      table_with([](void*, const pinrail_register_request_t*, pinrail_registration_t*) { return PINRAIL_SUCCESS; });
+  pinrail_mpool_t* pool_ = nullptr;
+  pinrail_handle_t handle_{};
+  alignas(kPage) char page_[kPage] = {};
+};
+
+TEST_F(InRecordAndWait, a_pool_is_not_destroyed) {
+  EXPECT_EQ(pinrail_mpool_record(handle_, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(in_.inner, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pinrail_mpool_wait(handle_, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(in_.inner, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(in_.calls, 2);
+}
+
+TEST_F(InRecordAndWait, a_status_that_does_not_exist_becomes_error) {
+  in_.answer = static_cast<pinrail_status_t>(5);
+  EXPECT_EQ(pinrail_mpool_record(handle_, nullptr), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pinrail_mpool_wait(handle_, nullptr), PINRAIL_ERR_ERROR);
+}
+
+TEST_F(Finalize, a_status_of_tail_init_that_does_not_exist_becomes_error) {
+  const Library library;
+  pinrail_registrar_t table = table_with(refuse_third);
+  table.tail_size = 8;
+  table.tail_init = [](void*, void*) { return static_cast<pinrail_status_t>(5); };
+  Pool pool(table);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.reg(kBase, kPage, &handle), PINRAIL_ERR_ERROR);
 }
 
 }  // namespace
