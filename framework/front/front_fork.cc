@@ -132,8 +132,10 @@ void prepare_for_forks() { pthread_atfork(before_fork, after_fork, after_fork); 
 
 }  // namespace
 
+bool is_in_init_or_finalize() { return is_loading(); }
+
 // Takes `forking`, and marks this thread as the loading one, whose own forks do not wait.
-NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS : entered_(!is_forking()) {
+NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS : entered_(!is_forking() && !is_loading()) {
   if (!entered_) return;
   pthread_once(&once, prepare_for_forks);
   while (waiting_forks.load() != 0) sched_yield();

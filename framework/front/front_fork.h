@@ -42,12 +42,16 @@ class NoFork {
   ~NoFork();
   NoFork(const NoFork&) = delete;
   NoFork& operator=(const NoFork&) = delete;
-  // False: this thread is inside its own fork(), in a handler of pthread_atfork. Init and finalize then return BUSY.
+  // False: this thread is inside its own fork(), in a handler of pthread_atfork, or in init or finalize, whose callbacks
+  // may call again. Init and finalize then return BUSY.
   explicit operator bool() const { return entered_; }
 
  private:
   const bool entered_;
 };
+
+// Whether this thread is inside init or finalize: a registrar's function asks, which finalize has called.
+bool is_in_init_or_finalize();
 
 // Whether the pool was the parent's. The caller has called handle_fork().
 inline bool is_inherited(const pinrail_mpool* pool) { return pool->former_ops != nullptr; }

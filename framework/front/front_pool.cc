@@ -67,6 +67,7 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   constexpr const char* kCall = "pinrail_mpool_create";
   if (pool_out == nullptr) return refuse(kCall, "pool_out is NULL");
   if (in == nullptr) return refuse(kCall, kBeforeInit);
+  if (is_in_init_or_finalize()) return PINRAIL_ERR_BUSY;  // finalize would unload the components under the pool
   const pinrail_mpool_options_t none = PINRAIL_MPOOL_OPTIONS_INIT;
   const pinrail_mpool_options_t& options = given != nullptr ? *given : none;  // no copy before its size was checked
   const char* const fault = fault_of(options);

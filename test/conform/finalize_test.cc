@@ -131,6 +131,44 @@ TEST_F(InRecordAndWait, a_status_that_does_not_exist_becomes_error) {
   EXPECT_EQ(pinrail_mpool_wait(handle_, nullptr), PINRAIL_ERR_ERROR);
 }
 
+// What the functions of a registrar that finalize runs get from these calls.
+struct AtTheEnd {
+  pinrail_status_t init = PINRAIL_SUCCESS, finalize = PINRAIL_SUCCESS, create = PINRAIL_SUCCESS;
+  int calls = 0;
+};
+
+pinrail_status_t call_at_the_end(void* context, pinrail_registration_t*, pinrail_reason_t) {
+  auto* const at = static_cast<AtTheEnd*>(context);
+  pinrail_mpool_t* pool = nullptr;
+  ++at->calls;
+  at->init = pinrail_init(nullptr);
+  at->finalize = pinrail_finalize();
+  const pinrail_registrar_t table = table_with(refuse_third);
+  const pinrail_registrar_choice_t choice = lend(table);
+  at->create = pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool);
+  return PINRAIL_SUCCESS;
+}
+
+TEST_F(Finalize, a_function_that_it_runs_may_call_it_again_and_is_refused) {
+  AtTheEnd at;
+  pinrail_registrar_t table = table_with(refuse_third);
+  table.context = &at;
+  table.deregister_mem = call_at_the_end;
+  Library library;
+  pinrail_mpool_t* const pool = make_pool(table);
+  pinrail_handle_t handle{};
+  void* const addr = reinterpret_cast<void*>(kBase);  // NOLINT(performance-no-int-to-ptr)
+  ASSERT_EQ(pinrail_mpool_register(pool, addr, kPage, 1, 0, &handle), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  library.status = PINRAIL_ERR_BUSY;  // finalized already
+  EXPECT_EQ(at.calls, 1);
+  EXPECT_EQ(at.init, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(at.finalize, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(at.create, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BAD_PARAM) << "it has ended";
+}
+
 TEST_F(Finalize, a_status_of_tail_init_that_does_not_exist_becomes_error) {
   const Library library;
   pinrail_registrar_t table = table_with(refuse_third);

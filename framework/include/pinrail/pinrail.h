@@ -64,7 +64,7 @@ typedef struct pinrail_init_options {
  * Reads the parameters and loads the components. Calls nest: only the first call does the work, and each successful
  * call needs one pinrail_finalize(). options may be NULL. BAD_PARAM: a value is malformed, or a nested call gives a
  * parameter another value. If a component that was requested by name cannot be used: NOT_FOUND or the component's own
- * error.
+ * error. BUSY: the caller is a registrar's function that pinrail_finalize() runs, or a handler of pthread_atfork().
  */
 PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options);
 
@@ -128,7 +128,7 @@ typedef struct pinrail_mpool_options {
 
 /**
  * Creates a pool. Pools of one mpool component and one cache_name share their budget and their order of eviction,
- * but no registrations.
+ * but no registrations. BUSY: the caller is a registrar's function that pinrail_finalize() runs.
  * @param mpool       the component's name, or NULL for the one of highest priority that accepts the registrar
  * @param registrar   or NULL for the usable one of highest priority
  * @param cache_name  or NULL for "default"
