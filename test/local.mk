@@ -433,7 +433,7 @@ if HAVE_GTEST
 check_PROGRAMS += test/conform/own_calls
 TESTS += test/conform/own_calls
 test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_library.h test/support/skip_main.cc \
-	test/support/library.h $(fake_registrar_sources)
+	test/support/library.h $(fake_registrar_sources) $(nth_allocation_sources)
 test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la
 endif
@@ -461,7 +461,7 @@ check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/conform
 TESTS += test/unit/monitor/coverage_test test/conform/uffd test/conform/uffd_reader test/stress/uffd_stress
 test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
 	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc \
-	test/unit/monitor/unsubscribe_test.cc test/unit/monitor/allocators_test.cc
+	test/unit/monitor/unsubscribe_test.cc test/unit/monitor/allocators_test.cc $(nth_allocation_sources)
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_monitor_coverage_test_DEPENDENCIES = test/own_calls/raw_malloc.la
 test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_library.h \

@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "base/core/guarded.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
 #include "framework/monitor/coverage.h"
@@ -124,10 +125,14 @@ void publish_findings_locked(const Kept& kept, bool any_sees, const std::string&
   keeps_something.store(any_sees && kept.keeps_something());
 }
 
-void refresh_findings_locked(const std::string& troubles) {
-  start_coverage();
-  const Findings* const last = findings.load();
-  publish_findings_locked(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
+void refresh_findings_locked(const char* troubles) {
+  const Status refreshed = guarded([troubles]() NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the mutex
+    start_coverage();
+    const Findings* const last = findings.load();
+    publish_findings_locked(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
+    return success();
+  });
+  if (!refreshed.ok()) keeps_something.store(false);  // what was found before may not hold any more
 }
 
 void keep_nothing() {
@@ -158,9 +163,20 @@ const char* why_idle(std::string_view name) {
   return "";
 }
 
+namespace {
+
+constexpr const char* kNotStarted = "no monitor is started";
+
+// Why something is not kept, as it was found. If it was to be kept and nothing is: refresh_findings_locked() failed.
+const char* reason_of(const std::string& text) {
+  return text.empty() && !keeps_something.load() ? "there was no memory to find out what monitors see" : text.c_str();
+}
+
+}  // namespace
+
 bool works(const char** why_out) {
   const Findings* const found = findings.load();
-  if (why_out != nullptr) *why_out = found != nullptr ? found->why.c_str() : "no monitor is started";
+  if (why_out != nullptr) *why_out = found != nullptr ? reason_of(found->why) : kNotStarted;
   return keeps_something.load();
 }
 
@@ -173,7 +189,7 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
   const Findings* const found = findings.load();
   if (index >= kUsualKinds.size()) return false;
   *kind_out = kind_name(kUsualKinds[index]);
-  *why_not_out = found != nullptr ? found->why_not[index].c_str() : "no monitor is started";
+  *why_not_out = found != nullptr ? reason_of(found->why_not[index]) : kNotStarted;
   return true;
 }
 

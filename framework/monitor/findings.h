@@ -59,8 +59,8 @@ void start_coverage();
 // Publishes new findings; readers take no lock. troubles: why monitors fail or are incomplete.
 void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle)
     REQUIRES(findings_mutex);
-// The same after the set of seen events changed.
-void refresh_findings_locked(const std::string& troubles) REQUIRES(findings_mutex);
+// The same after the set of seen events changed. Without memory nothing is kept any more. Throws nothing.
+void refresh_findings_locked(const char* troubles) REQUIRES(findings_mutex);
 
 // Nothing is kept any more; the findings stay, because readers may use them. Shut-down.
 void keep_nothing();

@@ -46,19 +46,17 @@ constexpr AllocatorNames kAllocators[] = {{"malloc", "free"},
 using AllocateFunction = void* (*)(size_t);
 using FreeFunction = void (*)(void*);
 
-constexpr size_t kLongestPath = 512;
 constexpr size_t kMaxAllocators = 16;
 
 struct Allocator {
   AllocateFunction allocate;
   FreeFunction free_block;
-  char path[kLongestPath];  // "": the program
+  ObjectPath path;  // empty: the program
 };
 
 // No allocation happens while objects are visited: an allocator might visit them too while it holds its own lock.
-void copy_path(const LoadedObject& object, char (*path_out)[kLongestPath]) {
-  std::strncpy(*path_out, object.path(), kLongestPath - 1);
-  (*path_out)[kLongestPath - 1] = 0;
+void copy_path(const LoadedObject& object, ObjectPath* path_out) {
+  std::strncpy(path_out->text, object.path(), ObjectPath::kRoom - 1);
 }
 
 // Whether the object is the C library, whose allocator uses its own functions, or the loader, which returns nothing.
@@ -170,7 +168,7 @@ bool is_of_system(uintptr_t used) {
 
 // Tries the allocator of an object, which stays loaded during the trial. False also if it was unloaded already.
 bool allocator_bypasses_monitors(OwnCallsProbe* probe, const Allocator& allocator) {
-  void* const handle = dlopen(allocator.path[0] == 0 ? nullptr : allocator.path, RTLD_LAZY | RTLD_NOLOAD);
+  void* const handle = dlopen(allocator.path.text[0] == 0 ? nullptr : allocator.path.text, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return false;
   const bool unseen = malloc_bypasses_monitors(probe, allocator.allocate, allocator.free_block, false);
   dlclose(handle);
@@ -191,7 +189,7 @@ std::string try_allocators(OwnCallsProbe* probe) {
     return raw_calls_text("the program's malloc");
   for (const Allocator& allocator : find_other_allocators()) {
     if (allocator_bypasses_monitors(probe, allocator))
-      return raw_calls_text(std::string("the allocator of ") + allocator.path);
+      return raw_calls_text(std::string("the allocator of ") + allocator.path.text);
   }
   return "";
 }
@@ -219,10 +217,10 @@ uint64_t count_loads() {
   return loads;
 }
 
-std::string Allocators::find_new() {
+ObjectPath Allocators::find_new() {
   std::array<Known, kRoom> now{};
   size_t count = 0;
-  char came[kLongestPath] = "";
+  ObjectPath came;
   for_each_object([this, &now, &count, &came](const LoadedObject& object) {
     if (!has_allocator(object)) return true;
     const Known own{object.base(), std::hash<std::string_view>()(object.path())};

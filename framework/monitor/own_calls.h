@@ -41,6 +41,12 @@ struct OwnCallsProbe {
 // mmap and the allocators of other loaded objects, under the monitors that are started.
 std::string find_raw_callers();
 
+// The path of a loaded object; a long one is cut off. Empty: there is none.
+struct ObjectPath {
+  static constexpr size_t kRoom = 512;
+  char text[kRoom] = "";
+};
+
 // The number of objects that the process has loaded so far.
 uint64_t count_loads();
 
@@ -51,8 +57,8 @@ class Allocators {
   static constexpr size_t kRoom = 32;
 
   // Scans the loaded objects. Returns the path of one with an allocator that is new since the last scan; empty: none
-  // is.
-  std::string find_new();
+  // is. Allocates nothing: what one call returns the next one does not.
+  ObjectPath find_new();
 
  private:
   // A loaded object. Another one may be loaded where it was.

@@ -4,10 +4,12 @@
 // Context  start-up, except blind(), check() and check_on_miss(): API context. No function may run in a hook.
 // Locks    the caller holds no lock.
 // References  no function here reads a registration; the caller may hold references.
+#include <cstdio>
 #include <ctime>
 #include <new>
 #include <utility>
 
+#include "base/core/guarded.h"
 #include "base/core/no_cancel.h"
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
@@ -182,36 +184,43 @@ void find_raw_calls(const loader::Loader& loader, std::string* troubles) {
 // A loaded object contains an allocator that cannot be tried: the object may be unloaded at any time, and another
 // thread may hold the loader's lock. Its calls are assumed to go unseen; everything cached dies. The caller holds no
 // lock.
-void assume_raw_calls(const std::string& path) {
-  start_for_raw_calls(*components);
-  std::string why;
+void assume_raw_calls(const ObjectPath& object) {
+  (void)guarded([] {
+    start_for_raw_calls(*components);
+    return success();
+  });
+  const char* why = "";
   {
+    char troubles[ObjectPath::kRoom + 64];
+    std::snprintf(troubles, sizeof(troubles), "the allocator of %s may give memory back past the C library",
+                  object.text);
     Guard guard(findings_mutex);
-    refresh_findings_locked("the allocator of " + path + " may give memory back past the C library");
-    const char* lacking = nullptr;
-    works(&lacking);
-    why = lacking;
+    refresh_findings_locked(troubles);
+    works(&why);
   }
-  if (why.empty()) why = "nothing: another monitor sees that";
-  const pinrail_help_arg_t args[] = {{"path", path.c_str()}, {"why", why.c_str()}};
-  report::help("monitor", kHelp, "allocator came", args, 2);
+  (void)guarded([&] {  // without memory the message is dropped
+    const pinrail_help_arg_t args[] = {{"path", object.text},
+                                       {"why", *why != 0 ? why : "nothing: another monitor sees that"}};
+    report::help("monitor", kHelp, "allocator came", args, 2);
+    return success();
+  });
   report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
 }
 
 // If objects were loaded since the last look, returns the path of one that contains an allocator; empty: none does.
-std::string find_new_allocator() {
+ObjectPath find_new_allocator() {
   const LoaderCall call;
   const uint64_t loads = call ? count_loads() : known_loads.load();
-  if (loads == known_loads.load()) return "";
+  if (loads == known_loads.load()) return {};
   known_loads.store(loads);
   return allocators.find_new();
 }
 
 void check_loaded_objects() {
   if (trusts_allocators) return;
-  const std::string came = find_new_allocator();
+  const ObjectPath came = find_new_allocator();
   // Another thread may have found another allocator.
-  if (!came.empty() && relies_on_c_library() && note_raw_callers()) assume_raw_calls(came);
+  if (came.text[0] != 0 && relies_on_c_library() && note_raw_callers()) assume_raw_calls(came);
 }
 
 }  // namespace
@@ -284,7 +293,7 @@ bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out
   *kinds_out = blinded->kinds;
   blinded->events.store(read_events_seen(*blinded));
   blinded->sees.store(blinded->events.load() != 0);
-  if (blinded->is_for_host()) refresh_findings_locked(why);
+  if (blinded->is_for_host()) refresh_findings_locked(why != nullptr ? why : "");
   return true;
 }
 
@@ -330,7 +339,7 @@ Status check() {
   for (size_t i = 0; i < started.count(); ++i) {
     const StartedMonitor& monitor = started.at(i);
     if (monitor.ops->check == nullptr || monitor.is_stopped.load()) continue;
-    const Status status = monitor.ops->check(monitor.context);
+    const Status status = loader::answer_of_component([&] { return monitor.ops->check(monitor.context); });
     if (result.ok()) result = status;
   }
   return result;

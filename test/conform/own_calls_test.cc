@@ -9,6 +9,8 @@
 #include "config.h"
 #include "test/conform/uffd_library.h"
 #include "test/support/child.h"
+#include "test/support/need_glibc.h"
+#include "test/support/nth_allocation.h"
 
 namespace pinrail::test {
 namespace {
@@ -124,6 +126,40 @@ TEST(OwnCalls, what_was_cached_when_one_came_is_given_up) {
       },
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, 0, 0, 0}));
+}
+
+// n: the allocation that fails in the miss that finds the allocator. 0, 0: what was cached before is given up, and
+// nothing is kept. The third: whether it came to the n-th.
+ChildAnswer find_without_memory(long n) {
+  const Library library(Settings{{"monitor", "patcher"}});
+  fake::FakeOptions options;
+  options.zero_cost = true;  // the fake's own allocations are not under test
+  fake::FakeRegistrar fake(options);
+  const Pool pool(fake);
+  const uintptr_t early = raw_map(1), later = raw_map(2);
+  pool.use(early, kPage);
+  const RawAllocator raw;
+  usleep(2000);  // not every miss looks, if the last one did
+  const bool failed = with_nth_allocation_failing(n, [&] {
+    pinrail_handle_t handle{};
+    if (pool.reg(later, kPage, &handle) == PINRAIL_SUCCESS) Status(pinrail_mpool_deregister(handle)).ignore();
+  });
+  usleep(2000);
+  pool.use(later + kPage, kPage);
+  return ChildAnswer{pool.has(early, kPage) ? 1 : 0, keeps_private_memory() ? 1 : 0, failed ? 1 : 0};
+}
+
+TEST(OwnCalls, what_was_cached_when_one_came_is_given_up_without_memory_too) {
+  NEED_PATCHER();
+  NEED_GLIBC("the library brings its own operator new");
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child([n] { return find_without_memory(n); }, &answer));
+    EXPECT_EQ(answer[0], 0);
+    EXPECT_EQ(answer[1], 0);
+    if (answer[2] == 0) break;
+  }
 }
 
 TEST(OwnCalls, without_a_monitor_that_sees_them_private_memory_is_not_kept_and_leave_pinned_is_refused) {

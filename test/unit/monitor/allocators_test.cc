@@ -39,13 +39,13 @@ TEST(Allocators, one_that_is_loaded_where_another_was_is_new) {
     const Loaded loaded(first);
     base = loaded.base();
     ASSERT_NE(base, 0u) << dlerror();
-    EXPECT_EQ(allocators.find_new(), first);
-    EXPECT_EQ(allocators.find_new(), "");
+    EXPECT_EQ(allocators.find_new().text, first);
+    EXPECT_STREQ(allocators.find_new().text, "");
   }
   const Loaded loaded(second);
   ASSERT_EQ(loaded.base(), base);
-  EXPECT_EQ(allocators.find_new(), second);
-  EXPECT_EQ(allocators.find_new(), "");
+  EXPECT_EQ(allocators.find_new().text, second);
+  EXPECT_STREQ(allocators.find_new().text, "");
 }
 
 }  // namespace

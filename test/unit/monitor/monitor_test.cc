@@ -5,7 +5,13 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
+#include <string>
+
+#include "base/core/guarded.h"
 #include "framework/monitor/coverage.h"
+#include "test/support/need_glibc.h"
+#include "test/support/nth_allocation.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -140,6 +146,36 @@ TEST(Monitors, what_another_one_sees_too_stays_covered) {
   EXPECT_FALSE(works(&why));
   EXPECT_STREQ(why, "the last one");
   EXPECT_FALSE(monitors.covers_the_page());
+}
+
+// Notes whether all memory of the process was reported.
+void note_all_hook(void* noted, uintptr_t base, size_t length) {
+  if (base == 0 && length == UINTPTR_MAX) static_cast<std::atomic<bool>*>(noted)->store(true);
+}
+
+TEST(Monitors, without_memory_the_blind_ones_registrations_die_all_the_same) {
+  NEED_GLIBC("the library brings its own operator new");
+  int reached = 0;
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    const TwoMonitors monitors(PINRAIL_EVENTS_ALL, nullptr, PINRAIL_EVENT_UNMAP, cover_nothing);
+    std::atomic<bool> is_reported{false};
+    void* subscription = nullptr;
+    ASSERT_TRUE(subscribe(PINRAIL_KIND_HOST, note_all_hook, &is_reported, &subscription).ok());
+    const bool failed = test::with_nth_allocation_failing(n, [] {
+      EXPECT_EQ(guarded([] {
+                  go_blind(0, 0, "without memory");
+                  return success();
+                }),
+                PINRAIL_SUCCESS);
+    });
+    EXPECT_TRUE(is_reported);
+    EXPECT_FALSE(monitors.covers_the_page());
+    unsubscribe(subscription);
+    if (!failed) break;
+    ++reached;
+  }
+  EXPECT_GT(reached, 3);
 }
 
 }  // namespace
