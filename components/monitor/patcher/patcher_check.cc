@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -83,12 +84,14 @@ Status check_site_locked(Context* context, size_t index) REQUIRES(context->mutex
   return success();
 }
 
+// Allocates nothing: without memory, what is cached must die all the same.
 void report_blind(Context* context, const Function& function) {
   const pinrail_help_arg_t args[] = {{"function", function.name}};
   context->services->help(context->services, "blind", args, 1);
   context->sees.store(0);
-  const std::string why = std::string("patcher: another library patched ") + function.name + " over and over";
-  context->services->monitor_blind(context->services, why.c_str());
+  char why[128];
+  std::snprintf(why, sizeof(why), "patcher: another library patched %s over and over", function.name);
+  context->services->monitor_blind(context->services, why);
   everything_dead(context);
 }
 

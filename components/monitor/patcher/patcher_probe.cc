@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <cstdio>
+
 #include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -137,8 +139,9 @@ void probe_ftruncate(uintptr_t function, Scratch* scratch) {
 void probe_truncate(uintptr_t function, Scratch* scratch) {
   const long file = write_file(*scratch);
   if (patch::is_error_hook(file)) return;
-  const std::string path = "/proc/self/fd/" + std::to_string(file);
-  callable<int(const char*, off_t)>(function)(path.c_str(), 0);
+  char path[40];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%ld", file);
+  callable<int(const char*, off_t)>(function)(path, 0);
   system_call_hook(SYS_close, file);
 }
 
