@@ -91,6 +91,9 @@ uint32_t kinds_for(const loader::Loader& loader, const char* name) {
 
 constexpr pinrail_enum_value_t kBackings[] = {{0, "slabs"}, {1, "single"}, {0, nullptr}};
 
+// The notes on the slabs of a region that is larger need gigabytes, or do not fit at all.
+constexpr int64_t kLargestRegion = int64_t{1} << 40;
+
 constexpr pinrail_param_t kParams[] = {
     param("default_limits", "yes",
           "Derive mpool_grdma_size_limit and mpool_mrall_size_limit, where nothing sets them, from the memory of the "
@@ -104,7 +107,7 @@ constexpr pinrail_param_t kParams[] = {
     param("alloc_region", "32M",
           "Bytes that pinrail_mpool_alloc registers at once, rounded up to 2 MiB. Larger: fewer registrations, more "
           "memory that is registered and not used.",
-          PINRAIL_TYPE_SIZE, 6, nullptr, 1, INT64_MAX),
+          PINRAIL_TYPE_SIZE, 6, nullptr, 1, kLargestRegion),
     param("alloc_keep", "64M",
           "Bytes of free memory that pinrail_mpool_alloc keeps registered for later allocations. 0: what is free is "
           "given "

@@ -470,5 +470,15 @@ TEST_F(Alloc, a_forked_child_has_the_bytes_and_frees_nothing) {
   EXPECT_EQ(release(at), PINRAIL_SUCCESS);
 }
 
+// Its notes alone would take more memory than there is, for an allocation of any size.
+TEST(AllocRegion, one_that_no_machine_has_memory_for_is_refused_at_the_start) {
+  for (const char* const bytes : {"1025G", "1000T", "0"}) {
+    const Library library(Settings{{"mpool_alloc_region", bytes}});
+    EXPECT_EQ(library.status, PINRAIL_ERR_BAD_PARAM) << bytes;
+  }
+  const Library library(Settings{{"mpool_alloc_region", "1T"}});
+  EXPECT_EQ(library.status, PINRAIL_SUCCESS);
+}
+
 }  // namespace
 }  // namespace pinrail::test
