@@ -13,6 +13,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/core/file_limit.h"
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 
@@ -42,6 +43,7 @@ socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_u
 
 // The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
+  if (!may_make_file(sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
   file = memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0 || ftruncate(file, sizeof(Table)) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;

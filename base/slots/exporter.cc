@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 
+#include "base/core/file_limit.h"
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {
@@ -22,7 +23,7 @@ constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
 // Processes of the same user may open the file; the seals keep them from changing its length (slots/V5).
 bool Exporter::make_file() {
   uint64_t random = 0;
-  if (getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
+  if (!may_make_file(bytes_) || getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
   file_ = memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file_ < 0) return false;
   segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file_);  // never 0

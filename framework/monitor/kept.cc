@@ -7,6 +7,7 @@
 #include <sys/shm.h>
 #include <unistd.h>
 
+#include "base/core/file_limit.h"
 #include "framework/monitor/mapping.h"
 
 namespace pinrail::monitor {
@@ -32,6 +33,7 @@ void* map_file(int file, int sharing) {
 
 // A memfd of one page; -1 on failure.
 int memory_file() {
+  if (!may_make_file(kPage)) return -1;
   const int file = memfd_create("pinrail-sample", MFD_CLOEXEC);
   if (file >= 0 && ftruncate(file, kPage) == 0) return file;
   if (file >= 0) close(file);

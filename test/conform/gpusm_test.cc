@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/gpusm over the driver double, and monitor/cuda: blocks of memory that lives, and of none that was freed.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -48,6 +50,28 @@ TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_n
   EXPECT_TRUE(is_alive(whole));
   EXPECT_EQ(cuda_double_calls("cuIpcGetMemHandle"), 1u);
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
+// The slots lie in a file in memory: giving it its length would end the process.
+TEST_F(Gpusm, where_no_file_may_be_made_memory_is_exported_without_a_slot) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        const CUdeviceptr at = alloc(10000);
+        const rlimit none = {0, 0};
+        if (setrlimit(RLIMIT_FSIZE, &none) != 0) return ChildAnswer{-1};
+        const Library library(without_threads());
+        const GpuPool pool("gpusm");
+        pinrail_gpu_block_t block{};
+        size_t offset = 0;
+        const pinrail_status_t status = pool.status != PINRAIL_SUCCESS
+                                            ? pool.status
+                                            : pinrail_mpool_export(pool.get(), pointer_of(at), 100, &block, &offset);
+        cuMemFree(at);
+        return ChildAnswer{library.status, status};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS}));
 }
 
 TEST_F(Gpusm, memory_that_was_freed_and_allocated_again_unseen_has_another_block) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/iouring: the conformance suite, and what is its own.
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -151,6 +152,28 @@ ChildAnswer open_when_refused(long system_call, int error) {
   std::string why;
   const Status status = open_iouring({}, &device, &why);
   return {status.code(), why.find("errno") != std::string::npos};
+}
+
+// The bytes go through a file in memory: writing it would end the process.
+TEST_F(Iouring, where_no_file_may_be_that_long_no_byte_is_moved) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  device_.reset();
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        const rlimit limit = {4096, 4096};
+        if (!open({}) || setrlimit(RLIMIT_FSIZE, &limit) != 0) return ChildAnswer{};
+        const Mapping mapping(2 * page_size());
+        Registration registration(device_->table());
+        std::vector<char> bytes(8192);
+        const Status made = registration.make(mapping.base(), 2 * page_size());
+        const auto read = [&](size_t length) { return registration.device_read(0, bytes.data(), length).code(); };
+        const auto write = [&](size_t length) { return registration.device_write(0, bytes.data(), length).code(); };
+        return ChildAnswer{made.code(), read(4096), write(4096), read(8192), write(8192)};
+      },
+      &answer));
+  EXPECT_EQ(answer,
+            (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_ERR_ERROR}));
 }
 
 TEST(IouringSwitchedOff, is_not_available_and_says_why) {

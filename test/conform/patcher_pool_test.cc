@@ -2,6 +2,7 @@
 // The library with monitor/patcher as programs use it: the program reports nothing, and no stale registration is found.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cstdlib>
@@ -100,6 +101,32 @@ TEST(PatcherPool, the_library_comes_and_goes_many_times) {
     pool.use(base, kPage);
     munmap(at(base), kPage);
     EXPECT_FALSE(pool.has(base, kPage)) << i;
+  }
+}
+
+// The trials of fallocate, ftruncate and truncate need a file (ulimit -f): its attempt would end the process.
+TEST(PatcherPool, where_no_file_may_be_made_private_memory_is_kept) {
+  NEED_PATCHING();
+  for (const char* const monitor : {"", "patcher", "uffd"}) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child(
+        [monitor] {
+          const rlimit none = {0, 0};
+          if (setrlimit(RLIMIT_FSIZE, &none) != 0) return ChildAnswer{-1};
+          const Library library(Settings{{"monitor", monitor}});
+          if (library.status == PINRAIL_ERR_NOT_AVAILABLE) return ChildAnswer{};  // no userfaultfd here
+          fake::FakeRegistrar fake;
+          const Pool pool(fake, {PINRAIL_UNSET});
+          const uintptr_t base = map_pages(1);
+          pool.use(base, kPage);
+          return ChildAnswer{library.status, pool.has(base, kPage) ? 1 : 0};
+        },
+        &answer))
+        << "the process ended with monitor " << monitor;
+    EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
+    if (*monitor == 'p') {
+      EXPECT_EQ(answer[1], 1);
+    }
   }
 }
 

@@ -7,8 +7,10 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <cerrno>
 #include <cstdio>
 
+#include "base/core/file_limit.h"
 #include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -112,6 +114,7 @@ void probe_shmat(uintptr_t function, Scratch* scratch) {
 
 // Maps a file of the scratch memory's length over it. Returns its descriptor, or -errno.
 long write_file(const Scratch& scratch) {
+  if (!may_make_file(scratch.length)) return -EFBIG;
   const long file = system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC);
   if (patch::is_error_hook(file)) return file;
   const auto length = static_cast<long>(scratch.length);

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/core/errno_text.h"
+#include "base/core/file_limit.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
 
@@ -18,8 +19,9 @@ constexpr size_t kWindow = size_t{256} << 10;  // the most bytes in one operatio
 
 enum class Direction : uint8_t { device_reads, device_writes };
 
-// Opens the ring's file unless it is open. Returns 0 or an errno.
-int open_file_locked(Ring* ring) REQUIRES(ring->transfer) {
+// Opens the ring's file unless it is open. It will have so many bytes. Returns 0 or an errno.
+int open_file_locked(Ring* ring, size_t bytes) REQUIRES(ring->transfer) {
+  if (!may_make_file(bytes)) return EFBIG;
   if (ring->file < 0) ring->file = memfd_create("pinrail-iouring", MFD_CLOEXEC);
   return ring->file < 0 ? errno : 0;
 }
@@ -101,7 +103,7 @@ Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, s
   Ring* ring = ring_of(registrar, reg.lkey);
   char* at = static_cast<char*>(reg.base) + offset;
   Guard guard(ring->transfer);
-  const int error = open_file_locked(ring);
+  const int error = open_file_locked(ring, std::min(length, kWindow));
   if (error != 0) return failed(registrar, length, error);
   for (size_t done = 0; done < length;) {
     const size_t step = std::min(length - done, kWindow);
