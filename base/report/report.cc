@@ -2,9 +2,12 @@
 // Start-up or API context. Each function takes the lock of messages only while it reads or changes this file's state.
 #include "base/report/report.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <ctime>
 #include <set>
 
 #include "base/core/forever.h"
@@ -46,9 +49,36 @@ bool first_time(const std::string& text) {
   return said->insert(text).second;
 }
 
+// While it exists, a write that is refused does not end the process: to a thread that writes into a pipe without a
+// reader, or beyond the limit of files (ulimit -f), the kernel sends a signal. What was pending before stays so.
+class NoSignalOfWrite {
+ public:
+  NoSignalOfWrite() {
+    sigset_t pending;
+    sigpending(&pending);
+    sigemptyset(&blocked_);
+    for (const int number : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, number) == 0) sigaddset(&blocked_, number);
+    }
+    pthread_sigmask(SIG_BLOCK, &blocked_, &before_);
+  }
+  ~NoSignalOfWrite() {
+    constexpr timespec kNow = {0, 0};
+    while (sigtimedwait(&blocked_, nullptr, &kNow) > 0 || errno == EINTR) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSignalOfWrite(const NoSignalOfWrite&) = delete;
+  NoSignalOfWrite& operator=(const NoSignalOfWrite&) = delete;
+
+ private:
+  sigset_t blocked_, before_;
+};
+
 // Writes to the descriptor directly: stdio takes a lock of the program's and may be closed already.
 void put(std::string_view text) {
   const NoCancel no_cancel;
+  const NoSignalOfWrite no_signal;
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;

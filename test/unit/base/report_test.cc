@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // report_test.cc - logs and help texts.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "base/report/report.h"
+#include "test/support/child.h"
 #include "test/support/said.h"
 
 namespace pinrail {
@@ -127,6 +133,40 @@ TEST(Report, every_topic_of_the_base_has_its_three_lines) {
     ++topics;
   }
   EXPECT_GE(topics, 10U);
+}
+
+// Whether a process lives on after a message to what make_stderr() puts there, and still gets the signal of its own
+// writes.
+bool lives_on(int signal_of_write, void (*make_stderr)()) {
+  test::ChildAnswer answer{};
+  const bool lives = test::in_child(
+      [=] {
+        make_stderr();
+        report::log("channel", 0, PINRAIL_LOG_WARN, "a line that cannot be written");
+        static volatile sig_atomic_t signals = 0;
+        signal(signal_of_write, [](int) { signals = signals + 1; });
+        const int64_t before = signals;
+        const bool refused = write(STDERR_FILENO, "own", 3) < 0;
+        return test::ChildAnswer{before, refused ? 1 : 0, signals};
+      },
+      &answer);
+  return lives && answer == test::ChildAnswer{0, 1, 1};
+}
+
+TEST(Report, what_cannot_be_written_does_not_end_the_process) {
+  EXPECT_TRUE(lives_on(SIGPIPE, [] {
+    int ends[2] = {-1, -1};
+    if (pipe(ends) != 0) return;
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+  })) << "a pipe without a reader";
+  EXPECT_TRUE(lives_on(SIGXFSZ, [] {
+    const rlimit none = {0, 0};
+    const int file = open("/tmp", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    dup2(file, STDERR_FILENO);
+    setrlimit(RLIMIT_FSIZE, &none);
+  })) << "a file at its limit";
 }
 
 }  // namespace
