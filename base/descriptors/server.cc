@@ -14,6 +14,7 @@
 #include <new>
 
 #include "base/core/file_limit.h"
+#include "base/core/standard_descriptors.h"
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 
@@ -44,7 +45,7 @@ socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_u
 // The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
   if (!may_make_file(sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  file = memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  file = above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file < 0 || ftruncate(file, sizeof(Table)) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -115,8 +116,8 @@ Status Server::start_locked(const slots::Process& self) {
 Status Server::open_socket_locked(const slots::Process& self) {
   sockaddr_un address;
   const socklen_t length = name_socket(self, directory_->table->header.server, &address);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  wake_ = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  listener_ = above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool open = wake_ >= 0 && listener_ >= 0 &&
                     bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
                     listen(listener_, kBacklog) == 0;
@@ -142,7 +143,7 @@ void* Server::run(void* server_pointer) {
     if (question.place >= kMost) return -1;
     const Entry& entry = server->directory_->table->entries[question.place];
     if (question.number == 0 || entry.number.load() != question.number) return -1;
-    return fcntl(static_cast<int>(entry.descriptor.load()), F_DUPFD_CLOEXEC, 0);
+    return fcntl(static_cast<int>(entry.descriptor.load()), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   });
   return nullptr;
 }

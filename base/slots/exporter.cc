@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/core/file_limit.h"
+#include "base/core/standard_descriptors.h"
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {
@@ -24,7 +25,7 @@ constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
 bool Exporter::make_file() {
   uint64_t random = 0;
   if (!may_make_file(bytes_) || getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
-  file_ = memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  file_ = above_standard(memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file_ < 0) return false;
   segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file_);  // never 0
   return file_of(segment_) == file_ && ftruncate(file_, static_cast<off_t>(bytes_)) == 0 &&

@@ -110,7 +110,7 @@ void drop_pins(PinTable::Handles* handles) {
   }
 }
 
-PinJob::Descriptor::Descriptor(int of) : fd(fcntl(of, F_DUPFD_CLOEXEC, 0)) {}
+PinJob::Descriptor::Descriptor(int of) : fd(fcntl(of, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) {}
 PinJob::Descriptor::~Descriptor() {
   if (fd >= 0) close(fd);
 }

@@ -74,6 +74,26 @@ TEST_F(Gpusm, where_no_file_may_be_made_memory_is_exported_without_a_slot) {
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS}));
 }
 
+// A daemon may have closed it. Otherwise each message would be written into the slots, of which peers read the header.
+TEST_F(Gpusm, the_file_of_the_slots_does_not_become_standard_error) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        const CUdeviceptr at = alloc(10000);
+        close(STDERR_FILENO);
+        const Library library(without_threads());
+        const GpuPool pool("gpusm");
+        const pinrail_gpu_block_t block = must_export(pool, at, 10000);
+        char name[256] = "";
+        const ssize_t length = readlink("/proc/self/fd/2", name, sizeof(name) - 1);
+        const int64_t is_ours = length > 0 && std::strstr(name, "pinrail") != nullptr ? 1 : 0;
+        cuMemFree(at);
+        return ChildAnswer{library.status, pool.status, block.length == 10000 ? 1 : 0, is_ours};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1, 0}));
+}
+
 TEST_F(Gpusm, memory_that_was_freed_and_allocated_again_unseen_has_another_block) {
   Library library(without_threads());
   GpuPool pool("gpusm");

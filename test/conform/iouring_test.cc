@@ -176,6 +176,27 @@ TEST_F(Iouring, where_no_file_may_be_that_long_no_byte_is_moved) {
             (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_ERR_ERROR}));
 }
 
+// A program may have closed it: what it writes there would get among the bytes.
+TEST_F(Iouring, the_file_of_transfers_does_not_become_standard_error) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  ChildAnswer answer{};
+  device_.reset();
+  ASSERT_TRUE(in_child(
+      [this] {
+        const Mapping mapping(page_size());
+        if (!open({})) return ChildAnswer{};
+        Registration registration(device_->table());
+        close(STDERR_FILENO);
+        char bytes[64], name[256] = "";
+        const Status made = registration.make(mapping.base(), page_size());
+        const Status moved = registration.device_read(0, bytes, sizeof(bytes));
+        const ssize_t length = readlink("/proc/self/fd/2", name, sizeof(name) - 1);
+        return ChildAnswer{1, made.code(), moved.code(), length > 0 ? 1 : 0};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
+}
+
 TEST(IouringSwitchedOff, is_not_available_and_says_why) {
   for (const int error : {ENOSYS, EPERM}) {
     ChildAnswer answer{};

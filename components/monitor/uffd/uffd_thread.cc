@@ -6,6 +6,7 @@
 
 #include <csignal>
 
+#include "base/core/standard_descriptors.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
@@ -43,7 +44,7 @@ void* run(void* context_pointer) {
 
 // The thread blocks all signals: a handler of the program could allocate.
 bool start_reader(Context* context) {
-  context->wakeup = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  context->wakeup = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (context->wakeup < 0) return false;
   sigset_t all, before;
   sigfillset(&all);

@@ -9,6 +9,7 @@
 
 #include "base/core/errno_text.h"
 #include "base/core/file_limit.h"
+#include "base/core/standard_descriptors.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
 
@@ -22,7 +23,7 @@ enum class Direction : uint8_t { device_reads, device_writes };
 // Opens the ring's file unless it is open. It will have so many bytes. Returns 0 or an errno.
 int open_file_locked(Ring* ring, size_t bytes) REQUIRES(ring->transfer) {
   if (!may_make_file(bytes)) return EFBIG;
-  if (ring->file < 0) ring->file = memfd_create("pinrail-iouring", MFD_CLOEXEC);
+  if (ring->file < 0) ring->file = above_standard(memfd_create("pinrail-iouring", MFD_CLOEXEC));
   return ring->file < 0 ? errno : 0;
 }
 
