@@ -42,8 +42,8 @@ class NoFork {
   ~NoFork();
   NoFork(const NoFork&) = delete;
   NoFork& operator=(const NoFork&) = delete;
-  // False: this thread is inside its own fork(), in a handler of pthread_atfork, or in init or finalize, whose callbacks
-  // may call again. Init and finalize then return BUSY.
+  // False: this thread is inside its own fork(), in a handler of pthread_atfork, or in init or finalize, whose
+  // callbacks may call again. Init and finalize then return BUSY.
   explicit operator bool() const { return entered_; }
 
  private:
