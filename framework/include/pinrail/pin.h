@@ -62,7 +62,8 @@ typedef struct pinrail_prepin_options {
  * @param options       or NULL for PINRAIL_PREPIN_OPTIONS_INIT. Without PINRAIL_PREPIN_PARTIAL all ranges are pinned,
  *                      or none
  * @param statuses_out  receives one status for each range, in the order of ranges; or NULL. ERROR: the range was not
- *                      tried, or not wholly, because of another one. Not written on BAD_PARAM
+ *                      tried, or not wholly, because of another one. BAD_PARAM: its whole pages cannot be
+ *                      registered. Not written if another argument is wrong
  * Returns SUCCESS, or the error of the first range, in the order of ranges, that failed. The errors are those of
  * pinrail_mpool_register(), and NOT_SUPPORTED if no monitor sees every event that can happen to a range's memory
  * (pinrail_info --monitors): its registration could not serve later calls. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: a
