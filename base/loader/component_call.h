@@ -9,7 +9,6 @@
 #include <cxxabi.h>
 
 #include <new>
-#include <string>
 
 #include "base/core/guarded.h"
 #include "base/core/sanitizer.h"
@@ -21,7 +20,7 @@ namespace pinrail::loader {
 void record_last_log_line(const char* line);
 
 // Reports that the component's function threw an exception. Without memory the message is dropped.
-void report_thrown(const std::string& component, const char* function);
+void report_thrown(const char* framework, const char* name, const char* function);
 
 // Returns what the function returns. What it throws becomes OUT_OF_RESOURCE or ERROR, and a status that does not exist
 // becomes ERROR; LastLogLine then has the reason. The exception ends here, because its code may be unmapped soon. A
@@ -42,14 +41,15 @@ PINRAIL_CATCHES_FORCED_UNWIND Status answer_of_component(Function&& function) {
   return PINRAIL_ERR_ERROR;
 }
 
-// Calls a function that ends something. What it throws is reported and ends here.
+// Calls a function that ends something. What it throws is reported and ends here. Allocates nothing: it also runs in
+// destructors, and where memory is exhausted.
 template <typename Function>
-void end_by_component(const std::string& component, const char* name, Function&& function) {
+void end_by_component(const char* framework, const char* name, const char* function_name, Function&& function) {
   const Status ended = guarded([&] {
     function();
     return success();
   });
-  if (!ended.ok()) report_thrown(component, name);
+  if (!ended.ok()) report_thrown(framework, name, function_name);
 }
 
 }  // namespace pinrail::loader

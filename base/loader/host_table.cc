@@ -24,8 +24,9 @@ void record_last_log_line(const char* line) {
   if (listening != nullptr) listening->line_ = line;
 }
 
-void report_thrown(const std::string& component, const char* function) {
+void report_thrown(const char* framework, const char* name, const char* function) {
   (void)pinrail::guarded([&] {
+    const std::string component = param::full_name(framework, name, "");
     report::help("component throws", {{"component", component.c_str()}, {"function", function}});
     return success();
   });

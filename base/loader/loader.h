@@ -97,6 +97,9 @@ class Loader {
   // Returns the opened components, the highest priority first; equal priorities by name.
   std::vector<Opened> opened(std::string_view framework) const;
 
+  // Calls visit(component) for each of them, in the order of opening. Allocates nothing.
+  void for_each_opened(std::string_view framework, void (*visit)(const Opened& opened)) const;
+
   // Closes the opened components in reverse order and unmaps them (except loader/L6). Descriptors and host tables are
   // invalid after that.
   void close_all();

@@ -76,6 +76,7 @@ struct Loader::Impl {
 
   void fill_host(Component* component);
   Status open_one(Component* component);
+  Opened opened_of(const Component& component) const;
   Status require_named(const Chosen& framework);
   std::vector<std::string_view> names_of(std::string_view framework) const;
   Status report_missing(const Chosen& framework, const std::string& name);

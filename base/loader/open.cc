@@ -140,6 +140,17 @@ Status Loader::open(std::string_view framework) {
   return result;
 }
 
+Opened Loader::Impl::opened_of(const Component& component) const {
+  const bool named = chosen(component.listed.framework)->selection.requests(component.listed.name);
+  return {component.descriptor, component.context, &component.host, named};
+}
+
+void Loader::for_each_opened(std::string_view framework, void (*visit)(const Opened& opened)) const {
+  for (const Component* component : impl_->open_order) {
+    if (component->listed.framework == framework) visit(impl_->opened_of(*component));
+  }
+}
+
 // Returns the open components, the highest priority first.
 std::vector<Opened> Loader::opened(std::string_view framework) const {
   std::vector<const Component*> found;
@@ -148,16 +159,15 @@ std::vector<Opened> Loader::opened(std::string_view framework) const {
   }
   std::sort(found.begin(), found.end(), opens_before);
   std::vector<Opened> opened;
-  for (const Component* it : found) {
-    const bool named = impl_->chosen(framework)->selection.requests(it->listed.name);
-    opened.push_back({it->descriptor, it->context, &it->host, named});
-  }
+  for (const Component* it : found) opened.push_back(impl_->opened_of(*it));
   return opened;
 }
 
 void Loader::Impl::close_one(Component* component) {
   if (component->descriptor->close != nullptr) {
-    end_by_component(component->listed.path, "close", [=] { component->descriptor->close(component->context); });
+    const Listed& listed = component->listed;
+    end_by_component(listed.framework.c_str(), listed.name.c_str(), "close",
+                     [=] { component->descriptor->close(component->context); });
   }
   component->opened = false;
   component->context = nullptr;

@@ -75,7 +75,7 @@ Status read_policy(const param::Registry& params) {
 
 // Stops a monitor.
 void stop_one(const char* name, const pinrail_monitor_ops_t& ops, void* context) {
-  loader::end_by_component(std::string("monitor ") + name, "stop", [&] { ops.stop(context); });
+  loader::end_by_component("monitor", name, "stop", [&] { ops.stop(context); });
 }
 
 // Starts a monitor and adds it to the table. OUT_OF_RESOURCE: the table is full.
@@ -265,10 +265,11 @@ bool is_complete(const void* ops) {
   return table.start != nullptr && table.stop != nullptr;
 }
 
+// Allocates nothing: a monitor that is not stopped would go on while its component is closed.
 void stop(const loader::Loader& loader) {
-  for (const loader::Opened& opened : loader.opened("monitor")) {
+  loader.for_each_opened("monitor", [](const loader::Opened& opened) {
     stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
-  }
+  });
   started.clear();
   keep_nothing();
   components = nullptr;

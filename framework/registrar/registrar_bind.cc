@@ -14,7 +14,8 @@
 pinrail_bound_registrar::~pinrail_bound_registrar() {
   if (component.descriptor == nullptr) return;
   const auto* const ops = static_cast<const pinrail_registrar_ops_t*>(component.descriptor->ops);
-  pinrail::loader::end_by_component("registrar " + name, "destroy", [&] { ops->destroy(component.context, &table); });
+  pinrail::loader::end_by_component("registrar", name.c_str(), "destroy",
+                                    [&] { ops->destroy(component.context, &table); });
 }
 
 namespace pinrail::registrar {
