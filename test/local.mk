@@ -385,7 +385,7 @@ test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/fault/finalize_fault
 TESTS += test/fault/finalize_fault
-test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/support/library.h \
+test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/conform/mrall_under_test.h test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/fault/patcher_fault

@@ -26,7 +26,10 @@ class Referenced {
     char line[96];
     std::snprintf(line, sizeof(line), "%s[%p, +%zu) with %lld reference(s)", list_->empty() ? "" : ", ", reg->base,
                   reg->length, static_cast<long long>(references));
-    *list_ += line;
+    (void)guarded([&] {  // without memory it is counted, and not named
+      *list_ += line;
+      return success();
+    });
   }
   size_t count() const { return count_; }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// R10: an allocation fails in finalize. It ends everything, or nothing; no monitor goes on without its component.
+// R10: an allocation fails in finalize or destroy. These end everything, or nothing; no monitor goes on without its
+// component.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "test/conform/mrall_under_test.h"
 #include "test/support/child.h"
 #include "test/support/library.h"
 #include "test/support/need_glibc.h"
@@ -39,6 +41,71 @@ TEST(FinalizeFault, the_nth_allocation_fails_and_nothing_goes_on) {
     EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
     EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
     if (answer[0] == 0) break;
+  }
+}
+
+fake::FakeOptions without_cost() {
+  fake::FakeOptions options;
+  options.zero_cost = true;  // the fake's own allocations are not under test
+  return options;
+}
+
+// Whether it came to the n-th allocation of the destroy, which is refused because a registration is referenced; and
+// whether the pool works on: another one of its cache still gets room from it.
+bool is_refused_and_gives_room(long n) {
+  const Library library;
+  const fake::FakeRegistrar fake(without_cost());
+  const PoolOptions two_registrations = {1, PINRAIL_UNSET, 2};
+  constexpr uintptr_t kBase = 0x10000000;
+  Pool pool(fake, two_registrations);
+  const Pool other(fake, two_registrations);
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  pool.use(kBase + 10 * kPage, kPage);
+  pinrail_status_t status = PINRAIL_SUCCESS;
+  const bool failed = with_nth_allocation_failing(n, [&] { status = pool.close(); });
+  EXPECT_EQ(status, PINRAIL_ERR_BUSY);
+  pinrail_handle_t evicts{};
+  EXPECT_EQ(other.reg(kBase + 20 * kPage, kPage, &evicts), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(evicts), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  return failed;
+}
+
+TEST(DestroyFault, of_a_pool_that_is_held_the_nth_allocation_fails_and_nothing_changes) {
+  NEED_GLIBC("the library brings its own operator new");
+  for (long n = 1;; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    if (!is_refused_and_gives_room(n)) break;
+  }
+}
+
+// Of a pool that registers everything: what is mapped afterwards is still registered.
+ChildAnswer destroy_pool_of_everything(long n) {
+  const Library library(Settings{{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}});
+  const fake::FakeRegistrar fake(without_cost());
+  MrallPool pool(fake);
+  void* const before = map(kPage);
+  pinrail_handle_t held{};
+  if (pool.reg(before, kPage, kRead, &held) != PINRAIL_SUCCESS) return {};
+  pinrail_status_t status = PINRAIL_SUCCESS;
+  const bool failed = with_nth_allocation_failing(n, [&] { status = pool.close(); });
+  alarm(20);
+  const pinrail_status_t later = pool.use(map(kPage), kPage);
+  Status(pinrail_mpool_deregister(held)).ignore();
+  return {1, failed ? 1 : 0, status, later};
+}
+
+TEST(DestroyFault, of_a_pool_of_everything_the_nth_allocation_fails_and_it_goes_on) {
+  NEED_GLIBC("the library brings its own operator new");
+  if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
+  for (long n = 1; n < 50; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child([n] { return destroy_pool_of_everything(n); }, &answer)) << "it waits for ever";
+    EXPECT_EQ(answer[0], 1);
+    EXPECT_EQ(answer[2], PINRAIL_ERR_BUSY);
+    EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
+    if (answer[1] == 0) break;
   }
 }
 
