@@ -76,6 +76,17 @@ struct ExceededLimit {
   bool by_creator;  // the pool's creator set it, and not the parameter
 };
 
+// Logs the statistics of a pool that is being destroyed. Without memory they are left out.
+template <typename Pool>
+void report_last_stats(const pinrail_host_t* host, Pool* pool) {
+  (void)guarded([&] {
+    pinrail_mpool_stats_t totals{};
+    pool->stats(&totals);
+    report_stats(host, totals);
+    return success();
+  });
+}
+
 // Says that a request of so many bytes could never fit, with the limit and its source. The message is left out if there
 // is no memory for it: other threads wait for the request, so nothing may be thrown.
 inline void report_never_fits(const pinrail_host_t* host, uint64_t bytes, const ExceededLimit& limit) {

@@ -71,6 +71,22 @@ bool is_refused_and_gives_room(long n) {
   return failed;
 }
 
+// The statistics sum up pages, which takes memory.
+TEST(DestroyFault, with_print_stats_the_nth_allocation_fails_and_the_pool_is_destroyed) {
+  NEED_GLIBC("the library brings its own operator new");
+  bool failed = true;
+  for (long n = 1; failed; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    const Library library(Settings{{"mpool_grdma_print_stats", "yes"}});
+    const fake::FakeRegistrar fake(without_cost());
+    Pool pool(fake);
+    pool.use(0x10000000, kPage);
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    failed = with_nth_allocation_failing(n, [&] { status = pool.close(); });
+    EXPECT_EQ(status, PINRAIL_SUCCESS);
+  }
+}
+
 TEST(DestroyFault, of_a_pool_that_is_held_the_nth_allocation_fails_and_nothing_changes) {
   NEED_GLIBC("the library brings its own operator new");
   for (long n = 1;; ++n) {

@@ -234,10 +234,7 @@ class Pool {
   size_t count_referenced() const { return cache_->count_referenced(this, nullptr); }
   bool is_idle_or_reported() const { return cache_->is_idle_or_reported(host_, this); }
   void print_stats_if_asked() const {
-    if (!settings_.print_stats) return;
-    pinrail_mpool_stats_t totals{};
-    stats(&totals);
-    mpool::report_stats(host_, totals);
+    if (settings_.print_stats) mpool::report_last_stats(host_, this);
   }
 
   const uintptr_t page_mask_;

@@ -99,11 +99,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   release_all(thread, Device::registered);
   // A thread's note may be of what was evicted: neither its entry nor this pool is there from now on.
   allocation_table::invalidate_notes(shortcut::of(host_)->gpu_bucket);
-  if (settings_.print_stats) {
-    pinrail_mpool_stats_t totals{};
-    stats(&totals);
-    mpool::report_stats(host_, totals);
-  }
+  if (settings_.print_stats) mpool::report_last_stats(host_, this);
   caches_->leave(cache_);
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
     next = peer->next;

@@ -17,11 +17,7 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
     if (gpu_ != nullptr) gpu_->ranges()->reopen();
     return PINRAIL_ERR_BUSY;
   }
-  if (settings_.print_stats) {
-    pinrail_mpool_stats_t totals{};
-    stats(&totals);
-    mpool::report_stats(host_, totals);
-  }
+  if (settings_.print_stats) mpool::report_last_stats(host_, this);
   if (gpu_ != nullptr) gpu_->destroy_ranges(thread);
   gpu_.reset();
   destroy_closed(thread);
