@@ -114,6 +114,19 @@ TEST_F(GpuReset, without_a_monitor_the_program_reports_it) {
   EXPECT_EQ(cuda_double_open_handles(), 1u);
 }
 
+// E1.
+TEST_F(GpuReset, what_was_mapped_before_is_not_found) {
+  const GpuPool pool("rgpusm");
+  const PeerMemory memory(kPeer, kBase, kBytes);
+  const pinrail_handle_t held = pool.must(memory.block);
+  pinrail_handle_t found{};
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(found), PINRAIL_SUCCESS);
+  reset();
+  EXPECT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
 TEST_F(GpuReset, an_event_of_before_serves_no_more) {
   const GpuPool pool("gpusm");
   const CUdeviceptr before = alloc();

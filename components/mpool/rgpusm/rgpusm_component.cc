@@ -46,7 +46,7 @@ pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, si
                       pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
-    const Status status = Forward::pool_of(module)->find_local(thread, addr, length, &reg);
+    const Status status = Forward::pool_of(module)->find_mapped(thread, addr, length, &reg);
     if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   });

@@ -114,6 +114,12 @@ pinrail_status_t Pool::register_on_slow_path(pinrail_thread_t* thread, const pin
   });
 }
 
+// A mapping that an event has ended is not found (E1).
+Status Pool::find_mapped(pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out) {
+  drain_invalidated(thread);
+  return find_local(thread, base, length, reg_out);
+}
+
 // Returns a referenced registration of the block's allocation: from the index, or by opening it. Keeps the exporter's
 // Peer in use meanwhile.
 Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
