@@ -12,7 +12,7 @@ components_common_libgpu_pool_la_SOURCES = \
 	components/common/gpu_pool/gpu_component.h components/common/gpu_pool/settings.h \
 	components/common/gpu_pool/settings.cc components/common/gpu_pool/register.cc components/common/gpu_pool/evict.cc \
 	components/common/gpu_pool/references.cc components/common/gpu_pool/ft.cc \
-	components/common/gpu_pool/destroy.cc
+	components/common/gpu_pool/destroy.cc components/common/gpu_pool/publish.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += components/common/libgpu_pool.la
 else

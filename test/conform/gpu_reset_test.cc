@@ -2,6 +2,7 @@
 // What ends with a context, over the driver double: cudaDeviceReset() and its like free memory, close mappings and
 // destroy events without a word, and later ones may be where they were.
 #include <memory>
+#include <thread>
 
 #include "base/core/sanitizer.h"
 #include "test/conform/gpu_library.h"
@@ -125,6 +126,35 @@ TEST_F(GpuReset, what_was_mapped_before_is_not_found) {
   reset();
   EXPECT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+// E2, R13, gpu_pool/X7: the gc thread has dealt with the event before the registration is in the index.
+TEST_F(GpuReset, what_is_being_opened_meanwhile_is_opened_again) {
+  const GpuPool pool("rgpusm");
+  const PeerMemory memory(kPeer, kBase, kBytes);
+  for (const uint32_t flags : {uint32_t{0}, uint32_t{PINRAIL_FLAG_CACHE_BYPASS}}) {
+    pinrail_handle_t handle{};
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    const uint64_t before = opens();
+    cuda_double_gate("cuCtxPopCurrent");  // after the memory was opened
+    std::thread opener([&] { status = pool.open(memory.block, &handle, flags); });
+    while (cuda_double_at_gate() == 0) std::this_thread::yield();
+    reset();
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    cuda_double_open_gate();
+    opener.join();
+    ASSERT_EQ(status, PINRAIL_SUCCESS);
+    EXPECT_EQ(opens(), before + 2);
+    uint32_t seen = 1;
+    EXPECT_EQ(pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)), PINRAIL_SUCCESS);
+    EXPECT_EQ(seen, 0u);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.stats().registered_count, pool.stats().indexed);
+    EXPECT_TRUE(pool.invariants_hold());
+    while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
+    }
+  }
 }
 
 TEST_F(GpuReset, an_event_of_before_serves_no_more) {

@@ -101,6 +101,30 @@ TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
   EXPECT_EQ(exporter_->importers_hook(lives.slot), 1u);
 }
 
+// gpu_pool/X7: whoever closes what died has been there before the mapping is in the index, and comes no more for it.
+TEST_F(RgpusmSlots, memory_that_dies_while_it_is_opened_does_not_stay_open) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  for (const uint32_t flags : {uint32_t{0}, uint32_t{PINRAIL_FLAG_CACHE_BYPASS}}) {
+    const pinrail_gpu_block_t block = with_slot(memory);
+    pinrail_handle_t handle{};
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    cuda_double_gate("cuIpcOpenMemHandle");
+    std::thread opener([&] { status = pool.open(block, &handle, flags); });
+    while (cuda_double_at_gate() == 0) std::this_thread::yield();
+    exporter_->kill_hook(block.slot);
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    cuda_double_open_gate();
+    opener.join();
+    EXPECT_EQ(status, PINRAIL_ERR_NOT_FOUND);
+    EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_EQ(pool.stats().registered_count, 0u);
+    EXPECT_TRUE(pool.invariants_hold());
+  }
+}
+
 TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
   Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
   GpuPool pool("rgpusm");

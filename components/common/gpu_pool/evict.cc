@@ -29,6 +29,7 @@ void Pool::link_locked(pinrail_registration_t* reg) {
   area.next = area.peer->regs;
   if (area.next != nullptr) area_of(area.next).previous = reg;
   area.peer->regs = reg;
+  area.events_before = events_;
   ++linked_;
 }
 
@@ -340,9 +341,13 @@ void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base
   });
 }
 
-// Kills all registrations mapped in that range of this process.
+// Kills all registrations mapped in that range of this process. What is pending is told by events_ (gpu_pool/X7).
 void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
   const Span span = Span::of(base, length);
+  {
+    Guard guard(cache_->mutex);
+    ++events_;
+  }
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return span_of(reg).overlaps(span); });
   }

@@ -36,6 +36,7 @@ struct alignas(64) Area {
   bool is_close_deferred;            // claimed, but its thread ended before closing it
   pinrail_registration_t* previous;  // in the list of its peer
   pinrail_registration_t* next;
+  uint64_t events_before;  // the pool's events_ when it was linked
 };
 
 inline Area& area_of(pinrail_registration_t* reg) {

@@ -26,6 +26,9 @@
 //     change.
 // gpu_pool/X6  A thread closes what it has claimed, also if the registrar throws or the thread ends inside it: the
 //     registration being closed is dismissed, and the others are left for the next caller.
+// gpu_pool/X7  What kills stale registrations, and those that an event has ended, does not see pending ones. So a
+//     registration is indexed only if, under the same lock, its memory is alive and kill_local() has not begun since it
+//     was linked (E2).
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
 
@@ -208,11 +211,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // register.cc
   LookupResult find_or_announce(pinrail_thread_t* thread, const Request& request, Pending* own, Victims* victims,
                                 pinrail_registration_t** reg_out);
+  Status open_and_publish(pinrail_thread_t* thread, const Request& request, bool cached,
+                          pinrail_registration_t** reg_out);
   Status open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out);
   Status open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  void publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void withdraw(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const
       REQUIRES(cache_->mutex);
@@ -225,6 +229,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
   Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
   void report_limit(const pinrail_registration_t* reg);
+
+  // publish.cc
+  Status publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  void leave_unindexed_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  void index_locked(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Victims* victims)
+      REQUIRES(cache_->mutex);
 
   // references.cc. A sum is exact if no thread can take a new reference: the registration is claimed or dead.
   int64_t references_of_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) const
@@ -292,6 +302,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
+  uint64_t events_ = 0;               // how often kill_local() has begun
   std::atomic<size_t> deferred_{0};   // number of registrations whose closing was deferred (gpu_pool/X6)
   std::atomic<size_t> held_dead_{0};  // dead, counted per thread, and referenced when last summed
   uint64_t rollbacks_at_sum_ = 0;     // value of *thread->rollbacks before the first of those sums

@@ -132,7 +132,7 @@ void Pool::withdraw(Pending* own) {
 // Returns a referenced registration, by a hit or a miss. NOT_FOUND: the memory is gone.
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if ((request.access_and_flags & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_new(thread, request, false, reg_out);
+  if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_and_publish(thread, request, false, reg_out);
   sum_again(thread);
   Pending own;
   Victims victims;
@@ -152,16 +152,37 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   try {
     // Closes what died of this peer first, because it may be in the way.
     if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer, false);
-    status = open_new(thread, request, true, &reg);
-    if (status.ok()) {
-      publish(thread, request, reg);
-      *reg_out = reg;
-    }
+    status = open_and_publish(thread, request, true, &reg);
+    if (status.ok()) *reg_out = reg;
   } catch (const std::bad_alloc&) {
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   unwound.disarm();
   withdraw(&own);
+  return status;
+}
+
+// Opens and publishes; again, at most 3 times, if an event may have ended the mapping meanwhile (R13). NOT_FOUND: the
+// memory was freed meanwhile.
+Status Pool::open_and_publish(pinrail_thread_t* thread, const Request& request, bool cached,
+                              pinrail_registration_t** reg_out) {
+  constexpr int kTries = 4;
+  Status status = success();
+  for (int tries = 0; tries < kTries; ++tries) {
+    pinrail_registration_t* reg = nullptr;
+    status = open_new(thread, request, cached, &reg);
+    if (!status.ok()) return status;
+    OnUnwind unwound([&] { Status(deregister(thread, handle_of(reg))).ignore(); });
+    status = publish(thread, request, reg);
+    unwound.disarm();
+    if (status.ok()) {
+      *reg_out = reg;
+      return status;
+    }
+    Status(deregister(thread, handle_of(reg))).ignore();
+    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
+    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  }
   return status;
 }
 
@@ -259,42 +280,6 @@ Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pi
     }
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   }
-}
-
-// Indexes a new registration, which stays referenced. An indexed one of the same range is of memory that is gone: it
-// dies. Without memory for the index the new registration is dead instead.
-void Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  const uint64_t counting = state::load(reg) & state::kPerThread;
-  Victims victims;
-  {
-    Guard guard(cache_->mutex);
-    try {
-      table_.reserve_one();
-      allocations_.reserve(table_.count() + 1);
-      allocations_.set_owner(request.key.peer->owner, &request.key.peer->number);
-      cache_->lru_list.reserve(cache_->lru_list.size() + 1);
-    } catch (const std::bad_alloc&) {
-      state::set(reg, counting | state::kDead);  // the caller keeps its reference
-      if (counting != 0) ++held_dead_;
-      return;
-    }
-    pinrail_registration_t* mismatch = nullptr;
-    match_locked(request.key, &mismatch);
-    uint64_t word = 0;
-    if (mismatch != nullptr && kill_and_unindex_locked(mismatch, &word)) {
-      if ((word & state::kPerThread) != 0) {
-        claim_dead_locked(thread, &mismatch, 1, &victims);
-      } else if (state::references(word) == 0) {
-        add_victim_locked(mismatch, &victims);
-      }
-    }
-    touch(reg, timestamps::advance(thread));
-    if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
-    state::set(reg, counting | state::kIndexed);
-    table_.insert(hash_of(request.key), reg);
-    show_locked(reg);
-  }
-  close(thread, victims, PINRAIL_REASON_INVALIDATED);
 }
 
 // Drops a reference. Dates the last use before the drop, because after it the registration may be gone.
