@@ -158,6 +158,7 @@ EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test
 # Registrars: one suite, one program for each that joins it.
 test_support_sources = \
 	test/support/child.h test/support/child.cc test/support/proc_status.h test/support/proc_status.cc \
+	test/support/few_descriptors.h \
 	test/support/mapping.h test/support/component_descriptor.h test/support/component_descriptor.cc \
 	test/fake/fake_host.h test/fake/fake_host.cc
 registrar_subject_sources = test/conform/suite/check.h test/conform/suite/registrar.h \

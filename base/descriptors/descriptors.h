@@ -82,7 +82,8 @@ enum class Way : uint8_t { any = 0, socket = 1, pidfd = 2 };
 
 // Fetches a descriptor that the caller then owns. NOT_FOUND: the exporter, its server or the descriptor is gone. PERM:
 // the exporter belongs to another user, or another process answers. NOT_SUPPORTED: the requested way is not permitted.
-// NOT_AVAILABLE: no answer within the time limit. ERROR: the answer is malformed.
+// NOT_AVAILABLE: no answer within the time limit. OUT_OF_RESOURCE: this process has no descriptor left. ERROR: the
+// answer is malformed.
 Status fetch(const slots::Process& exporter, const Ticket& ticket, Way way, uint32_t timeout_ms, int* descriptor_out);
 
 }  // namespace pinrail::descriptors

@@ -63,6 +63,7 @@ Status wait_for_word(int socket, const Deadline& deadline) {
 }
 
 // Takes the one descriptor of the message. If more than one came, all are closed and the result is ERROR.
+// OUT_OF_RESOURCE: the message had one, and this process has none left.
 Status take_descriptor(msghdr* message, int* descriptor_out) {
   int first = -1;
   size_t came = 0;
@@ -83,7 +84,7 @@ Status take_descriptor(msghdr* message, int* descriptor_out) {
     return success();
   }
   if (first >= 0) close(first);
-  return PINRAIL_ERR_ERROR;
+  return came == 0 && (message->msg_flags & MSG_CTRUNC) != 0 ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_ERROR;
 }
 
 // Reads the server's answer. NOT_FOUND: the server ended or has no such descriptor. ERROR: the answer is malformed. On
@@ -131,6 +132,13 @@ Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uin
   return status;
 }
 
+// The status of a failed pidfd_open() or pidfd_getfd(). gone: the error that tells that there is no such process or
+// descriptor.
+pinrail_status_t status_of_pidfd(int error, int gone) {
+  if (error == gone) return PINRAIL_ERR_NOT_FOUND;
+  return error == EMFILE || error == ENFILE ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_SUPPORTED;
+}
+
 // Another process, and its open files.
 class Foreign {
  public:
@@ -161,17 +169,17 @@ bool read_word(int file, uint32_t place, size_t offset, uint64_t* word_out) {
 // to the ticket (descriptors/D1).
 Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int* descriptor_out) {
   const Foreign process(exporter.pid);
-  if (!process.is_open()) return errno == ESRCH ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
+  if (!process.is_open()) return status_of_pidfd(errno, ESRCH);
   if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;  // another process has that pid now
   const Descriptor file(process.take(ticket.directory));
-  if (!file.is_open()) return errno == EBADF ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
+  if (!file.is_open()) return status_of_pidfd(errno, EBADF);
   if (!is_table(file.get(), exporter, ticket.server)) return PINRAIL_ERR_NOT_FOUND;
   uint64_t number = 0, where = 0;
   constexpr size_t kNumber = offsetof(Entry, number), kDescriptor = offsetof(Entry, descriptor);
   if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
   if (!read_word(file.get(), ticket.place, kDescriptor, &where)) return PINRAIL_ERR_NOT_FOUND;
   Descriptor found(process.take(static_cast<int64_t>(where)));
-  if (!found.is_open()) return errno == EBADF ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_NOT_SUPPORTED;
+  if (!found.is_open()) return status_of_pidfd(errno, EBADF);
   if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
   *descriptor_out = found.release();
   return success();

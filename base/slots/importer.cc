@@ -18,6 +18,18 @@ void name_file(const Source& source, char* path, size_t room) {
   std::snprintf(path, room, "/proc/%u/fd/%d", source.pid, source.file);
 }
 
+// The status of an open() that failed.
+pinrail_status_t status_of_open(int error) {
+  switch (error) {
+    case EACCES:
+    case EPERM: return PINRAIL_ERR_PERM;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM: return PINRAIL_ERR_OUT_OF_RESOURCE;
+    default: return PINRAIL_ERR_NOT_FOUND;
+  }
+}
+
 // Returns whether the mapped segment is the one that the number names. Checks all fields except the count.
 bool is_segment(const Header& header, const Source& source, uint64_t segment) {
   return header.magic == kMagic && header.version == kVersion && header.pid == source.pid &&
@@ -49,7 +61,7 @@ bool Source::is_alive() const {
 }
 
 // Maps the segment of the process with this user, pid and start time. NOT_FOUND: it is gone. PERM: it belongs to
-// another user, may not be opened or is not sealed. ERROR: it is malformed.
+// another user, may not be opened or is not sealed. OUT_OF_RESOURCE: there is no descriptor. ERROR: it is malformed.
 Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment) {
   source_.pid = pid;
   source_.start = start;
@@ -57,7 +69,7 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   char path[64];
   name_file(source_, path, sizeof(path));
   const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (file < 0) return errno == EACCES || errno == EPERM ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_FOUND;
+  if (file < 0) return status_of_open(errno);
   Status status = check_file(file, user, &source_);
   if (status.ok()) status = map(file);
   close(file);

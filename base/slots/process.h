@@ -27,7 +27,8 @@ struct Process {
 Status this_process(Process* process_out);
 
 // Returns whether the process with this pid and start time still runs, that is, has a thread that has not ended. A
-// zombie does not run. Any context: it reads one file and does nothing else.
+// zombie does not run. True also if the system does not tell, for example because this process has no descriptor left.
+// Any context: it reads one file and does nothing else.
 bool is_alive_hook(uint32_t pid, uint64_t start);
 inline bool is_alive(uint32_t pid, uint64_t start) { return is_alive_hook(pid, start); }
 

@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "base/slots/process.h"
 
 namespace pinrail::slots {
@@ -29,12 +31,13 @@ void name_stat_hook(uint32_t pid, char* path) {
   *path = '\0';
 }
 
-// Reads the beginning of the file and returns its length, 0 after an error.
-size_t read_file_hook(const char* path, char* text, size_t room) {
+// Reads the beginning of the file and returns its length. After an error returns 0; is_gone_out then tells whether
+// there is no such process. Otherwise the system did not tell, for example because this process has no descriptor left.
+size_t read_file_hook(const char* path, char* text, size_t room, bool* is_gone_out) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  const ssize_t length = read(file, text, room);
-  close(file);
+  const ssize_t length = file < 0 ? -1 : read(file, text, room);
+  *is_gone_out = length < 0 && (errno == ENOENT || errno == ESRCH);
+  if (file >= 0) close(file);
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
@@ -58,10 +61,11 @@ bool parse_stat_hook(const char* text, size_t length, Stat* stat_out) {
   return field > 22;
 }
 
-bool read_stat_hook(uint32_t pid, Stat* stat_out) {
+// False: the file could not be read, or there is no such process.
+bool read_stat_hook(uint32_t pid, Stat* stat_out, bool* is_gone_out) {
   char path[32], text[1024];
   name_stat_hook(pid, path);
-  return parse_stat_hook(text, read_file_hook(path, text, sizeof(text)), stat_out);
+  return parse_stat_hook(text, read_file_hook(path, text, sizeof(text), is_gone_out), stat_out);
 }
 
 }  // namespace
@@ -69,15 +73,19 @@ bool read_stat_hook(uint32_t pid, Stat* stat_out) {
 // Returns in *start_out when the process started. False: /proc does not have the data.
 bool read_start(uint32_t pid, uint64_t* start_out) {
   Stat stat;
-  if (!read_stat_hook(pid, &stat)) return false;
+  bool is_gone = false;
+  if (!read_stat_hook(pid, &stat, &is_gone)) return false;
   *start_out = stat.start;
   return true;
 }
 
-// A zombie with more than one thread is a process whose first thread has ended before the others.
+// A zombie with more than one thread is a process whose first thread has ended before the others. A process of which
+// the system does not tell counts as alive: its memory may be in use (R9).
 bool is_alive_hook(uint32_t pid, uint64_t start) {
   Stat stat;
-  if (!read_stat_hook(pid, &stat) || stat.start != start) return false;
+  bool is_gone = false;
+  if (!read_stat_hook(pid, &stat, &is_gone)) return !is_gone;
+  if (stat.start != start) return false;
   return stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
 }
 

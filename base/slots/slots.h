@@ -109,7 +109,7 @@ struct Source {
   int file = -1;  // the exporter's descriptor; -1: the process has no segment
   uint64_t device = 0, inode = 0;
 
-  // Returns whether the segment still exists (slots/V3). False also if the system does not tell.
+  // Returns whether the segment still exists (slots/V3). False also if this process may not see the exporter's files.
   bool is_alive() const;
 };
 
@@ -121,7 +121,8 @@ class Importer {
   Importer& operator=(const Importer&) = delete;
 
   // Maps the exporter's segment. NOT_FOUND: the exporter or that segment is gone. PERM: the file belongs to another
-  // user or is not sealed. ERROR: the file is malformed or cannot be mapped.
+  // user or is not sealed. OUT_OF_RESOURCE: this process or the system has no descriptor or memory left. ERROR: the
+  // file is malformed or cannot be mapped.
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
   // Takes an importer entry if one is free. The destructor gives it back, if it runs in the same process.
   void register_importer(const Process& self);

@@ -12,6 +12,7 @@
 #include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
 #include "test/fake/cuda/cuda_context.h"
+#include "test/support/few_descriptors.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -192,6 +193,21 @@ TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
   refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->pid = 4999999; });
   refused(PINRAIL_ERR_PERM, [](auto* block) { block->user += 1; });
   refused(PINRAIL_ERR_NOT_SUPPORTED, [](auto* block) { block->kind = 5; });
+  EXPECT_TRUE(own.end().ok());
+}
+
+// An eviction would free no descriptor, so the pool is not asked for one (R7).
+TEST_P(CudaDescriptors, a_process_that_has_no_descriptor_left_may_try_again) {
+  const GpuMemory memory(GetParam());
+  Slot own(table()), peer(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  const pinrail_gpu_block_t block = block_of(own);
+  {
+    const FewDescriptors none;
+    EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+  }
+  ASSERT_TRUE(open_peer(&peer, block).ok());
+  EXPECT_TRUE(peer.end().ok());
   EXPECT_TRUE(own.end().ok());
 }
 

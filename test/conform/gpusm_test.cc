@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/support/child.h"
+#include "test/support/few_descriptors.h"
 #include "test/support/temp_folder.h"
 
 namespace pinrail::test {
@@ -278,6 +280,22 @@ TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
   killer.join();
   EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
   EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+}
+
+// R9: an importer of which the system does not tell may have the memory open.
+TEST_F(Gpusm, a_deferred_free_waits_for_an_importer_that_it_cannot_ask_about) {
+  Library library(deferring_frees("100"));
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
+  const Importer importer(block);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const FewDescriptors none;
+    pinrail_monitor_report(pointer_of(at), 1);
+  }
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, all_that_a_free_ends_is_dead_before_the_first_is_waited_for) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "test/conform/gpu_library.h"
+#include "test/support/few_descriptors.h"
 
 namespace pinrail::test {
 namespace {
@@ -123,6 +124,25 @@ TEST_F(RgpusmSlots, memory_that_dies_while_it_is_opened_does_not_stay_open) {
     EXPECT_EQ(pool.stats().registered_count, 0u);
     EXPECT_TRUE(pool.invariants_hold());
   }
+}
+
+TEST_F(RgpusmSlots, a_process_that_has_no_descriptor_left_does_not_take_an_exporter_for_dead) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const pinrail_gpu_block_t block = with_slot(memory);
+  pinrail_handle_t handle{};
+  {
+    const FewDescriptors none;
+    EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  }
+  pool.use(block);
+  {
+    const FewDescriptors none;
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+  pool.use(block);
 }
 
 TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {

@@ -130,7 +130,8 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
     registrar.component->host->help(registrar.component->host, "no descriptor", args, 2);
     return PINRAIL_ERR_ERROR;
   }
-  return status;
+  // TEMP_OUT_OF_RESOURCE: an eviction would free no descriptor.
+  return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) ? Status(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) : status;
 }
 
 // Maps a peer's memory in the way of its kind. After an error the tail has what was opened.

@@ -20,6 +20,7 @@
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 #include "test/support/child.h"
+#include "test/support/few_descriptors.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -116,6 +117,22 @@ TEST_F(Descriptors, another_process_gets_it_too) {
   EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[2], 33);
   EXPECT_EQ(answer[3], 33);
+}
+
+TEST_F(Descriptors, a_process_that_has_no_descriptor_left_does_not_take_it_for_gone) {
+  const Ticket ticket = put(33);
+  for (const rlim_t left : {0, 1, 2}) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child(
+        [&] {
+          const FewDescriptors few(left);
+          const Status by_pidfd = try_fetch(ticket, Way::pidfd);
+          return ChildAnswer{by_pidfd.code(), left < 2 ? try_fetch(ticket, Way::socket).code() : 0};
+        },
+        &answer));
+    EXPECT_EQ(answer[0], PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(answer[1], left < 2 ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS);
+  }
 }
 
 TEST_F(Descriptors, what_was_removed_is_gone_although_its_place_and_its_number_serve_again) {

@@ -24,6 +24,7 @@
 
 #include "base/slots/segment.h"
 #include "test/support/child.h"
+#include "test/support/few_descriptors.h"
 
 namespace {
 std::atomic<int64_t> room_left{INT64_MAX};  // bytes that files of this program may still get
@@ -505,6 +506,14 @@ TEST(SlotsProcess, it_is_alive_as_long_as_one_of_its_threads_is) {
   EXPECT_FALSE(slots::is_alive(static_cast<uint32_t>(child), start)) << "dead, and not waited for";
   waitpid(child, nullptr, 0);
   EXPECT_FALSE(slots::is_alive(static_cast<uint32_t>(child), start));
+}
+
+// R9: what cannot be known is not taken for dead.
+TEST(SlotsProcess, it_counts_as_alive_while_there_is_no_descriptor_to_ask_the_system_with) {
+  slots::Process self;
+  ASSERT_TRUE(slots::this_process(&self).ok());
+  const FewDescriptors none;
+  EXPECT_TRUE(slots::is_alive(self.pid, self.start));
 }
 
 }  // namespace
