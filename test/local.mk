@@ -695,6 +695,11 @@ check_PROGRAMS += test/conform/gpu_reset
 TESTS += test/conform/gpu_reset
 test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_library.h
 test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/conform/gpu_cancel
+TESTS += test/conform/gpu_cancel
+test_conform_gpu_cancel_SOURCES = $(fake_registrar_sources) test/conform/gpu_cancel_test.cc test/conform/gpu_library.h \
+	test/conform/gpu_memory.h
+test_conform_gpu_cancel_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/fault/gpu_fault
 TESTS += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \

@@ -3,6 +3,7 @@
 // points.
 //
 // Threads  An object is used by one thread, which also destroys it.
+// Hook     All functions.
 #ifndef PINRAIL_BASE_CORE_NO_CANCEL_H
 #define PINRAIL_BASE_CORE_NO_CANCEL_H
 

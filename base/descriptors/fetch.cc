@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/core/kernel_numbers.h"
+#include "base/core/no_cancel.h"
 #include "base/descriptors/wire.h"
 
 namespace pinrail::descriptors {
@@ -189,6 +190,7 @@ Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int*
 
 // API context, no lock; see descriptors.h for the errors. The caller owns the descriptor.
 Status fetch(const slots::Process& exporter, const Ticket& ticket, Way way, uint32_t timeout_ms, int* descriptor_out) {
+  const NoCancel no_cancel;
   if (ticket.number == 0 || ticket.server == 0 || ticket.place >= Server::kMost) return PINRAIL_ERR_NOT_FOUND;
   if (exporter.user != geteuid()) return PINRAIL_ERR_PERM;
   if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;

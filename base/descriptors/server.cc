@@ -14,6 +14,7 @@
 #include <new>
 
 #include "base/core/file_limit.h"
+#include "base/core/no_cancel.h"
 #include "base/core/standard_descriptors.h"
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
@@ -71,6 +72,7 @@ Server::Server() = default;
 
 // Takes the server's lock. Owns the descriptor in any case.
 Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_out) {
+  const NoCancel no_cancel;
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
   Descriptor owned(descriptor);
   uint64_t number = 0;
@@ -91,6 +93,7 @@ Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_ou
 // Clears the number first: a peer that took the descriptor and then still finds its ticket's number took the right one
 // (descriptors/D1).
 void Server::remove(const Ticket& ticket) {
+  const NoCancel no_cancel;
   Guard guard(mutex_);
   if (directory_ == nullptr || ticket.number == 0 || ticket.place >= kMost) return;
   Entry& entry = directory_->table->entries[ticket.place];
@@ -165,6 +168,7 @@ void Server::close_all_locked() {
 // No other call runs any more. The thread takes the lock, so the lock is not held while the destructor waits for the
 // thread.
 Server::~Server() {
+  const NoCancel no_cancel;
   pthread_t thread{};
   bool running = false;
   {

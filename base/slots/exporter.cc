@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/core/file_limit.h"
+#include "base/core/no_cancel.h"
 #include "base/core/standard_descriptors.h"
 #include "base/slots/segment.h"
 
@@ -43,6 +44,7 @@ bool Exporter::reserve(uint32_t first, uint32_t count) const {
 
 // The exporter's lock is held. Allocates the next slots' memory. False: there is no shared memory left.
 bool Exporter::reserve_more_locked() {
+  const NoCancel no_cancel;
   const uint32_t more = std::min(kReserved, count_ - reserved_);
   if (!reserve(reserved_, more)) return false;
   reserved_ += more;
@@ -52,6 +54,7 @@ bool Exporter::reserve_more_locked() {
 // Makes and maps the segment. NOT_SUPPORTED: there is no shared memory. OUT_OF_RESOURCE: it cannot be mapped, or there
 // is no memory.
 Status Exporter::create(const Process& self, uint32_t slots) {
+  const NoCancel no_cancel;
   bytes_ = bytes_for(slots);
   count_ = slots;
   std::unique_ptr<uint8_t[]> taken(new (std::nothrow) uint8_t[slots]());
@@ -85,6 +88,7 @@ Status Exporter::create(const Process& self, uint32_t slots) {
 
 // At an orderly end importers learn at once that all exported memory is gone.
 Exporter::~Exporter() {
+  const NoCancel no_cancel;
   Guard guard(mutex_);
   if (header_ != nullptr) {
     for (uint32_t i = 0; i < used_; ++i) {
@@ -99,6 +103,7 @@ Exporter::~Exporter() {
 
 // After a restart from an image: the segment belongs to the process that was checkpointed.
 void Exporter::disown() {
+  const NoCancel no_cancel;
   is_own_ = false;
   end_mark_.stop();
   if (file_ < 0) return;

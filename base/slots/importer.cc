@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/core/no_cancel.h"
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {
@@ -63,6 +64,7 @@ bool Source::is_alive() const {
 // Maps the segment of the process with this user, pid and start time. NOT_FOUND: it is gone. PERM: it belongs to
 // another user, may not be opened or is not sealed. OUT_OF_RESOURCE: there is no descriptor. ERROR: it is malformed.
 Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment) {
+  const NoCancel no_cancel;
   source_.pid = pid;
   source_.start = start;
   source_.file = file_of(segment);

@@ -7,6 +7,8 @@
 
 #include <cstdio>
 
+#include "base/core/no_cancel.h"
+
 namespace pinrail::slots {
 namespace {
 
@@ -30,6 +32,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 
 // Identifies the calling process. NOT_SUPPORTED: /proc does not have the data.
 Status this_process(Process* process_out) {
+  const NoCancel no_cancel;
   Process process;
   char boot[64];
   struct stat space {};

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "base/core/no_cancel.h"
 #include "base/slots/process.h"
 
 namespace pinrail::slots {
@@ -34,6 +35,7 @@ void name_stat_hook(uint32_t pid, char* path) {
 // Reads the beginning of the file and returns its length. After an error returns 0; is_gone_out then tells whether
 // there is no such process. Otherwise the system did not tell, for example because this process has no descriptor left.
 size_t read_file_hook(const char* path, char* text, size_t room, bool* is_gone_out) {
+  const NoCancel no_cancel;
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   const ssize_t length = file < 0 ? -1 : read(file, text, room);
   *is_gone_out = length < 0 && (errno == ENOENT || errno == ESRCH);

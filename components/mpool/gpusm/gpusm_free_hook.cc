@@ -3,6 +3,7 @@
 // allocator, so it takes no lock and does not allocate.
 #include <time.h>
 
+#include "base/core/no_cancel.h"
 #include "components/mpool/gpusm/gpusm.h"
 
 namespace pinrail::gpusm {
@@ -33,6 +34,7 @@ void Session::free_hook(uintptr_t base, size_t length) {
 // Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
 // waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for.
 void Session::wait_for_importers_hook(uint32_t slot, uint64_t until) {
+  const NoCancel no_cancel;
   constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
   const timespec pause{0, 200000};
   for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0; ++pauses) {

@@ -26,6 +26,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/core/no_cancel.h"
 #include "base/descriptors/descriptors.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
@@ -95,8 +96,9 @@ struct Found {
 
 constexpr unsigned long long kDescriptorType = 1;  // a number, because the driver's constants are an enum
 
-// While an object of this class exists, the device's primary context is current on its thread. It takes no lock: each
-// thread has its own stack of contexts.
+// While an object of this class exists, the device's primary context is current on its thread, and the thread is not
+// cancelled: the driver's calls may be cancellation points (R10). It takes no lock: each thread has its own stack of
+// contexts.
 class CurrentContext {
  public:
   CurrentContext(Registrar* registrar, int device);
@@ -107,6 +109,7 @@ class CurrentContext {
 
  private:
   void release();
+  const NoCancel no_cancel_;
   Registrar* const registrar_;
   const int device_;
   bool is_spare_ = false;  // this object has a reference of its own, which it releases

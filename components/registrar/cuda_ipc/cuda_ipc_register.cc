@@ -134,6 +134,11 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
   return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) ? Status(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) : status;
 }
 
+void close_fetched(int descriptor) {
+  const NoCancel no_cancel;
+  if (descriptor >= 0) close(descriptor);
+}
+
 // Maps a peer's memory in the way of its kind. After an error the tail has what was opened.
 Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   const CurrentContext current(registrar, tail->device);
@@ -169,7 +174,7 @@ Status open_peer(Registrar* registrar, const pinrail_register_request_t& request
   Status status = fetch_descriptor(*registrar, tail.block, &number);
   if (!status.ok()) return status;
   status = open_kind(registrar, number, &tail);
-  if (number >= 0) close(number);
+  close_fetched(number);
   if (!status.ok()) {
     close_with_retry(registrar, &tail).ignore();  // it has reported what it could not give back
     return status;
