@@ -311,6 +311,7 @@ TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
   EXPECT_EQ(answer_to([](Block b) { b->machine += 1; }, true), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer_to([](Block b) { b->pid = static_cast<uint32_t>(getpid()); }, true), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer_to([](Block b) { b->segment = 5; }, true), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(answer_to([](Block b) { b->pid = 0; }, true), PINRAIL_ERR_BAD_PARAM) << "it would never be forgotten";
   EXPECT_EQ(answer_to([](Block b) { b->base = 0; }, true), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(answer_to([](Block b) { b->length = 0; }, true), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(answer_to([](Block b) { b->length = UINT64_MAX; }, true), PINRAIL_ERR_BAD_PARAM);

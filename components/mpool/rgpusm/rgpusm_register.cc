@@ -96,6 +96,7 @@ Status Pool::check_block(const pinrail_gpu_block_t& block) {
   if (head.is(PINRAIL_ERR_VERSION)) return refuse(Refusal::version, block, head.code());
   if (!head.ok()) return head;
   if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
+  if (block.pid == 0) return PINRAIL_ERR_BAD_PARAM;  // no process; and it marks a Peer that is free
   if (block.user != geteuid()) return refuse(Refusal::user, block, PINRAIL_ERR_PERM);
   if (block.machine != self_.machine) return refuse(Refusal::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
   const bool is_own = self_.is(block.pid, block.start);
