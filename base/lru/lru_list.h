@@ -17,6 +17,7 @@
 
 #include <pinrail/types.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace pinrail {
@@ -61,6 +62,12 @@ class LruList {
   }
 
   bool holds(const pinrail_registration_t* reg) const { return PlaceOf()(reg) != 0; }
+
+  // Calls visit(reg) for all entries, in no order, until it returns true; returns whether it did.
+  template <typename Visit>
+  bool visit_until(Visit&& visit) const {
+    return std::any_of(heap_.begin(), heap_.end(), [&](const Entry& entry) { return visit(entry.reg); });
+  }
 
   // Checks lru_list/U1 as far as the list can, and lru_list/U2.
   bool in_order() const {

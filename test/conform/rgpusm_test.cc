@@ -387,6 +387,26 @@ TEST_F(Rgpusm, bypass_opens_for_itself_and_persistent_ones_are_not_evicted) {
   EXPECT_EQ(pool.stats().registered_count, 0u);
 }
 
+// R7: what is idle in all pools of the cache decides.
+TEST_F(Rgpusm, a_request_for_which_no_eviction_would_make_room_evicts_nothing) {
+  PoolOptions options;
+  options.size_limit = 8 * 4096;
+  options.cache_name = "shared";
+  GpuPool pool("rgpusm", options), other("rgpusm", options);
+  const PeerMemory held(kA, kBase, 4 * 4096), idle(kA, 2 * kBase, 4096), of_other(kA, 3 * kBase, 2 * 4096);
+  const PeerMemory too_large(kA, 4 * kBase, 5 * 4096), large(kA, 5 * kBase, 4 * 4096);
+  const pinrail_handle_t handle = pool.must(held.block);
+  pool.use(idle.block);
+  other.use(of_other.block);
+  pinrail_handle_t none{};
+  EXPECT_EQ(pool.open(too_large.block, &none), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().evictions + other.stats().evictions, 0u);
+  EXPECT_EQ(pool.stats().registered_count, 3u);
+  pool.use(large.block);
+  EXPECT_EQ(pool.stats().evictions + other.stats().evictions, 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
 TEST_F(Rgpusm, destroying_is_busy_while_something_is_held_and_force_closes_it) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);

@@ -84,16 +84,49 @@ pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread
     Pool* const owner = area_of(reg).peer->pool;
     assert_held(owner->cache_->mutex, LockRank::cache);  // all pools of a cache share it
     const uint64_t used = owner->last_use_locked(reg);
-    const bool out_of_reach = owner != this && owner->limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
     if (used > list.top().epoch) {
       list.catch_up(used);
-    } else if (!out_of_reach && owner->claim_for_closing_locked(thread, reg)) {
+    } else if (!is_out_of_reach_locked(reg) && owner->claim_for_closing_locked(thread, reg)) {
       return reg;
     } else {
       list.catch_up(now);
     }
   }
   return nullptr;
+}
+
+// R7: whether the budget would hold so many bytes if all that seems idle were evicted. What other threads are closing,
+// or have left to be closed, counts as enough.
+bool Pool::could_fit_locked(uint64_t bytes) const {
+  const uint64_t wanted = cache_->budget.missing_bytes(bytes), wanted_count = cache_->budget.missing_count();
+  if (cache_->closing != 0 || deferred_ != 0 || cache_->budget.any_one_suffices(bytes)) return true;
+  pinrail_registration_t* batch[Victims::kRoom];
+  int64_t references[Victims::kRoom];
+  size_t count = 0;
+  uint64_t idle = 0, idle_count = 0;
+  const auto is_enough_with_batch = [&] {
+    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
+    for (size_t i = 0; i < count; ++i) {
+      if (references[i] > 0) continue;
+      idle += batch[i]->length;
+      ++idle_count;
+    }
+    count = 0;
+    return idle >= wanted && idle_count >= wanted_count;
+  };
+  const bool is_enough = cache_->lru_list.visit_until([&](pinrail_registration_t* reg) {
+    assert_held(cache_->mutex, LockRank::cache);
+    if (is_out_of_reach_locked(reg)) return false;
+    batch[count++] = reg;
+    return count == Victims::kRoom && is_enough_with_batch();
+  });
+  return is_enough || (count != 0 && is_enough_with_batch());
+}
+
+// Whether the registrar may only be called inside calls of another pool.
+bool Pool::is_out_of_reach_locked(const pinrail_registration_t* reg) const {
+  const Pool* const owner = area_of(reg).peer->pool;
+  return owner != this && owner->limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER;
 }
 
 // Closes the least recently used idle registration of the cache. False: none is idle.

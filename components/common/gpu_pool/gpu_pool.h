@@ -260,6 +260,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool close_oldest_of(pinrail_thread_t* thread, const Peer& peer);
   bool wait_for_closing(const pinrail_thread_t* thread);
   bool evict_oldest(pinrail_thread_t* thread);
+  bool is_out_of_reach_locked(const pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
+  bool could_fit_locked(uint64_t bytes) const REQUIRES(cache_->mutex);
   bool make_room(pinrail_thread_t* thread);
   // May claim a registration of another pool of the cache: all of them share cache_->mutex.
   pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) REQUIRES(cache_->mutex);

@@ -244,9 +244,11 @@ Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinr
   return status;
 }
 
-// Adds the registration to the budget and to its peer's list; evicts idle ones if a limit requires it (R8). Where
-// nothing is idle it looks once more, because another thread may have closed one since.
+// Adds the registration to the budget and to its peer's list; evicts idle ones if a limit requires it (R8), but none if
+// all that is idle would not be enough (R7). Where nothing is idle it looks once more, because another thread may have
+// closed one since.
 Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  bool is_possible = false;
   for (bool once_more = true;;) {
     {
       Guard guard(cache_->mutex);
@@ -256,7 +258,9 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
         link_locked(reg);
         return success();
       }
+      is_possible = is_possible || could_fit_locked(reg->length);
     }
+    if (!is_possible) return no_victim_status(nullptr);
     if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(nullptr);
   }
   report_limit(reg);
