@@ -70,6 +70,7 @@ class Exporter {
   void give_back(uint32_t slot) EXCLUDES(mutex_);
 
   Word* word(uint32_t slot) const { return &words_[slot]; }
+  uint64_t incarnation_hook(uint32_t slot) const { return words_[slot].load() & kIncarnationMask; }
   const std::atomic<uint64_t>* deaths() const;  // rises with each slot that is marked dead
   // importers_hook() returns how many importers have the slot's memory open or had it open when they crashed.
   // forget_dead_hook() clears, in all slots, the bits of importers whose processes have ended; it asks the system about

@@ -213,20 +213,6 @@ TEST_F(Gpusm, a_deferred_free_waits_until_the_importers_have_left) {
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
-TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
-  Library library(deferring_frees("1"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
-  slots::Importer importer;
-  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
-  ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
-  pinrail_monitor_report(pointer_of(at), 1);  // returns, although no importer leaves
-  EXPECT_FALSE(is_alive(block));
-  slots::leave(importer.word(block.slot), block.slot_word);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
-}
-
 // Opens the block's memory as a peer does, and never closes it.
 class Importer {
  public:
@@ -263,6 +249,101 @@ class Importer {
  private:
   pid_t child_ = -1;
 };
+
+// An importer that has memory of two blocks open, as a process of its own would.
+class TwoOpen {
+ public:
+  TwoOpen(const pinrail_gpu_block_t& first, const pinrail_gpu_block_t& second) : first_(first), second_(second) {
+    slots::Process self;
+    EXPECT_TRUE(slots::this_process(&self).ok());
+    EXPECT_TRUE(importer_.open(first.user, first.pid, first.start, first.segment).ok());
+    importer_.register_importer(self);
+    EXPECT_TRUE(importer_.enter(first.slot, first.slot_word));
+    EXPECT_TRUE(importer_.enter(second.slot, second.slot_word));
+  }
+  // Reports that all GPU memory is about to be freed. Whether that returned after both were closed.
+  bool are_both_waited_for() {
+    std::atomic<bool> left{false};
+    std::thread closer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      importer_.leave(first_.slot, first_.slot_word);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      left.store(true);
+      importer_.leave(second_.slot, second_.slot_word);
+    });
+    pinrail_monitor_report(nullptr, SIZE_MAX);
+    const bool waited = left.load();
+    closer.join();
+    return waited;
+  }
+
+ private:
+  const pinrail_gpu_block_t first_, second_;
+  slots::Importer importer_;
+};
+
+// gpusm/O3: the gc thread closes the registration of the second while the first is waited for.
+TEST_F(Gpusm, a_deferred_free_waits_for_all_that_it_ends) {
+  Settings settings = deferring_frees("3600000");
+  settings.emplace_back("mpool_gpusm_gc_interval", "5");
+  Library library(settings);
+  GpuPool pool("gpusm");
+  const CUdeviceptr first = alloc(8192), second = alloc(8192);
+  TwoOpen importer(must_export(pool, first, 8192), must_export(pool, second, 8192));
+  EXPECT_TRUE(importer.are_both_waited_for());
+  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+}
+
+// gpusm/O3.
+TEST_F(Gpusm, a_deferred_free_waits_for_importers_of_what_was_evicted) {
+  Library library(deferring_frees("3600000"));
+  GpuPool pool("gpusm");
+  const CUdeviceptr first = alloc(8192), second = alloc(8192);
+  const pinrail_gpu_block_t of_second = must_export(pool, second, 8192);
+  TwoOpen importer(must_export(pool, first, 8192), of_second);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_FALSE(is_alive(of_second));
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_TRUE(importer.are_both_waited_for());
+  pinrail_monitor_report(nullptr, SIZE_MAX);  // comes back: nothing is open
+  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+}
+
+// gpusm/O3.
+TEST_F(Gpusm, importers_that_stay_are_waited_for_once_and_do_not_use_up_the_slots) {
+  Settings settings = deferring_frees("200");
+  settings.emplace_back("mpool_gpusm_max_exports", "2");
+  Library library(settings);
+  GpuPool pool("gpusm");
+  const CUdeviceptr first = alloc(8192), second = alloc(8192);
+  const Importer importer(must_export(pool, first, 8192)), another(must_export(pool, second, 8192));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) pinrail_monitor_report(pointer_of(first), 1);
+  const auto waited = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(waited, std::chrono::milliseconds(100));
+  EXPECT_LT(waited, std::chrono::milliseconds(2000));
+  EXPECT_TRUE(is_alive(must_export(pool, first, 8192)));
+  EXPECT_TRUE(is_alive(must_export(pool, second, 8192)));
+  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+}
+
+TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
+  Library library(deferring_frees("1"));
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
+  slots::Importer importer;
+  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
+  pinrail_monitor_report(pointer_of(at), 1);  // returns, although no importer leaves
+  EXPECT_FALSE(is_alive(block));
+  slots::leave(importer.word(block.slot), block.slot_word);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
 
 TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
   Library library(deferring_frees("3600000"));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The writers' side of the ranges behind slots. API context. Functions whose names end in _locked run under mutex_;
-// put() and clear() take it.
+// put(), clear(), keep() and take_kept() take it.
 #include "components/mpool/gpusm/exports_hook.h"
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace pinrail::gpusm {
 
@@ -19,6 +20,12 @@ Status Exports::create(uint32_t count) {
     chains_[i].store(kNone, std::memory_order_relaxed);  // relaxed: no search runs yet
   chain_mask_ = chains - 1;
   return success();
+}
+
+// Allocates what the kept slots need. OUT_OF_RESOURCE: no memory.
+Status Exports::create_kept(uint32_t count) {
+  kept_slots_.reset(new (std::nothrow) Kept[count]);
+  return kept_slots_ != nullptr ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
 // Link and unlink the slot's range in its chain; the caller makes version_ odd meanwhile.
@@ -58,6 +65,19 @@ void Exports::clear(uint32_t slot) {
   unlink_locked(slot, class_of(length));
   range.end.store(0);
   version_.fetch_add(1);
+}
+
+// Adds the slot to the list of those that stay. API context; takes mutex_.
+void Exports::keep(uint32_t slot) {
+  Guard guard(mutex_);
+  kept_slots_[slot].next = kept_;
+  kept_ = slot;
+}
+
+// Empties the list of those that stay. API context; takes mutex_.
+uint32_t Exports::take_kept() {
+  Guard guard(mutex_);
+  return std::exchange(kept_, kNone);
 }
 
 }  // namespace pinrail::gpusm

@@ -2,8 +2,9 @@
 // exports_hook.h - finds the validity slots whose exported memory overlaps a range.
 //
 // Owns     its arrays, allocated once by create().
-// Threads  put() and clear() exclude each other by mutex_; for one slot they alternate. for_overlapping_hook() may run
-//          beside them.
+// Threads  put(), clear(), keep() and take_kept() exclude each other by mutex_; for one slot put() and clear()
+// alternate.
+//          for_overlapping_hook() may run beside them.
 // Hook     Functions whose names end in _hook: they take no lock.
 //
 // exports_hook/X1  A range is found if its put() returned before the search began and its clear() has not begun.
@@ -26,8 +27,22 @@ namespace pinrail::gpusm {
 class Exports {
  public:
   Status create(uint32_t count);  // count: number of slots. OUT_OF_RESOURCE: no memory
+  // Before keep() and the functions of waited words may be called. OUT_OF_RESOURCE: no memory.
+  Status create_kept(uint32_t count);
   void put(uint32_t slot, uintptr_t base, size_t length) EXCLUDES(mutex_);
   void clear(uint32_t slot) EXCLUDES(mutex_);
+
+  // A list of slots that stay although their registrations have ended. keep() adds one. take_kept() empties the list
+  // and returns the first that was in it, next_kept() the one after; kNone: there is none. The caller of take_kept()
+  // keeps or clears each.
+  static constexpr uint32_t kNone = UINT32_MAX;
+  void keep(uint32_t slot) EXCLUDES(mutex_);
+  uint32_t take_kept() EXCLUDES(mutex_);
+  uint32_t next_kept(uint32_t slot) const { return kept_slots_[slot].next; }
+
+  // The value that a slot's word had when a free had waited for its importers: no other free waits for them.
+  uint64_t waited_hook(uint32_t slot) const { return kept_slots_[slot].waited.load(); }
+  void set_waited_hook(uint32_t slot, uint64_t word) { kept_slots_[slot].waited.store(word); }
 
   // Calls visit(slot) for each slot whose range overlaps [base, end), possibly more than once. Returns how many ranges
   // it compared.
@@ -35,11 +50,14 @@ class Exports {
   size_t for_overlapping_hook(uintptr_t base, uintptr_t end, Visit&& visit) const;
 
  private:
-  static constexpr uint32_t kNone = UINT32_MAX;
   struct Range {
     std::atomic<uintptr_t> base{0};
     std::atomic<uintptr_t> end{0};  // 0: none
     std::atomic<uint32_t> next{kNone};
+  };
+  struct Kept {
+    uint32_t next = kNone;
+    std::atomic<uint64_t> waited{0};
   };
   static constexpr unsigned kClasses = 64;
   // The s of a length. Ranges of more than 2^63 bytes are in the last class, with two values of base >> s.
@@ -64,10 +82,12 @@ class Exports {
   }
 
   std::unique_ptr<Range[]> ranges_;
+  std::unique_ptr<Kept[]> kept_slots_;               // NULL unless slots may be kept
   std::unique_ptr<std::atomic<uint32_t>[]> chains_;  // the first slot of each chain
   uint64_t chain_mask_ = 0;
   Mutex mutex_{LockRank::slots};
   uint32_t in_class_[kClasses] GUARDED_BY(mutex_) = {};
+  uint32_t kept_ GUARDED_BY(mutex_) = kNone;  // the first of the kept slots
   // All accesses are seq_cst.
   std::atomic<uint64_t> classes_{0};                         // bit s: a range of that class exists
   std::atomic<uint32_t> version_{0};                         // seqlock over the chains: odd while one changes

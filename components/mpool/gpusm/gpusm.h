@@ -10,6 +10,10 @@
 // gpusm/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when the
 //     address is exported again.
 // gpusm/O2  A block is given out only if its memory was seen alive after the hook could find its range.
+// gpusm/O3  With Free::defer, a free waits for all that have the memory open, whether its registration is still there
+// or
+//     was closed by an eviction or by the gc thread. It waits once: who has it open when the time limit has passed, is
+//     not waited for again. If all slots are taken, those whose registration has ended are given back.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 
@@ -43,8 +47,12 @@ class Session {
   // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is no free
   // slot, which is reported.
   Status fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block);
-  // Ends the block's slot, so that peers must ask for a new block.
+  // Ends the block's slot, so that peers must ask for a new block. With Free::defer the slot and its range stay as long
+  // as importers have the memory open, because a free of the memory still has to wait for them (gpusm/O3).
   void end_slot(gpu_pool::Identity* name);
+  // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
+  enum class Importers : uint8_t { none, any };
+  void give_back_kept(Importers whose);
   // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
   // one.
   void end(const Session& next);
@@ -55,6 +63,7 @@ class Session {
   explicit Session(const pinrail_host_t* host) : host_(host) {}
   static void report_hook(void* life, uintptr_t base, size_t length);
   void wait_for_importers_hook(uint32_t slot, uint64_t until);
+  void give_back(uint32_t slot);
 
   const pinrail_host_t* const host_;
   slots::Process self_;
@@ -85,6 +94,7 @@ class Pool final : public gpu_pool::Pool {
   Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out);
   Status after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
   void after_close(pinrail_registration_t* reg) override;
+  void before_progress(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;
 
   std::unique_ptr<Session> session_;

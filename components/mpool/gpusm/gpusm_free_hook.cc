@@ -32,19 +32,24 @@ void Session::free_hook(uintptr_t base, size_t length) {
 }
 
 // Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
-// waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for.
+// waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for. The slot stays
+// until then (gpusm/O3); if it serves other memory nevertheless, that is not waited for.
 void Session::wait_for_importers_hook(uint32_t slot, uint64_t until) {
   const NoCancel no_cancel;
+  const uint64_t freed = exporter_.incarnation_hook(slot);
+  if (exports_.waited_hook(slot) == freed) return;
   constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
   const timespec pause{0, 200000};
-  for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0; ++pauses) {
+  for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0 && exporter_.incarnation_hook(slot) == freed;
+       ++pauses) {
     if (pauses % kLookEvery == 0) {
       exporter_.forget_dead_hook(slot);
       continue;
     }
-    if (now_ms_hook() >= until) return;
+    if (now_ms_hook() >= until) break;
     nanosleep(&pause, nullptr);
   }
+  exports_.set_waited_hook(slot, freed);
 }
 
 }  // namespace pinrail::gpusm

@@ -21,6 +21,7 @@ Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* ses
   session->free_timeout_ms_ = timeout.u;
   status = slots::this_process(&session->self_);
   if (status.ok()) status = session->exports_.create(slots);
+  if (status.ok() && session->free_ == Free::defer) status = session->exports_.create_kept(slots);
   if (!status.ok()) return status;
   const Status made_segment = session->exporter_.create(session->self_, slots);
   if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
@@ -63,7 +64,11 @@ Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, p
   if (exporter_.segment() != 0) {
     uint32_t slot = 0;
     uint64_t slot_word = 0;
-    const Status taken = exporter_.take(&slot, &slot_word);
+    Status taken = exporter_.take(&slot, &slot_word);
+    if (taken.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
+      give_back_kept(Importers::any);
+      taken = exporter_.take(&slot, &slot_word);
+    }
     if (!taken.ok()) {
       const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
       host_->help(host_, is_full ? "no room for slots" : "too many exports", nullptr, 0);
@@ -83,9 +88,32 @@ Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, p
 void Session::end_slot(gpu_pool::Identity* name) {
   if (name->slot == nullptr) return;
   const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
+  exporter_.kill_hook(slot);
+  name->slot = nullptr;
+  if (free_ == Free::defer && exporter_.importers_hook(slot) != 0) {
+    exports_.keep(slot);
+  } else {
+    give_back(slot);
+  }
+}
+
+void Session::give_back(uint32_t slot) {
   exports_.clear(slot);
   exporter_.give_back(slot);
-  name->slot = nullptr;
+}
+
+// The caller takes the whole list, so no other thread has a slot of it meanwhile.
+void Session::give_back_kept(Importers whose) {
+  for (uint32_t slot = exports_.take_kept(); slot != Exports::kNone;) {
+    const uint32_t next = exports_.next_kept(slot);
+    if (whose == Importers::none) exporter_.forget_dead_hook(slot);
+    if (whose == Importers::any || exporter_.importers_hook(slot) == 0) {
+      give_back(slot);
+    } else {
+      exports_.keep(slot);
+    }
+    slot = next;
+  }
 }
 
 }  // namespace pinrail::gpusm
