@@ -44,6 +44,17 @@ class RgpusmSlots : public ::testing::Test {
     }));
   }
 
+  // As the kernel does it when the exporter's program ends.
+  static void mark_as_ended(const slots::Exporter& exporter) {
+    const std::string path = "/proc/self/fd/" + std::to_string(slots::file_of(exporter.segment()));
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    void* const header = mmap(nullptr, slots::kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    ASSERT_NE(header, MAP_FAILED);
+    slots::end_of(static_cast<slots::Header*>(header))->fetch_or(slots::EndMark::kEnded);
+    munmap(header, slots::kHeaderBytes);
+    ::close(file);
+  }
+
   Bystander bystander_;
   std::unique_ptr<slots::Exporter> exporter_ = std::make_unique<slots::Exporter>();
 };
@@ -156,6 +167,27 @@ TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
   expect_forgotten(pool, block);
 }
 
+// In one round, however many they are.
+TEST_F(RgpusmSlots, what_many_crashed_exporters_left_is_closed_at_once) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  constexpr size_t kMany = 40;
+  std::vector<std::unique_ptr<Bystander>> owners;
+  std::vector<std::unique_ptr<slots::Exporter>> exporters;
+  std::vector<std::unique_ptr<PeerMemory>> memories;
+  for (size_t i = 0; i < kMany; ++i) {
+    owners.push_back(std::make_unique<Bystander>());
+    exporters.push_back(std::make_unique<slots::Exporter>());
+    ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
+    memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, 0x10000, 4096));
+    pool.use(test::with_slot(*memories.back(), owners.back()->process, exporters.back().get()));
+  }
+  EXPECT_EQ(cuda_double_open_handles(), kMany);
+  for (const auto& exporter : exporters) mark_as_ended(*exporter);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+}
+
 // Its pid and its start stay, and all its GPU memory is gone.
 TEST_F(RgpusmSlots, what_an_exporter_left_that_became_another_program_is_closed) {
   Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
@@ -177,15 +209,9 @@ TEST_F(RgpusmSlots, a_hit_on_memory_of_an_exporter_that_has_ended_is_refused_at_
   const pinrail_gpu_block_t block = with_slot(memory);
   for (int i = 0; i < 3; ++i) pool.use(block);
   EXPECT_EQ(pool.stats().misses, 1u);
-  const std::string path = "/proc/self/fd/" + std::to_string(slots::file_of(exporter_->segment()));
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  void* const header = mmap(nullptr, slots::kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  ASSERT_NE(header, MAP_FAILED);
-  slots::end_of(static_cast<slots::Header*>(header))->fetch_or(slots::EndMark::kEnded);
+  mark_as_ended(*exporter_);
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
-  munmap(header, slots::kHeaderBytes);
-  ::close(file);
 }
 
 TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_evicts_nothing) {

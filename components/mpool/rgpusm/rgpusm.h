@@ -79,6 +79,7 @@ class Pool final : public gpu_pool::Pool {
   Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);
   void close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer);
+  void close_ended_peers(pinrail_thread_t* thread);
   void free_peer(gpu_pool::Peer* peer);
   void forget_slots();
   void drain_invalidated(pinrail_thread_t* thread);

@@ -7,7 +7,7 @@
 namespace pinrail::rgpusm {
 namespace {
 
-constexpr int kPeersPerRound = 16;  // exporters that one round checks
+constexpr int kPeersPerRound = 16;  // exporters about which one round asks the system
 
 Exporter exporter_of(const pinrail_gpu_block_t& block) { return {block.pid, block.start, block.segment}; }
 Exporter exporter_of(const gpu_pool::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
@@ -87,12 +87,25 @@ void Pool::free_peer(gpu_pool::Peer* peer) {
   peer->set_exporter(0, 0, 0, nullptr);
 }
 
-// Checks a few exporters in each round; buries the dead ones. One thread at a time; others return.
+// Buries the exporters whose segments are marked as ended: all of them, because that costs a load each.
+void Pool::close_ended_peers(pinrail_thread_t* thread) {
+  for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
+    bool has_ended = false;
+    {
+      Guard guard(cache_->mutex);
+      has_ended = peer->has_ended();
+    }
+    if (has_ended) close_dead_peer(thread, peer);
+  }
+}
+
+// Asks about a few exporters in each round; buries the dead ones. One thread at a time; others return.
 void Pool::before_progress(pinrail_thread_t* thread) {
   bool not_checking = false;
   if (!is_checking_.compare_exchange_strong(not_checking, true)) return;
   const OnUnwind done([this] { is_checking_.store(false); });  // also if the registrar ends the thread
   drain_invalidated(thread);
+  close_ended_peers(thread);
   for (int i = 0; i < kPeersPerRound; ++i) {
     slots::Source source;
     {
