@@ -129,6 +129,24 @@ struct AllocationKey {
   uint64_t slot, slot_word;  // By::slot only
 };
 
+// A block as a hit reads it. It lies in the caller's memory, which a peer may be able to change meanwhile. So what is
+// checked before it is compared, or compared twice, is read once.
+struct BlockView {
+  template <typename Block>
+  explicit BlockView(const Block& block)
+      : pid(block.pid),
+        slot(block.slot),
+        start(block.start),
+        segment(block.segment),
+        base(block.base),
+        buffer_id(block.buffer_id),
+        length(__atomic_load_n(&block.length, __ATOMIC_RELAXED)),
+        slot_word(__atomic_load_n(&block.slot_word, __ATOMIC_RELAXED)) {}
+  const uint32_t &pid, &slot;
+  const uint64_t &start, &segment, &base, &buffer_id;
+  const uint64_t length, slot_word;
+};
+
 // An entry's fields as a lookup read them.
 struct Found {
   Entry* entry;

@@ -40,22 +40,22 @@ __attribute__((noinline)) pinrail_status_t call_pool_remote(const pinrail_mpool_
   return report_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
 }
 
-// Registers the first byte of the allocation through the pool; the registration covers the whole allocation. Out of
-// line, so that hits keep no arguments in registers for it.
+// Registers the allocation through the pool, if it has as many bytes as the request needs. Out of line, so that hits
+// keep few arguments in registers for it.
 __attribute__((noinline, cold)) pinrail_status_t register_whole_allocation(const pinrail_mpool_t* pool,
                                                                            const pinrail_gpu_block_t* block,
-                                                                           pinrail_handle_t* handle_out) {
-  return call_pool_remote(pool, block, 0, 1, 0, 0, handle_out);
+                                                                           size_t bytes, pinrail_handle_t* handle_out) {
+  return call_pool_remote(pool, block, 0, bytes, 0, 0, handle_out);
 }
 
 // The reference was counted, but the entry was no longer valid: rolls the count back and registers through the pool.
 __attribute__((noinline, cold)) pinrail_status_t retry_after_rollback(const pinrail_mpool_t* pool,
-                                                                      const pinrail_gpu_block_t* block,
+                                                                      const pinrail_gpu_block_t* block, size_t bytes,
                                                                       pinrail_handle_t* handle_out,
                                                                       const pinrail_thread_t* thread,
                                                                       const pinrail_registration_t* reg) {
   references::roll_back(thread, reg);
-  return register_whole_allocation(pool, block, handle_out);
+  return register_whole_allocation(pool, block, bytes, handle_out);
 }
 
 }  // namespace
@@ -90,17 +90,21 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   if (pool == nullptr || block == nullptr || handle_out == nullptr || flags != 0 || !gate::is_open()) {
     return front::call_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
-  if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(*block, offset, length)) {
+  const allocation_table::BlockView view(*block);
+  const size_t end = offset + length;
+  if ((access & ~uint32_t{PINRAIL_RIGHTS_MASK}) != 0 || !is_inside(view.length, offset, length)) {
     return front::call_pool_remote(pool, block, offset, length, access, flags, handle_out);
   }
   const pinrail_allocation_table_t* const table = pool->shortcut.allocations;
-  if (table == nullptr || !has_known_head(*block)) return front::register_whole_allocation(pool, block, handle_out);
+  if (table == nullptr || !has_known_head(*block)) {
+    return front::register_whole_allocation(pool, block, end, handle_out);
+  }
   using allocation_table::SlotChoice, allocation_table::Taken;
   pinrail_handle_t handle;
-  const Taken taken = allocation_table::try_take_block<SlotChoice::first>({thread, pool}, *table, *block, &handle);
+  const Taken taken = allocation_table::try_take_block<SlotChoice::first>({thread, pool}, *table, view, &handle);
   if (taken == Taken::counted_but_invalid)
-    return front::retry_after_rollback(pool, block, handle_out, thread, handle.reg);
-  if (taken == Taken::no) return front::register_whole_allocation(pool, block, handle_out);
+    return front::retry_after_rollback(pool, block, end, handle_out, thread, handle.reg);
+  if (taken == Taken::no) return front::register_whole_allocation(pool, block, end, handle_out);
   *handle_out = handle;
   return PINRAIL_SUCCESS;
 }

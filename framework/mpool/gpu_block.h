@@ -39,10 +39,10 @@ inline bool has_known_head(const pinrail_gpu_block_t& block) {
   return ((block.magic ^ PINRAIL_GPU_BLOCK_MAGIC) | (version ^ PINRAIL_GPU_BLOCK_VERSION)) == 0;
 }
 
-// Whether the range is not empty and lies within the allocation.
-inline bool is_inside(const pinrail_gpu_block_t& block, size_t offset, size_t length) {
+// Whether the range is not empty and lies within an allocation of that many bytes.
+inline bool is_inside(uint64_t bytes, size_t offset, size_t length) {
   const size_t end = offset + length;
-  return end > offset && end <= block.length;
+  return end > offset && end <= bytes;
 }
 
 // Checks the head of a block. BAD_PARAM: no block, or an invalid range. VERSION: another version or size.

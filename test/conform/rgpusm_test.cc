@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/rgpusm over the driver double: whose memory, which order, and what a block may not say. The four modes are in
 // rgpusm_modes_test.cc.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -360,6 +364,59 @@ TEST_F(Rgpusm, a_range_that_is_not_within_the_allocation_is_refused) {
   ASSERT_EQ(answer(4095, 1), PINRAIL_SUCCESS);
   EXPECT_EQ(handle.reg->length, 4096u);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+// A process that writes one block after the other to where the block of a request lies.
+class ChangingBlock {
+ public:
+  ChangingBlock(const pinrail_gpu_block_t& one, const pinrail_gpu_block_t& other) {
+    void* const shared = mmap(nullptr, sizeof(*block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(shared, MAP_FAILED);
+    block = static_cast<pinrail_gpu_block_t*>(shared);
+    *block = one;
+    child_ = fork();
+    if (child_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
+    for (;;) {
+      for (const pinrail_gpu_block_t* each : {&other, &one}) {
+        std::memcpy(block, each, sizeof(*block));
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+    }
+  }
+  ~ChangingBlock() {
+    ::kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    munmap(block, sizeof(*block));
+  }
+  ChangingBlock(const ChangingBlock&) = delete;
+  ChangingBlock& operator=(const ChangingBlock&) = delete;
+
+  pinrail_gpu_block_t* block = nullptr;
+
+ private:
+  pid_t child_ = -1;
+};
+
+// R2: what is checked is what is compared, although a peer changes the block meanwhile.
+TEST_F(Rgpusm, a_block_that_changes_during_the_call_brings_no_smaller_allocation) {
+  GpuPool pool("rgpusm");
+  const PeerMemory large(kA, kBase, 8 * 4096), small(kA, 20 * kBase, 4096);
+  pool.use(large.block);
+  pool.use(small.block);
+  const ChangingBlock changing(large.block, small.block);
+  size_t taken = 0, too_small = 0;
+  for (int i = 0; i < 5000000; ++i) {
+    pinrail_handle_t handle{};
+    if (pinrail_mpool_register_remote(pool.get(), changing.block, 0, 8 * 4096, 0, 0, &handle) != PINRAIL_SUCCESS) {
+      continue;
+    }
+    ++taken;
+    if (handle.reg->length < 8 * 4096) ++too_small;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_NE(taken, 0u);
+  EXPECT_EQ(too_small, 0u);
 }
 
 TEST_F(Rgpusm, what_is_idle_is_found_without_a_call_into_the_pool) {

@@ -59,15 +59,18 @@ class Pool final : public gpu_pool::Pool {
 
  private:
   using gpu_pool::Pool::Pool;
+  struct Range {  // of an allocation
+    size_t offset, length;
+  };
   enum class Refusal : uint8_t { version, user, machine, own };
   Status refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status);
   Status check_block(const pinrail_gpu_block_t& block);
   __attribute__((noinline)) pinrail_status_t register_on_slow_path(pinrail_thread_t* thread,
-                                                                   const pinrail_gpu_block_t& block,
+                                                                   const pinrail_gpu_block_t& block, const Range& range,
                                                                    uint64_t access_and_flags,
                                                                    pinrail_handle_t* handle_out);
-  Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
-                        pinrail_registration_t** reg_out);
+  Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const Range& range,
+                        uint64_t access_and_flags, pinrail_registration_t** reg_out);
   Status before_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
   void after_close(pinrail_registration_t* reg) override;
   bool is_gone(const gpu_pool::Request& request) const override;

@@ -60,16 +60,18 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
                                       size_t offset, size_t length, uint64_t access_and_flags,
                                       pinrail_handle_t* handle_out) {
   Pool* const pool = static_cast<Pool*>(gpu_pool::pool_of(module));
+  const Range range = {offset, length};
   if (!has_known_head(*block))
-    return pool->register_on_slow_path(thread, *block, access_and_flags, handle_out);  // which reports what is wrong
-  if (!is_inside(*block, offset, length)) return PINRAIL_ERR_BAD_PARAM;
+    return pool->register_on_slow_path(thread, *block, range, access_and_flags, handle_out);  // reports what is wrong
+  const allocation_table::BlockView view(*block);
+  if (!is_inside(view.length, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const bool usual = (access_and_flags & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
   const pinrail_allocation_table_t& table = pool->allocations_.table();
   using allocation_table::SlotChoice;
-  if (usual && allocation_table::take_block<SlotChoice::any>({thread, pool->config_.pool}, table, *block, handle_out))
+  if (usual && allocation_table::take_block<SlotChoice::any>({thread, pool->config_.pool}, table, view, handle_out))
     return PINRAIL_SUCCESS;
-  return pool->register_on_slow_path(thread, *block, access_and_flags, handle_out);
+  return pool->register_on_slow_path(thread, *block, range, access_and_flags, handle_out);
 }
 
 // Reports a refusal once for each kind, because a transport may send thousands of such blocks; returns the status.
@@ -105,11 +107,12 @@ Status Pool::check_block(const pinrail_gpu_block_t& block) {
 
 // Registers after draining what hooks noted: a hit under the cache lock, or a miss.
 pinrail_status_t Pool::register_on_slow_path(pinrail_thread_t* thread, const pinrail_gpu_block_t& block,
-                                             uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+                                             const Range& range, uint64_t access_and_flags,
+                                             pinrail_handle_t* handle_out) {
   return guarded([&] {
     pinrail_registration_t* reg = nullptr;
     drain_invalidated(thread);
-    const Status status = acquire_remote(thread, block, access_and_flags, &reg);
+    const Status status = acquire_remote(thread, block, range, access_and_flags, &reg);
     if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   });
@@ -123,10 +126,11 @@ Status Pool::find_mapped(pinrail_thread_t* thread, uintptr_t base, size_t length
 
 // Returns a referenced registration of the block's allocation: from the index, or by opening it. Keeps the exporter's
 // Peer in use meanwhile.
-Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, uint64_t access_and_flags,
-                            pinrail_registration_t** reg_out) {
+Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const Range& range,
+                            uint64_t access_and_flags, pinrail_registration_t** reg_out) {
   const pinrail_gpu_block_t copy = block;  // the caller's block may change during the call
   Status status = check_block(copy);
+  if (status.ok() && !is_inside(copy.length, range.offset, range.length)) status = PINRAIL_ERR_BAD_PARAM;
   if (!status.ok()) return status;
   gpu_pool::Request request;
   request.access_and_flags = access_and_flags;
