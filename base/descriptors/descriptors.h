@@ -19,6 +19,8 @@
 //     second, and the oldest one is dropped when more than kMaxPeers are connected. A fetch ends after its time limit,
 //     whatever the exporter does.
 // descriptors/D4  A crash leaves nothing behind.
+// descriptors/D5  A forked child has no copy of a descriptor in the table, so it keeps no memory of the parent's alive
+//     (F1, base/sync/closed_in_child.h).
 #ifndef PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 #define PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 
@@ -52,14 +54,16 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Takes over the descriptor, also when it fails. The first call starts the server. OUT_OF_RESOURCE: kMost descriptors
-  // are in the table, or there is no memory, descriptor or thread left.
-  Status put(const slots::Process& self, int descriptor, Ticket* ticket_out) EXCLUDES(mutex_);
+  // Takes over the descriptor, also when it fails. The first call starts the server. forks_before: the result of
+  // closed_in_child::count_forks() before the descriptor was opened. OUT_OF_RESOURCE: kMost descriptors are in the
+  // table, or there is no memory, descriptor or thread left. TEMP_OUT_OF_RESOURCE: the process has forked since.
+  Status put(const slots::Process& self, int descriptor, uint64_t forks_before, Ticket* ticket_out) EXCLUDES(mutex_);
   // Closes the descriptor. A ticket that is not in the table is ignored.
   void remove(const Ticket& ticket) EXCLUDES(mutex_);
 
-  // Call it in a forked child, where the server is the parent's. The child's copies of the descriptors stay open: the
-  // program may have closed them, and the numbers may name other files.
+  // Call it in a forked child, where the server is the parent's. The child's copies of the descriptors in the table are
+  // closed already (descriptors/D5). The others stay open: the program may have closed them, and the numbers may name
+  // other files.
   void disown();
 
  private:

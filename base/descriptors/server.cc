@@ -71,7 +71,7 @@ void Directory::disown() {
 Server::Server() = default;
 
 // Takes the server's lock. Owns the descriptor in any case.
-Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_out) {
+Status Server::put(const slots::Process& self, int descriptor, uint64_t forks_before, Ticket* ticket_out) {
   const NoCancel no_cancel;
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
   Descriptor owned(descriptor);
@@ -83,7 +83,10 @@ Status Server::put(const slots::Process& self, int descriptor, Ticket* ticket_ou
   uint32_t place = lowest_;
   while (place < kMost && table->entries[place].number.load() != 0) ++place;
   if (place == kMost || !random_number(&number)) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  closed_in_child::Note* const note = closed_in_child::note(descriptor, nullptr, forks_before);
+  if (note == nullptr) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   lowest_ = place + 1;
+  directory_->notes[place] = note;
   table->entries[place].descriptor.store(owned.release());
   table->entries[place].number.store(number);  // last: a reader that finds the number also finds its descriptor
   *ticket_out = {table->header.server, number, place, static_cast<uint32_t>(directory_->file)};
@@ -99,7 +102,7 @@ void Server::remove(const Ticket& ticket) {
   Entry& entry = directory_->table->entries[ticket.place];
   uint64_t expected = ticket.number;
   if (!entry.number.compare_exchange_strong(expected, 0)) return;
-  close(static_cast<int>(entry.descriptor.load()));
+  closed_in_child::close_noted(directory_->notes[ticket.place]);
   lowest_ = std::min(lowest_, ticket.place);
 }
 
@@ -154,8 +157,9 @@ void* Server::run(void* server_pointer) {
 // The lock is held. Closes all descriptors in the table, the table and the socket.
 void Server::close_all_locked() {
   if (directory_ != nullptr && directory_->table != nullptr) {
-    for (Entry& entry : directory_->table->entries) {
-      if (entry.number.exchange(0) != 0) close(static_cast<int>(entry.descriptor.load()));
+    for (uint32_t place = 0; place < kMost; ++place) {
+      const bool is_taken = directory_->table->entries[place].number.exchange(0) != 0;
+      if (is_taken) closed_in_child::close_noted(directory_->notes[place]);
     }
   }
   directory_.reset();

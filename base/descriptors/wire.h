@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "base/descriptors/descriptors.h"
+#include "base/sync/closed_in_child.h"
 
 namespace pinrail::descriptors {
 
@@ -55,6 +56,7 @@ struct Directory {
 
   Table* table = nullptr;
   int file = -1;
+  closed_in_child::Note* notes[Server::kMost] = {};  // of the entries' descriptors
 };
 
 // Writes the socket's address and returns its length.

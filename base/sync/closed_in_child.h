@@ -16,6 +16,7 @@
 #define PINRAIL_BASE_SYNC_CLOSED_IN_CHILD_H
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -30,10 +31,16 @@ namespace pinrail::closed_in_child {
 using IsOurs = bool (*)(int file);
 
 struct Note {
-  std::atomic<int> file{-1};  // -1: the note is free
-  std::atomic<IsOurs> is_ours{nullptr};
+  std::atomic<int> file{-1};             // -1: the note is free
+  std::atomic<IsOurs> is_ours{nullptr};  // NULL: it is the owner's if device and inode are these
+  std::atomic<uint64_t> device{0}, inode{0};
   Note* next = nullptr;
 };
+
+inline bool is_noted_file(const Note& note, int file) {
+  struct stat about {};
+  return fstat(file, &about) == 0 && about.st_dev == note.device.load() && about.st_ino == note.inode.load();
+}
 
 // The first notes lie in the shared object itself, so a component that is unloaded leaves no allocation behind.
 constexpr size_t kFirstNotes = 64;
@@ -59,7 +66,9 @@ inline void before_fork() { forks.fetch_add(1); }
 inline void in_child() {
   find_note([](Note* note) {
     const int file = note->file.exchange(-1);
-    if (file >= 0 && note->is_ours.load()(file)) close(file);
+    if (file < 0) return false;
+    const IsOurs is_ours = note->is_ours.load();
+    if (is_ours != nullptr ? is_ours(file) : is_noted_file(*note, file)) close(file);
     return false;
   });
 }
@@ -90,11 +99,16 @@ inline Note* take_note() {
   return made;
 }
 
-// Notes the descriptor. forks_before: the result of count_forks() before the descriptor was opened. Returns NULL if
-// there is no memory or the process has forked since (closed_in_child/D2).
+// Notes the descriptor. is_ours: NULL: the file is known by its device and inode. forks_before: the result of
+// count_forks() before the descriptor was opened. Returns NULL if there is no memory, the descriptor is not open, or
+// the process has forked since (closed_in_child/D2).
 inline Note* note(int file, IsOurs is_ours, uint64_t forks_before) {
+  struct stat about {};
+  if (fstat(file, &about) != 0) return nullptr;
   Note* const noted = take_note();
   if (noted == nullptr) return nullptr;
+  noted->device.store(about.st_dev);
+  noted->inode.store(about.st_ino);
   noted->is_ours.store(is_ours);
   noted->file.store(file);
   if (forks.load() == forks_before) return noted;

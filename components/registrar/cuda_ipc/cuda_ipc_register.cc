@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/sync/closed_in_child.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "framework/registrar/request.h"
 
@@ -53,16 +54,32 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
   }
 }
 
-// Passes the descriptor to the server; it is closed if that fails.
-Status pass_to_server(Registrar* registrar, int descriptor, pinrail_gpu_block_t* block) {
+// Passes the descriptor to the server; it is closed if that fails. TEMP_OUT_OF_RESOURCE: the process has forked since.
+Status pass_to_server(Registrar* registrar, int descriptor, uint64_t forks_before, pinrail_gpu_block_t* block) {
   if (descriptor < 0) return success();
   descriptors::Ticket ticket;
-  const Status status = registrar->server->put(registrar->self, descriptor, &ticket);
+  const Status status = registrar->server->put(registrar->self, descriptor, forks_before, &ticket);
   if (!status.ok()) return status;
   block->fd_server = ticket.server;
   block->fd_number = ticket.number;
   block->fd_place = ticket.place;
   block->fd_table = ticket.directory;
+  return status;
+}
+
+// Exports the allocation, again if the process forked meanwhile: a child that was not told to close its copy of the
+// descriptor would keep the memory alive (F1).
+Status export_and_serve(Registrar* registrar, const Found& found, int device, pinrail_gpu_block_t* block) {
+  constexpr int kTries = 100;
+  Status status = success();
+  for (int i = 0; i < kTries; ++i) {
+    int descriptor = -1;
+    const uint64_t forks = closed_in_child::count_forks();
+    status = export_kind(registrar, found, device, block, &descriptor);
+    if (!status.ok()) return status;
+    status = pass_to_server(registrar, descriptor, forks, block);
+    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
+  }
   return status;
 }
 
@@ -80,9 +97,7 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   const auto pointer = reinterpret_cast<CUdeviceptr>(request.addr);
   const int device = device_of_pointer(*registrar, pointer);
   pinrail_gpu_block_t block{};
-  int descriptor = -1;
-  status = export_kind(registrar, before, device, &block, &descriptor);
-  if (status.ok()) status = pass_to_server(registrar, descriptor, &block);
+  status = export_and_serve(registrar, before, device, &block);
   if (!status.ok()) return status;
   status = look_up(registrar, request.addr, &after);
   if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;

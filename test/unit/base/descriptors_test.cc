@@ -61,7 +61,7 @@ class Descriptors : public ::testing::Test {
   }
   Ticket put(uint64_t content) {
     Ticket ticket;
-    EXPECT_TRUE(server_->put(process_, make_file(content), &ticket).ok());
+    EXPECT_TRUE(server_->put(process_, make_file(content), closed_in_child::count_forks(), &ticket).ok());
     return ticket;
   }
   Status try_fetch(const Ticket& ticket, Way way, uint64_t* content_out = nullptr, uint32_t timeout = kLongMs) const {
@@ -399,6 +399,29 @@ TEST_F(Descriptors, where_the_kernel_bars_the_one_way_the_other_is_taken) {
   EXPECT_EQ(answer[3], 5);
 }
 
+// F1, descriptors/D5: otherwise the child would keep the memory behind it alive.
+TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
+  const int file = make_file(7), other = make_file(8);
+  Ticket ticket, of_other;
+  const uint64_t forks = closed_in_child::count_forks();
+  ASSERT_TRUE(server_->put(process_, file, forks, &ticket).ok());
+  ASSERT_TRUE(server_->put(process_, other, forks, &of_other).ok());
+  const int mine = make_file(9);
+  ASSERT_EQ(dup3(mine, other, O_CLOEXEC), other) << "as a program does that closes what it did not open";
+  close(mine);
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [&] {
+        return ChildAnswer{fcntl(file, F_GETFD), static_cast<int64_t>(content_of(other))};
+      },
+      &answer));
+  EXPECT_EQ(answer[0], -1);
+  EXPECT_EQ(answer[1], 9);
+  expect_content(ticket, 7);
+  const int late = make_file(1);
+  EXPECT_TRUE(server_->put(process_, late, forks, &of_other).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+}
+
 // The child drops all that it has of the parent's; the parent serves on.
 TEST_F(Descriptors, a_forked_child_disowns_and_the_parent_serves_on) {
   const Ticket ticket = put(6);
@@ -418,7 +441,7 @@ TEST_F(Descriptors, a_table_that_is_full_says_so_and_leaks_nothing) {
   std::vector<Ticket> tickets(3);
   for (Ticket& ticket : tickets) ticket = put(1);
   Ticket more;
-  EXPECT_TRUE(server_->put(process_, -1, &more).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(server_->put(process_, -1, closed_in_child::count_forks(), &more).is(PINRAIL_ERR_BAD_PARAM));
   server_->remove(tickets[1]);
   EXPECT_EQ(put(2).place, tickets[1].place) << "the lowest free place";
 }
@@ -439,7 +462,7 @@ TEST_F(Descriptors, what_is_fetched_while_others_come_and_go_is_the_right_one_or
     while (!stopping.load()) {
       const uint64_t content = serial++;
       Ticket fresh;
-      ASSERT_TRUE(server_->put(process_, make_file(content), &fresh).ok());
+      ASSERT_TRUE(server_->put(process_, make_file(content), closed_in_child::count_forks(), &fresh).ok());
       Ticket old_one;
       {
         const std::lock_guard<std::mutex> lock(shared.mutex);
