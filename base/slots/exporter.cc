@@ -111,6 +111,17 @@ void Exporter::disown() {
   file_ = -1;
 }
 
+// An importer that crashed while it had nothing open left only its entry, which no waiting exporter looks at.
+void Exporter::forget_one_dead() {
+  if (!is_own_ || header_ == nullptr) return;
+  for (uint32_t looks = 0; looks < kImporterEntries; ++looks) {
+    const uint32_t number = next_entry_.fetch_add(1) % kImporterEntries;
+    if (header_->importers[number].load() == 0) continue;
+    free_entry_of_dead_hook(number);
+    return;
+  }
+}
+
 const std::atomic<uint64_t>* Exporter::deaths() const { return &header_->deaths; }
 
 // The first round takes slots that no importer has open. The second round also takes dead ones whose importers may have

@@ -23,15 +23,20 @@ uint64_t Exporter::importers_hook(uint32_t slot) const {
 void Exporter::forget_dead_hook(uint32_t slot) {
   if (!is_own_) return;
   for (uint32_t i = 0; i < kImporterEntries; ++i) {
-    ImporterEntry& entry = header_->importers[i];
-    uint64_t importer = entry.load();
-    if ((holders_[slot].of(i).load() & bit_of(i)) == 0 || importer == kBeingCleared) continue;
-    const auto pid = static_cast<uint32_t>(importer & ((uint64_t{1} << kPidBits) - 1));
-    if (importer != 0 && is_alive_hook(pid, importer >> kPidBits)) continue;
-    if (!entry.compare_exchange_strong(importer, kBeingCleared)) continue;
-    for (uint32_t each = 0; each < used_; ++each) holders_[each].of(i).fetch_and(~bit_of(i));
-    entry.store(0);
+    if ((holders_[slot].of(i).load() & bit_of(i)) != 0) free_entry_of_dead_hook(i);
   }
+}
+
+// Frees the importer entry and clears its bits, unless its importer is alive.
+void Exporter::free_entry_of_dead_hook(uint32_t number) {
+  ImporterEntry& entry = header_->importers[number];
+  uint64_t importer = entry.load();
+  if (importer == kBeingCleared) return;
+  const auto pid = static_cast<uint32_t>(importer & ((uint64_t{1} << kPidBits) - 1));
+  if (importer != 0 && is_alive_hook(pid, importer >> kPidBits)) return;
+  if (!entry.compare_exchange_strong(importer, kBeingCleared)) return;
+  for (uint32_t each = 0; each < used_; ++each) holders_[each].of(number).fetch_and(~bit_of(number));
+  entry.store(0);
 }
 
 }  // namespace pinrail::slots

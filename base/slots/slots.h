@@ -23,7 +23,8 @@
 //     nothing behind. The kernel marks the segment when the exporter exits, crashes or calls execve(), before it frees
 //     the memory of the old program (end_mark.h), and hits read that mark.
 // slots/V4  An importer's bit is set before the importer opens the memory and cleared after it has closed it. The
-//     exporter clears the bits of a crashed importer when it waits for them. An importer that is only counted and
+//     exporter clears the bits of a crashed importer when it waits for them, and looks at one importer entry after the
+//     other, so that crashes do not use up the table. An importer that is only counted and
 //     crashes delays a waiting exporter until the exporter's time limit.
 // slots/V5  No process can shorten a mapped segment, whatever else processes of that user do to it.
 #ifndef PINRAIL_BASE_SLOTS_SLOTS_H
@@ -78,6 +79,9 @@ class Exporter {
   uint64_t importers_hook(uint32_t slot) const;
   void forget_dead_hook(uint32_t slot);
 
+  // Asks the system about one importer, another one each time, and frees its importer entry if it has ended.
+  void forget_one_dead();
+
   // Call it in a process that was restarted from an image: the segment belongs to the process that was checkpointed.
   // The words may still be read; nothing in the segment is written any more. Excludes all other functions.
   void disown();
@@ -86,6 +90,7 @@ class Exporter {
   bool make_file();
   bool reserve(uint32_t first, uint32_t count) const;
   bool reserve_more_locked() REQUIRES(mutex_);
+  void free_entry_of_dead_hook(uint32_t number);
 
   Header* header_ = nullptr;
   Word* words_ = nullptr;
@@ -96,7 +101,8 @@ class Exporter {
   bool is_own_ = true;
   int file_ = -1;
   EndMark end_mark_;
-  std::atomic<uint32_t> used_{0};  // slots from this one on were never taken
+  std::atomic<uint32_t> used_{0};        // slots from this one on were never taken
+  std::atomic<uint32_t> next_entry_{0};  // the importer entry that forget_one_dead() looks at next
   Mutex mutex_{LockRank::slots};
   uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // the slots below this one have memory
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // no slot below this one is free

@@ -379,6 +379,38 @@ TEST_F(Gpusm, a_deferred_free_waits_for_an_importer_that_it_cannot_ask_about) {
   EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
+// slots/V4: those that had nothing open when they crashed.
+TEST_F(Gpusm, importers_that_crash_do_not_use_up_the_table) {
+  Library library(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192);
+  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
+  slots::Process self;
+  ASSERT_TRUE(slots::this_process(&self).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    for (uint32_t i = 0; i < slots::kImporterEntries; ++i) {
+      auto* const never_closed = new slots::Importer;
+      slots::Process own;
+      if (!slots::this_process(&own).ok()) _exit(1);
+      if (!never_closed->open(block.user, block.pid, block.start, block.segment).ok()) _exit(1);
+      never_closed->register_importer(own);
+    }
+    _exit(0);
+  }
+  int how = -1;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  ASSERT_EQ(how, 0);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  slots::Importer importer;
+  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  importer.register_importer(self);
+  ASSERT_TRUE(importer.enter(block.slot, block.slot_word));
+  EXPECT_EQ(importer.word(block.slot)->load() & slots::kImporters, 0u) << "it has an entry";
+  importer.leave(block.slot, block.slot_word);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+}
+
 TEST_F(Gpusm, all_that_a_free_ends_is_dead_before_the_first_is_waited_for) {
   Library library(deferring_frees("3600000"));
   GpuPool pool("gpusm");

@@ -50,9 +50,8 @@ class Session {
   // Ends the block's slot, so that peers must ask for a new block. With Free::defer the slot and its range stay as long
   // as importers have the memory open, because a free of the memory still has to wait for them (gpusm/O3).
   void end_slot(gpu_pool::Identity* name);
-  // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
-  enum class Importers : uint8_t { none, any };
-  void give_back_kept(Importers whose);
+  // Gives back the slots that stayed and have no importer any more, and frees what a crashed importer has left.
+  void look_at_importers();
   // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
   // one.
   void end(const Session& next);
@@ -64,6 +63,9 @@ class Session {
   static void report_hook(void* life, uintptr_t base, size_t length);
   void wait_for_importers_hook(uint32_t slot, uint64_t until);
   void give_back(uint32_t slot);
+  // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
+  enum class Importers : uint8_t { none, any };
+  void give_back_kept(Importers whose);
 
   const pinrail_host_t* const host_;
   slots::Process self_;

@@ -114,8 +114,8 @@ Status Pool::after_open(const gpu_pool::Request& request, pinrail_registration_t
 // The registrar has forgotten the registration: ends its slot.
 void Pool::after_close(pinrail_registration_t* reg) { session_->end_slot(&gpu_pool::identity_of(reg)); }
 
-// Importers may have closed what stayed for them.
-void Pool::before_progress(pinrail_thread_t*) { session_->give_back_kept(Session::Importers::none); }
+// Importers may have closed what stayed for them, or crashed.
+void Pool::before_progress(pinrail_thread_t*) { session_->look_at_importers(); }
 
 // Creates the new session before it ends the old one, so that an error changes nothing. The caller ensures that no
 // other call runs on the pool.

@@ -102,6 +102,11 @@ void Session::give_back(uint32_t slot) {
   exporter_.give_back(slot);
 }
 
+void Session::look_at_importers() {
+  exporter_.forget_one_dead();
+  give_back_kept(Importers::none);
+}
+
 // The caller takes the whole list, so no other thread has a slot of it meanwhile.
 void Session::give_back_kept(Importers whose) {
   for (uint32_t slot = exports_.take_kept(); slot != Exports::kNone;) {
