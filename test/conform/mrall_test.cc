@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "test/conform/mrall_under_test.h"
+#include "test/support/few_descriptors.h"
 #include "test/support/mapping.h"
 
 namespace pinrail::test {
@@ -38,6 +39,18 @@ TEST_F(Mrall, what_is_mapped_is_registered_without_a_call_and_hidden_when_it_goe
     EXPECT_EQ(pool_->find(at, kPage), PINRAIL_ERR_NOT_FOUND);
     EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_NOT_FOUND);
   }
+}
+
+TEST_F(Mrall, a_process_that_has_no_descriptor_left_may_ask_again) {
+  start();
+  void* at = nullptr;
+  {
+    const FewDescriptors none;
+    at = map(16 * kPage);
+    EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  }
+  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_SUCCESS);
+  munmap(at, 16 * kPage);
 }
 
 TEST_F(Mrall, a_hole_leaves_both_sides_registered) {

@@ -74,7 +74,10 @@ Status read_file(int file, std::vector<char>* text) {
 
 Status Maps::read() {
   const int file = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return PINRAIL_ERR_NOT_AVAILABLE;
+  if (file < 0) {
+    const bool is_lack = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    return is_lack ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
+  }
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   try {
     status = read_file(file, &text_);

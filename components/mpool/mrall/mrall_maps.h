@@ -28,7 +28,8 @@ struct Line {
 
 class Maps {
  public:
-  // Reads /proc/self/maps. May throw bad_alloc.
+  // Reads /proc/self/maps. May throw bad_alloc. TEMP_OUT_OF_RESOURCE: there is no descriptor. NOT_AVAILABLE: the system
+  // has no such file.
   Status read();
   // The same from a text, for tests.
   void parse(const char* text);
