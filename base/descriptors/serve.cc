@@ -4,6 +4,8 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -136,6 +138,15 @@ bool accept_all(int listener, Peers* peers) {
   }
 }
 
+// poll() failed, for example because the process has lowered its limit of descriptors below the number of entries. That
+// may pass: the server must not end before it is told to.
+bool is_woken_after_nap(int wake, int nap_ms) {
+  const timespec nap{0, nap_ms * 1000000L};
+  uint64_t times = 0;
+  nanosleep(&nap, nullptr);
+  return read(wake, &times, sizeof(times)) == sizeof(times);
+}
+
 }  // namespace
 
 void serve(int listener, int wake, const Find& find) {
@@ -147,7 +158,7 @@ void serve(int listener, int wake, const Find& find) {
     Peer* peers_out[kMaxPeers] = {};
     const nfds_t count = peers.fill_poll_entries(entries + 2, peers_out);
     const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kRetryMs : -1);
-    if (ready < 0 && errno != EINTR) return;
+    if (ready < 0 && errno != EINTR && is_woken_after_nap(wake, kRetryMs)) return;
     if (ready > 0 && entries[0].revents != 0) return;
     for (nfds_t i = 0; ready > 0 && i < count; ++i) {
       if (entries[2 + i].revents != 0) peers.receive_question(peers_out[i]);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -397,6 +398,20 @@ TEST_F(Descriptors, where_the_kernel_bars_the_one_way_the_other_is_taken) {
   EXPECT_EQ(answer[1], PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[3], 5);
+}
+
+// poll() refuses more entries than the limit permits.
+TEST_F(Descriptors, a_limit_below_what_the_server_waits_for_does_not_end_it) {
+  const Ticket ticket = put(5);
+  const int silent = connect_to(ticket);  // the server looks for its question in intervals
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit one{1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  close(silent);
+  expect_content(ticket, 5);
 }
 
 // F1, descriptors/D5: otherwise the child would keep the memory behind it alive.
