@@ -51,6 +51,15 @@ inline Victim Cache::claim_locked(Pool* asker) {
   return reg != nullptr ? Victim{reg, asker} : search_locked(asker);
 }
 
+// Of few registrations each miss begins an epoch. The first hit in an epoch dates its registration, which moves a line
+// that other threads read: of two threads with 1 % of misses, hits took three times as long when each miss did so.
+void Cache::count_miss_in_epoch_locked() {
+  constexpr size_t kEpochsPerRound = 16;
+  if (++misses_in_epoch_ * kEpochsPerRound <= budget_.usage().count) return;
+  misses_in_epoch_ = 0;
+  epoch::move_on(epoch_word);
+}
+
 // See the header. One hold of the lock from the question for room until the registration has its place.
 Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission) {
   pinrail_registration_t* const reg = admission->reg;
@@ -61,7 +70,7 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
   victim = {};
   if (!admission->is_counted) Pool::count_one(&pool->misses_);
   admission->is_counted = true;
-  if (pools_.size() > 1) epoch::move_on(epoch_word);
+  if (pools_.size() > 1) count_miss_in_epoch_locked();
   const bool can_be_held = budget_.could_ever_hold(reg->length) && pool->registered_.reserve_locked(reg);
   if (!can_be_held) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (budget_.has_room_for(reg->length)) {

@@ -8,7 +8,8 @@
 //     its deregister_mem. It does not count a victim whose place in the budget was taken; that one is deregistered
 //     before the one that took its place is registered.
 // grdma_cache/B2  The process's epoch (base/lru/epoch.h) rises at each search for something to evict, and, while pools
-//     share the cache, at each miss, too: their evictors' hands compare epochs.
+//     share the cache, after as many misses as a sixteenth of what is registered, too: their evictors' hands compare
+//     epochs.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
@@ -108,8 +109,10 @@ class Cache {
   Victim claim_locked(Pool* asker) REQUIRES(mutex);
   Victim search_locked(const Pool* asker) REQUIRES(mutex);
   bool anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
+  void count_miss_in_epoch_locked() REQUIRES(mutex);
 
-  size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
+  size_t waiters_ GUARDED_BY(mutex) = 0;          // for a release
+  size_t misses_in_epoch_ GUARDED_BY(mutex) = 0;  // while pools share the cache
   mpool::Budget budget_ GUARDED_BY(mutex);
   std::vector<Pool*> pools_ GUARDED_BY(mutex);
   const Limits limits_;
