@@ -7,8 +7,7 @@
 //
 // Owns     regions: their mappings, and the references to their registrations.
 // Threads  all functions may run together; ~Allocator() and close() exclude all others. API context; the caller holds
-// no
-//          lock, because a region is registered and deregistered without one.
+//          no lock, because a region is registered and deregistered without one.
 //
 // allocator/B1  An object is used, or in one magazine, or on its slab's list.
 // allocator/B2  The note of a used object is set as long as it is used: a second free finds that it is not.

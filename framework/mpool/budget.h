@@ -5,8 +5,7 @@
 // Threads  one at a time (the lock of the cache). Not in hook context.
 //
 // budget/N1  bytes and count never exceed the limits: a caller that adds has asked for room under the same lock. Where
-// the
-//     limit of bytes bounds only what is idle, bytes may exceed it; when something was added so, nothing was idle.
+//     the limit of bytes bounds only what is idle, bytes may exceed it; when something was added so, nothing was idle.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 #define PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 

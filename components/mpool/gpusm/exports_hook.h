@@ -3,8 +3,7 @@
 //
 // Owns     its arrays, allocated once by create().
 // Threads  put(), clear(), keep() and take_kept() exclude each other by mutex_; for one slot put() and clear()
-// alternate.
-//          for_overlapping_hook() may run beside them.
+//          alternate. for_overlapping_hook() may run beside them.
 // Hook     Functions whose names end in _hook: they take no lock.
 //
 // exports_hook/X1  A range is found if its put() returned before the search began and its clear() has not begun.

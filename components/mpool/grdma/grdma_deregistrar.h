@@ -3,8 +3,7 @@
 //
 // Owns     nothing. A registration is the caller's alone: dead, and unreferenced or forced.
 // Threads  all functions may run together, on different registrations. Never in a hook. The caller holds no lock,
-// because
-//          the registrar is called.
+//          because the registrar is called.
 //
 // grdma_deregistrar/E1  in_flight counts each release from before the caller promised it until after the last use of
 //     the pool; so the pool may be destroyed as soon as free_dismissed() has ended it. A victim that stays in the index

@@ -4,8 +4,7 @@
 //
 // Owns     what it has taken off a list, until it has given it back.
 // Threads  all functions may run together, also on the gc thread. Never in a hook. The caller holds no lock, because
-// the
-//          registrar is called.
+//          the registrar is called.
 //
 // grdma_gc/F1  in_flight counts a drain from before it takes anything off a list until it has given it back or put it
 //     back, also if the thread is unwound inside the registrar.

@@ -4,8 +4,7 @@
 //
 // Owns     their array. Not the registrations.
 // Threads  all functions under the cache lock (`mutex`), or they take it. Limbo changes under that of Unindexed
-// besides,
-//          so that either lock is enough to read it.
+//          besides, so that either lock is enough to read it.
 // Hook     limbo_hook() alone.
 //
 // grdma_registered/M1  A registration is in the array from before its register_mem until after its
