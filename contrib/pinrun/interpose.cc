@@ -35,6 +35,7 @@ void show(const Request& request, Region* region) {
   region->mr.pd = request.domain;
   region->mr.addr = request.addr;
   region->mr.length = request.length;
+  region->mr.handle = device_handle_of(&reg);
   region->mr.lkey = reg.lkey;
   region->mr.rkey = reg.rkey;
 }

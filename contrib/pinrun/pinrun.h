@@ -58,6 +58,9 @@ pinrail_registrar_t registrar_of(ibv_pd* domain);
 extern thread_local uint64_t wanted_shift;
 uint64_t shift_of(const pinrail_registration_t* reg);
 
+// The kernel's name for the region, by which another process imports it.
+uint32_t device_handle_of(const pinrail_registration_t* reg);
+
 // Whether the registration is of GPU memory, by its dmabuf.
 bool is_dmabuf(const pinrail_registration_t* reg);
 

@@ -77,6 +77,8 @@ thread_local uint64_t wanted_shift = 0;
 
 uint64_t shift_of(const pinrail_registration_t* reg) { return tail_of(reg)->shift; }
 
+uint32_t device_handle_of(const pinrail_registration_t* reg) { return tail_of(reg)->region->handle; }
+
 bool is_dmabuf(const pinrail_registration_t* reg) { return tail_of(reg)->kind == PINRAIL_KIND_DMABUF; }
 
 bool cacheable(unsigned access, uint32_t* access_out) {

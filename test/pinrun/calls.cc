@@ -135,6 +135,13 @@ TEST_F(PinrunCalls, a_new_domain_at_an_old_address_has_a_pool_of_its_own) {
   }
 }
 
+TEST_F(PinrunCalls, a_region_has_the_handle_by_which_another_process_imports_it) {
+  ibv_mr *one = reg(), *other = reg(), *real = reg(kLocal | IBV_ACCESS_MW_BIND);
+  EXPECT_EQ(one->handle - one->lkey, real->handle - real->lkey);
+  EXPECT_EQ(one->handle, other->handle);
+  for (ibv_mr* region : {one, other, real}) EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
 TEST_F(PinrunCalls, regions_for_windows_are_libibverbs_own) {
   EXPECT_EQ(made_by([&] {
               for (int i = 0; i < 2; ++i) EXPECT_EQ(ibv_dereg_mr(reg(kLocal | IBV_ACCESS_MW_BIND)), 0);

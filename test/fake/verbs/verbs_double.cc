@@ -52,6 +52,7 @@ ibv_mr* make(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned acce
   region->mr.addr = addr;
   region->mr.length = length;
   region->mr.lkey = region->mr.rkey = key;
+  region->mr.handle = key + 1000;
   region->live = true;
   domain_of(pd)->regions.fetch_add(1);
   live.fetch_add(1);
