@@ -16,7 +16,8 @@
 
 #if defined __GLIBC__ && (defined __x86_64__ || defined __aarch64__)
 
-// Headers before those of libibverbs 34 lack it.
+// Headers before those of libibverbs 34 lack the one, before 31 the other.
+extern "C" void ibv_unimport_pd(ibv_pd* pd);
 extern "C" ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 
 namespace pinrail::pinrun {
@@ -129,6 +130,7 @@ void* own_for(void* symbol) {
                               replaced(symbol, real.rereg_mr, &::ibv_rereg_mr),
                               replaced(symbol, real.dereg_mr, &::ibv_dereg_mr),
                               replaced(symbol, real.dealloc_pd, &::ibv_dealloc_pd),
+                              replaced(symbol, real.unimport_pd, UnimportPd{&::ibv_unimport_pd}),
                               replaced(symbol, real.close_device, &::ibv_close_device)};
   for (void* candidate : candidates) {
     if (candidate != nullptr) return candidate;

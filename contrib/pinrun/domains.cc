@@ -131,6 +131,14 @@ bool forget_domain(ibv_pd* domain) {
   return true;
 }
 
+void abandon_domain(const ibv_pd* domain) {
+  Table& own = the_table();
+  const std::lock_guard<std::mutex> guard(own.mutex);
+  for (size_t i = own.pools.size(); i > 0; --i) {
+    if (own.pools[i - 1]->native == domain) destroy_locked(&own, i - 1, PINRAIL_DESTROY_FORCE);
+  }
+}
+
 void forget_device(const ibv_context* device) {
   Table& own = the_table();
   const std::lock_guard<std::mutex> guard(own.mutex);

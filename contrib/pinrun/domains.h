@@ -2,8 +2,8 @@
 // domains.h - the pools of each protection domain.
 //
 // Owns     the pools. A pool exists from the first region that needs it until its domain is freed.
-// Threads  all functions may run together; forget_domain() excludes other calls with the same domain, as
-//          ibv_dealloc_pd() does.
+// Threads  all functions may run together; forget_domain() and abandon_domain() exclude other calls with the same
+//          domain, as ibv_dealloc_pd() and ibv_unimport_pd() do.
 #ifndef PINRAIL_CONTRIB_PINRUN_DOMAINS_H
 #define PINRAIL_CONTRIB_PINRUN_DOMAINS_H
 
@@ -20,6 +20,9 @@ pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number);
 
 // Deregisters what the domain's pools keep. Returns false if the program holds regions of it.
 bool forget_domain(ibv_pd* domain);
+
+// Destroys the domain's pools, whatever the program holds.
+void abandon_domain(const ibv_pd* domain);
 
 // Destroys the pools of all domains of a device that is being closed.
 void forget_device(const ibv_context* device);

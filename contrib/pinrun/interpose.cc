@@ -202,6 +202,13 @@ PINRAIL_API int ibv_dealloc_pd(ibv_pd* pd) {
   return forget_domain(pd) ? call_real(real_verbs().dealloc_pd, pd) : EBUSY;
 }
 
+// An imported domain ends with this call, which cannot refuse. The domain itself lives on in the process that shared
+// it.
+PINRAIL_API void ibv_unimport_pd(ibv_pd* pd) {
+  abandon_domain(pd);
+  if (real_verbs().unimport_pd != nullptr) call_real(real_verbs().unimport_pd, pd);
+}
+
 PINRAIL_API int ibv_close_device(ibv_context* device) {
   forget_device(device);
   return call_real(real_verbs().close_device, device);

@@ -26,6 +26,7 @@ void load() {
   look_up(library, "ibv_rereg_mr", "IBVERBS_1.1", &real.rereg_mr);
   look_up(library, "ibv_dereg_mr", "IBVERBS_1.1", &real.dereg_mr);
   look_up(library, "ibv_dealloc_pd", "IBVERBS_1.1", &real.dealloc_pd);
+  look_up(library, "ibv_unimport_pd", "IBVERBS_1.10", &real.unimport_pd);
   look_up(library, "ibv_close_device", "IBVERBS_1.1", &real.close_device);
 }
 

@@ -7,6 +7,8 @@
 
 namespace pinrail::pinrun {
 
+// Headers of before libibverbs 34 and 31 lack them.
+using UnimportPd = void (*)(ibv_pd* domain);
 using RegDmabuf = ibv_mr* (*)(ibv_pd* domain, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 
 // A function that this libibverbs lacks is NULL.
@@ -18,6 +20,7 @@ struct RealVerbs {
   decltype(&::ibv_rereg_mr) rereg_mr;
   decltype(&::ibv_dereg_mr) dereg_mr;
   decltype(&::ibv_dealloc_pd) dealloc_pd;
+  UnimportPd unimport_pd;
   decltype(&::ibv_close_device) close_device;
 };
 
@@ -32,13 +35,18 @@ void* real_dlvsym(void* handle, const char* name, const char* version);
 extern thread_local int real_calls;
 inline bool inside_real_call() { return real_calls != 0; }
 
+struct RealCall {
+  RealCall() { ++real_calls; }
+  ~RealCall() { --real_calls; }
+  RealCall(const RealCall&) = delete;
+  RealCall& operator=(const RealCall&) = delete;
+};
+
 // Calls a real function. All of them are called this way.
 template <typename Function, typename... Arguments>
 auto call_real(Function function, Arguments... arguments) {
-  ++real_calls;
-  const auto result = function(arguments...);
-  --real_calls;
-  return result;
+  const RealCall scope;
+  return function(arguments...);
 }
 
 // Registers by the function that this libibverbs has for the address on the wire (iova) and the access; NULL if it has

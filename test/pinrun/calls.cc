@@ -124,6 +124,16 @@ TEST_F(PinrunCalls, closing_a_device_deregisters_what_is_kept_for_its_domains) {
   EXPECT_EQ(ibv_dealloc_pd(other), 0);
 }
 
+TEST_F(PinrunCalls, the_end_of_an_imported_domain_deregisters_what_is_kept_for_it) {
+  const uint64_t before = verbs_double_live();
+  ibv_context other_device{};
+  ibv_pd* imported = ibv_alloc_pd(&other_device);
+  EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr(imported, memory, kBytes, kLocal)), 0);
+  ibv_unimport_pd(imported);
+  EXPECT_EQ(verbs_double_live(), before);
+  EXPECT_EQ(ibv_close_device(&other_device), 0) << "it looks at no domain that is gone";
+}
+
 TEST_F(PinrunCalls, a_new_domain_at_an_old_address_has_a_pool_of_its_own) {
   for (int i = 0; i < 100; ++i) {
     ibv_pd* other = ibv_alloc_pd(&device);

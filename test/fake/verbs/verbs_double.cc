@@ -2,7 +2,8 @@
 // verbs_double.cc - libibverbs.so.1 without a device: memory regions that are only counted.
 //
 // As seen with rdma-core 44: ibv_reg_mr() calls ibv_reg_mr_iova2() by name; a length of 0 and a remote right without
-// local write are EINVAL; a domain that has regions cannot be freed (EBUSY); closing a device frees nothing else.
+// local write are EINVAL; a domain that has regions cannot be freed (EBUSY); closing a device, or ending the use of an
+// imported domain, frees nothing else; a region's handle is its own, whoever has the key.
 #include "test/fake/verbs/verbs_double.h"
 
 #include <infiniband/verbs.h>
@@ -81,6 +82,11 @@ EXPORTED int ibv_dealloc_pd(ibv_pd* pd) {
   pd->context = nullptr;
   delete domain_of(pd);
   return 0;
+}
+
+EXPORTED void ibv_unimport_pd(ibv_pd* pd) {
+  pd->context = nullptr;
+  delete domain_of(pd);
 }
 
 EXPORTED int ibv_close_device(ibv_context*) { return 0; }
