@@ -121,6 +121,15 @@ pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number) {
   }
 }
 
+bool make_room() {
+  Table& own = the_table();
+  const std::lock_guard<std::mutex> guard(own.mutex);
+  for (const auto& known : own.pools) {
+    if (known->pool != nullptr && pinrail_mpool_evict(known->pool) == PINRAIL_SUCCESS) return true;
+  }
+  return false;
+}
+
 // If one pool is held, those that went before it lost nothing but what they kept.
 bool forget_domain(ibv_pd* domain) {
   Table& own = the_table();

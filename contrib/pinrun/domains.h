@@ -18,6 +18,10 @@ constexpr unsigned kPools = 5;
 // Returns a pool of the domain, and creates it with the first call. NULL if Pinrail cannot work in this process.
 pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number);
 
+// Deregisters what is dead, and one registration that pools keep and the program does not hold. Returns false if there
+// is no such one.
+bool make_room();
+
 // Deregisters what the domain's pools keep. Returns false if the program holds regions of it.
 bool forget_domain(ibv_pd* domain);
 

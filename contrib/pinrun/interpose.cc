@@ -84,6 +84,19 @@ bool register_cached(const Request& request, Region* region) {
   return true;
 }
 
+// Registers by a real function. Without pinrun, what the pools keep unused would not be at the device: it goes if the
+// device lacks something. The last try is for what was dead.
+template <typename Function, typename... Arguments>
+ibv_mr* register_real(Function function, Arguments... arguments) {
+  ibv_mr* region = call_real(function, arguments...);
+  bool has_more = !inside_real_call();
+  while (region == nullptr && is_lack(errno) && has_more) {
+    has_more = make_room();
+    region = call_real(function, arguments...);
+  }
+  return region;
+}
+
 // Returns NULL if the request cannot be cached, or comes from libibverbs itself.
 ibv_mr* cached_region(const Request& request) {
   if (inside_real_call()) return nullptr;
@@ -117,7 +130,7 @@ Request changed(const Region& region, int flags, ibv_pd* domain, void* addr, siz
 
 bool register_somehow(const Request& request, Region* region) {
   if (register_cached(request, region)) return true;
-  ibv_mr* real = real_region(request.domain, request.addr, request.length, request.iova, request.access);
+  ibv_mr* real = register_real(real_region, request.domain, request.addr, request.length, request.iova, request.access);
   if (real == nullptr) return false;
   count_passed();
   region->mr = *real;
@@ -145,17 +158,17 @@ extern "C" {
 
 PINRAIL_API ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
   ibv_mr* cached = cached_region({false, pd, addr, length, address_of(addr), static_cast<unsigned>(access)});
-  return cached != nullptr ? cached : call_real(real_verbs().reg_mr, pd, addr, length, access);
+  return cached != nullptr ? cached : register_real(real_verbs().reg_mr, pd, addr, length, access);
 }
 
 PINRAIL_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
   ibv_mr* cached = cached_region({false, pd, addr, length, iova, access});
-  return cached != nullptr ? cached : call_real(real_verbs().reg_mr_iova2, pd, addr, length, iova, access);
+  return cached != nullptr ? cached : register_real(real_verbs().reg_mr_iova2, pd, addr, length, iova, access);
 }
 
 PINRAIL_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
   ibv_mr* cached = cached_region({false, pd, addr, length, iova, static_cast<unsigned>(access)});
-  return cached != nullptr ? cached : call_real(real_verbs().reg_mr_iova, pd, addr, length, iova, access);
+  return cached != nullptr ? cached : register_real(real_verbs().reg_mr_iova, pd, addr, length, iova, access);
 }
 
 // Pools register whole allocations of GPU memory, so that a key exposes more than was asked for: only with --share. The
@@ -171,7 +184,7 @@ PINRAIL_API ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length
     count_passed();
   if (cached != nullptr) return cached;
   if (real_verbs().reg_dmabuf_mr != nullptr)
-    return call_real(real_verbs().reg_dmabuf_mr, pd, offset, length, iova, fd, access);
+    return register_real(real_verbs().reg_dmabuf_mr, pd, offset, length, iova, fd, access);
   errno = EOPNOTSUPP;
   return nullptr;
 }

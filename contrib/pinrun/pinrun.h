@@ -10,7 +10,7 @@
 // Context  API, except Recorder::event_hook().
 //
 // pinrun/N1  Whatever Pinrail cannot cache is passed to the real function, so that no call fails that would succeed
-//     without pinrun.
+//     without pinrun. What pools keep unused makes room for it.
 // pinrun/N2  A region has the address, length and domain that the program named, and keys that are valid until the
 //     program deregisters it.
 // pinrun/N3  No object with static storage duration needs code at start or at exit of the process.
@@ -66,6 +66,9 @@ bool is_dmabuf(const pinrail_registration_t* reg);
 
 // Returns true, and the rights and traits in Pinrail's terms, if regions with this access can be cached.
 bool cacheable(unsigned access, uint32_t* access_out);
+
+// Whether a registration failed with this errno for lack of something that other registrations hold.
+bool is_lack(int error);
 
 uint64_t now_ns();
 

@@ -44,9 +44,7 @@ ibv_mr* register_host(ibv_pd* domain, const pinrail_register_request_t& request)
 }
 
 // Pinrail evicts and calls again only if that can help.
-pinrail_status_t status_of(int error) {
-  return error == ENOMEM || error == ENOSPC || error == EAGAIN ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_ERROR;
-}
+pinrail_status_t status_of(int error) { return is_lack(error) ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_ERROR; }
 
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   const uint64_t start = now_ns();
@@ -105,6 +103,8 @@ pinrail_registrar_t registrar_of(ibv_pd* domain) {
   table.deregister_mem = deregister_mem;
   return table;
 }
+
+bool is_lack(int error) { return error == ENOMEM || error == ENOSPC || error == EAGAIN; }
 
 uint64_t now_ns() {
   timespec time{};

@@ -28,6 +28,7 @@ class PinrunCalls : public ::testing::Test {
   PinrunCalls() : domain(ibv_alloc_pd(&device)), memory(map(nullptr)) {}
   ~PinrunCalls() override {
     verbs_double_fail_from(0);
+    verbs_double_most_live(UINT64_MAX);
     EXPECT_EQ(ibv_dealloc_pd(domain), 0);
     munmap(memory, kBytes);
   }
@@ -157,6 +158,24 @@ TEST_F(PinrunCalls, regions_for_windows_are_libibverbs_own) {
               for (int i = 0; i < 2; ++i) EXPECT_EQ(ibv_dereg_mr(reg(kLocal | IBV_ACCESS_MW_BIND)), 0);
             }),
             2u);
+}
+
+// Without pinrun nothing would be registered at that time.
+TEST_F(PinrunCalls, what_is_kept_leaves_room_for_regions_that_are_libibverbs_own) {
+  constexpr size_t kKept = 3;
+  for (size_t i = 0; i < kKept; ++i) EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr(domain, memory + i * 4096, 4096, kLocal)), 0);
+  verbs_double_most_live(verbs_double_live());
+  ibv_mr* window = reg(kLocal | IBV_ACCESS_MW_BIND);
+  ibv_mr* changed = reg();
+  ASSERT_NE(window, nullptr);
+  ASSERT_NE(changed, nullptr);
+  EXPECT_EQ(ibv_rereg_mr(changed, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal | IBV_ACCESS_MW_BIND), 0);
+  verbs_double_most_live(1);  // two are in use
+  errno = 0;
+  EXPECT_EQ(reg(kLocal | IBV_ACCESS_MW_BIND), nullptr);
+  EXPECT_EQ(errno, ENOMEM);
+  EXPECT_EQ(ibv_dereg_mr(window), 0);
+  EXPECT_EQ(ibv_dereg_mr(changed), 0);
 }
 
 TEST_F(PinrunCalls, an_iova_that_is_the_address_is_none_of_its_own) {

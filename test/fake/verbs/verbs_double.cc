@@ -29,7 +29,7 @@ struct Region {
   bool live;
 };
 
-std::atomic<uint64_t> made{0}, live{0}, fail_from{0}, last_iova{0};
+std::atomic<uint64_t> made{0}, live{0}, fail_from{0}, most_live{UINT64_MAX}, last_iova{0};
 std::atomic<uint32_t> next_key{1};
 
 Domain* domain_of(ibv_pd* pd) { return reinterpret_cast<Domain*>(pd); }
@@ -45,7 +45,7 @@ ibv_mr* make(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned acce
   if (length == 0) return fail(EINVAL);
   if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EINVAL);
   const uint64_t number = made.fetch_add(1) + 1, failing = fail_from.load();
-  if (failing != 0 && number >= failing) return fail(ENOMEM);
+  if ((failing != 0 && number >= failing) || live.load() >= most_live.load()) return fail(ENOMEM);
   auto* region = new Region{};
   const uint32_t key = next_key.fetch_add(1);
   region->mr.context = pd->context;
@@ -68,6 +68,7 @@ extern "C" {
 EXPORTED uint64_t verbs_double_registered() { return made.load(); }
 EXPORTED uint64_t verbs_double_live() { return live.load(); }
 EXPORTED uint64_t verbs_double_iova() { return last_iova.load(); }
+EXPORTED void verbs_double_most_live(uint64_t n) { most_live.store(n); }
 EXPORTED void verbs_double_fail_from(uint64_t n) { fail_from.store(n == 0 ? 0 : made.load() + n); }
 
 EXPORTED ibv_pd* ibv_alloc_pd(ibv_context* context) {

@@ -6,9 +6,10 @@
 #include <cstdint>
 
 extern "C" {
-uint64_t verbs_double_registered();  // regions made so far
-uint64_t verbs_double_live();        // regions that exist now
-uint64_t verbs_double_iova();        // the address on the wire of the region that was made last
+uint64_t verbs_double_registered();       // regions made so far
+uint64_t verbs_double_live();             // regions that exist now
+uint64_t verbs_double_iova();             // the address on the wire of the region that was made last
+void verbs_double_most_live(uint64_t n);  // while n regions exist, registrations fail with ENOMEM
 void verbs_double_fail_from(
     uint64_t n);  // the n-th registration from now, and all later ones, fail with ENOMEM; 0: none
 }
