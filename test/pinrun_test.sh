@@ -54,8 +54,14 @@ if [ -x test/pinrun/calls ]; then
   [ "$(grep -c '^[0-9]* 0 R ' "$work/out")" -eq 102 ] || fail "the trace has not 102 R lines"
   [ "$(grep -c '^[0-9]* 0 D ' "$work/out")" -eq 102 ] || fail "the trace has not 102 D lines"
   grep -q '^[0-9]* 0 I ' "$work/out" || fail "the trace has no I line"
+  # Traces of a child and of a call that names more than there is of memory.
+  expect 0 OK --record "$work/inherited" test/pinrun/calls --gtest_filter='*gives_back_what_it_inherited*'
+  [ "$(cat "$work"/inherited.* | grep -c '^[0-9]* 0 D ')" -eq 2 ] || fail "what a child inherited is in its trace"
+  expect 0 OK --record "$work/no-range" test/pinrun/calls --gtest_filter='*unmaps_no_range*'
   if [ -x contrib/tools/pinrail_perf ]; then
-    contrib/tools/pinrail_perf --registrar mlock --trace "$work"/trace.* >"$work/out" 2>&1 || fail "the trace is not replayed"
+    for trace in "$work"/trace.* "$work"/inherited.* "$work"/no-range.*; do
+      contrib/tools/pinrail_perf --registrar mlock --trace "$trace" >"$work/out" 2>&1 || fail "$trace is not replayed"
+    done
   fi
 fi
 exit $((failures != 0))

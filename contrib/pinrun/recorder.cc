@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -27,6 +28,7 @@ constexpr uint64_t kMost = uint64_t{1} << 24;
 std::atomic<Record*> records{nullptr};
 std::atomic<uint64_t> reserved{0};
 std::atomic<int64_t> next_id{0};
+int64_t first_id = 0;  // of this process; a parent has recorded those before
 pid_t owner = 0;
 uint64_t start_ns = 0;
 
@@ -47,6 +49,12 @@ void append_hook(char op, const void* addr, size_t length, uint32_t rights, int6
   record.op.store(op, std::memory_order_release);
 }
 
+// An event may name more than there is of memory; a trace may not.
+uint64_t length_in_memory(uint64_t addr, uint64_t length) {
+  constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;
+  return addr < kEndOfMemory ? std::min(length, kEndOfMemory - addr) : 0;
+}
+
 // Clocks of two threads may disagree with the order of the records by less than a trace allows.
 uint64_t write_records(FILE* file, uint64_t count) {
   const Record* all = records.load(std::memory_order_relaxed);
@@ -54,10 +62,11 @@ uint64_t write_records(FILE* file, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
     const Record& record = all[i];
     const char op = record.op.load(std::memory_order_acquire);
-    if (op == 0) continue;
+    const uint64_t length = length_in_memory(record.addr, record.length);
+    if (op == 0 || (op == 'I' && length == 0)) continue;
     last_ns = record.ns > last_ns ? record.ns : last_ns;
-    std::fprintf(file, "%" PRIu64 " 0 %c %" PRIx64 " %" PRIu64 " %x 0 %" PRId64 "\n", last_ns, op, record.addr,
-                 record.length, record.rights, record.id);
+    std::fprintf(file, "%" PRIu64 " 0 %c %" PRIx64 " %" PRIu64 " %x 0 %" PRId64 "\n", last_ns, op, record.addr, length,
+                 record.rights, record.id);
     ++written;
   }
   return written;
@@ -82,6 +91,8 @@ void Recorder::start() {
   }
   owner = getpid();
   start_ns = now_ns();
+  first_id = next_id.load(std::memory_order_relaxed);
+  reserved.store(0, std::memory_order_relaxed);  // what a parent recorded is its own
   pinrail_subscription_t* subscription = nullptr;
   if (pinrail_monitor_subscribe(event_hook, nullptr, &subscription) != PINRAIL_SUCCESS)
     std::fprintf(stderr, "pinrun: no monitor works here; the trace has no I lines\n");
@@ -96,7 +107,7 @@ int64_t Recorder::registered(const void* addr, size_t length, uint32_t rights) {
 }
 
 void Recorder::deregistered(int64_t id, const void* addr, size_t length) {
-  if (id >= 0) append_hook('D', addr, length, 0, id);
+  if (id >= first_id) append_hook('D', addr, length, 0, id);
 }
 
 void Recorder::event_hook(void*, void* addr, size_t length) { append_hook('I', addr, length, 0, 0); }

@@ -357,6 +357,28 @@ TEST_F(PinrunCalls, a_forked_child_has_a_cache_of_its_own) {
   EXPECT_EQ(ibv_dereg_mr(held), 0);
 }
 
+// With --record its trace is one that pinrail_perf reads: test/pinrun_test.sh looks.
+TEST_F(PinrunCalls, a_forked_child_gives_back_what_it_inherited) {
+  ibv_mr* held = reg();
+  const pid_t child = fork();
+  if (child == 0) {
+    ibv_mr* own = reg();
+    const bool good = own != nullptr && ibv_dereg_mr(own) == 0 && ibv_dereg_mr(held) == 0;
+    munmap(memory, kBytes);
+    exit(good ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ibv_dereg_mr(held), 0);
+}
+
+TEST_F(PinrunCalls, a_call_that_unmaps_no_range_does_no_harm) {
+  EXPECT_EQ(ibv_dereg_mr(reg()), 0);
+  EXPECT_EQ(munmap(memory, SIZE_MAX / 4096 * 4096), -1);
+  EXPECT_EQ(ibv_dereg_mr(reg()), 0);
+}
+
 TEST_F(PinrunCalls, many_threads_leave_nothing) {
   constexpr int kThreads = 8, kRounds = 5000;
   std::vector<std::thread> threads;
