@@ -4,4 +4,11 @@
 set -eu
 
 [ -x test/libfabric/per_transfer ] || { echo "SKIP: no libfabric, or no shared libraries, or a sanitizer"; exit 77; }
-exec "${srcdir:-..}/contrib/libfabric/hook-cases" "tcp;ofi_rxm" 127.0.0.1 basic
+status=0 cases=0
+if [ -x test/libfabric/hook_calls ]; then
+  env "FI_PROVIDER_PATH=$PWD/contrib/libfabric/.libs:$PWD/test/libfabric/.libs" FI_HOOK=pinrail \
+    "PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs" test/libfabric/hook_calls || status=1
+fi
+"${srcdir:-..}/contrib/libfabric/hook-cases" "tcp;ofi_rxm" 127.0.0.1 basic || cases=$?
+[ $status -ne 0 ] || status=$cases
+exit $status

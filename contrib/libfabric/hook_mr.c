@@ -112,27 +112,20 @@ static int open_no_ops(struct fid* fid, const char* name, uint64_t flags, void**
 static struct fi_ops mr_ops = {
     .size = sizeof(struct fi_ops), .close = close_mr, .bind = bind_mr, .control = control_mr, .ops_open = open_no_ops};
 
-static int error_of(pinrail_status_t status) {
-  if (status == PINRAIL_SUCCESS) return 0;
-  if (last_error != 0) return last_error;
-  return status == PINRAIL_ERR_BAD_PARAM ? -FI_EINVAL : -FI_ENOMEM;
-}
-
-// Instead of an error of libfabric, which is negative: the pool has no room under its limits, and the provider was not
-// asked. The program gets what it would get without a cache.
+// Instead of an error of libfabric, which is negative: the pool refused, and the provider did not. The program gets
+// what it would get without a cache.
 enum { kUncached = 1 };
 
 static int register_cached(hooked_domain_t* domain, const struct iovec* range, uint32_t rights, void* context,
                            struct fid_mr** mr_out) {
   hooked_mr_t* const hooked = calloc(1, sizeof(*hooked));
-  if (hooked == NULL) return -FI_ENOMEM;
+  if (hooked == NULL) return kUncached;
   last_error = 0;
   const pinrail_status_t status =
       pinrail_mpool_register(domain->pool, range->iov_base, range->iov_len, rights, 0, &hooked->handle);
   if (status != PINRAIL_SUCCESS) {
     free(hooked);
-    const bool has_no_room = status == PINRAIL_ERR_OUT_OF_RESOURCE || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    return has_no_room && last_error == 0 ? kUncached : error_of(status);
+    return last_error != 0 ? last_error : kUncached;
   }
   hooked->own = own_of(hooked->handle.reg);
   hooked->mr = (struct fid_mr){.fid = {.fclass = FI_CLASS_MR, .context = context, .ops = &mr_ops},

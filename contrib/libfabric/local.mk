@@ -41,4 +41,15 @@ test_libfabric_close_unread_LDADD = $(FABRIC_LIBS)
 test_libfabric_per_transfer_SOURCES = test/libfabric/per_transfer.c test/libfabric/ends.h
 test_libfabric_per_transfer_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_libfabric_per_transfer_LDADD = $(FABRIC_LIBS)
+
+check_LTLIBRARIES += test/libfabric/libdouble-fi.la
+test_libfabric_libdouble_fi_la_SOURCES = test/libfabric/provider_double.h test/libfabric/provider_double.c
+test_libfabric_libdouble_fi_la_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
+test_libfabric_libdouble_fi_la_LIBADD = $(FABRIC_LIBS)
+test_libfabric_libdouble_fi_la_LDFLAGS = -avoid-version -shared -rpath /nonexistent
+if HAVE_GTEST
+check_PROGRAMS += test/libfabric/hook_calls
+test_libfabric_hook_calls_SOURCES = test/libfabric/hook_calls.cc test/libfabric/provider_double.h
+test_libfabric_hook_calls_LDADD = test/libfabric/libdouble-fi.la -lgtest_main $(GTEST_LIBS) $(FABRIC_LIBS)
+endif
 endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// hook_calls.cc - what a program of libfabric sees under FI_HOOK=pinrail, beside a double of a provider. Run by
+// test/libfabric_hook_test.sh.
+#include <gtest/gtest.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "test/libfabric/provider_double.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kBytes = size_t{1} << 16, kPage = 4096;
+
+struct Domain {
+  Domain() {
+    fi_info* hints = fi_allocinfo();
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->fabric_attr->prov_name = strdup(PROVIDER_DOUBLE);
+    hints->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
+    EXPECT_EQ(fi_getinfo(FI_VERSION(1, 14), nullptr, nullptr, 0, hints, &info), 0);
+    EXPECT_EQ(fi_fabric(info->fabric_attr, &fabric, nullptr), 0);
+    EXPECT_EQ(fi_domain(fabric, info, &domain, nullptr), 0);
+    fi_freeinfo(hints);
+  }
+  fi_info* info = nullptr;
+  fid_fabric* fabric = nullptr;
+  fid_domain* domain = nullptr;
+};
+
+class HookCalls : public ::testing::Test {
+ protected:
+  HookCalls()
+      : memory(static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  ~HookCalls() override {
+    provider_double_most_live(UINT64_MAX);
+    EXPECT_EQ(fi_close(&opened.domain->fid), 0);
+    EXPECT_EQ(fi_close(&opened.fabric->fid), 0);
+    fi_freeinfo(opened.info);
+    munmap(memory, kBytes);
+  }
+
+  int reg(void* addr, size_t length, fid_mr** mr_out) const {
+    return fi_mr_reg(opened.domain, addr, length, FI_REMOTE_WRITE, 0, 0, 0, mr_out, nullptr);
+  }
+  void reg_and_close(void* addr) const {
+    fid_mr* mr = nullptr;
+    ASSERT_EQ(reg(addr, kPage, &mr), 0);
+    EXPECT_EQ(fi_close(&mr->fid), 0);
+  }
+
+  Domain opened;
+  char* memory;
+};
+
+TEST_F(HookCalls, a_range_is_registered_once) {
+  const uint64_t before = provider_double_made();
+  for (int i = 0; i < 10; ++i) reg_and_close(memory);
+  EXPECT_EQ(provider_double_made(), before + 1);
+}
+
+TEST_F(HookCalls, what_the_pool_refuses_is_up_to_the_provider) {
+  fid_mr* mr = nullptr;
+  EXPECT_EQ(reg(reinterpret_cast<void*>(UINTPTR_MAX - kPage), 2 * kPage, &mr), -FI_EFAULT);
+}
+
+TEST_F(HookCalls, a_forked_child_registers_with_the_provider) {
+  reg_and_close(memory);
+  const pid_t child = fork();
+  if (child == 0) {
+    fid_mr* mr = nullptr;
+    _exit(reg(memory, kPage, &mr) != 0 ? 1 : fi_close(&mr->fid) != 0 ? 2 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ * provider_double.h - a provider of libfabric's without a device: memory regions that are only counted.
+ *
+ * As seen with libfabric 1.17: when the process exits, providers that libfabric knows by name are cleaned up before a
+ * hook, and those that are files have been unloaded by then. So the double has the name of one that is for another
+ * system, and ends the process if a region is closed after its cleanup.
+ */
+#ifndef PINRAIL_TEST_LIBFABRIC_PROVIDER_DOUBLE_H
+#define PINRAIL_TEST_LIBFABRIC_PROVIDER_DOUBLE_H
+
+#include <stdint.h>
+
+#define PROVIDER_DOUBLE "netdir"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+uint64_t provider_double_made(void);             // regions made so far
+void provider_double_most_live(uint64_t count);  // while so many regions exist, registrations fail with FI_ENOMEM
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
