@@ -42,6 +42,9 @@ static uint64_t access_of(uint32_t rights) {
   return access;
 }
 
+// Other registrations may hold what the provider lacks.
+static bool is_lack(int error) { return error == -FI_ENOMEM || error == -FI_EAGAIN || error == -FI_ENOSPC; }
+
 static _Thread_local bool inside;     // the provider is called
 static _Thread_local int last_error;  // of the provider
 
@@ -54,9 +57,7 @@ static pinrail_status_t register_mem(void* context, const pinrail_register_reque
   last_error = hooked->own_mr->reg(&hooked->domain->fid, request->addr, request->length, access_of(request->rights), 0,
                                    0, 0, &own, NULL);
   inside = before;
-  if (last_error == -FI_ENOMEM || last_error == -FI_EAGAIN || last_error == -FI_ENOSPC) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
+  if (is_lack(last_error)) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (last_error != 0) return PINRAIL_ERR_ERROR;
   atomic_fetch_add_explicit(&hooked->device_calls, 1, memory_order_relaxed);  // a figure
   memcpy(pinrail_registration_tail(reg), &own, sizeof(own));
@@ -144,6 +145,14 @@ static bool can_cache(hooked_domain_t* domain, const struct iovec* range, uint64
          flags == 0 && !atomic_load(&domain->completes_by_event) && rights_of(access, rights_out);
 }
 
+// Whether the provider is to be asked once more, for a region of its own. Without the cache, what the pool keeps unused
+// would not be there: it goes. The last try is for what was dead.
+static bool has_made_room(hooked_domain_t* domain, int result, bool* is_last) {
+  if (!is_lack(result) || inside || domain->pool == NULL || *is_last) return false;
+  *is_last = pinrail_mpool_evict(domain->pool) != PINRAIL_SUCCESS;
+  return true;
+}
+
 static int reg(struct fid* fid, const void* buffer, size_t length, uint64_t access, uint64_t offset,
                uint64_t requested_key, uint64_t flags, struct fid_mr** mr, void* context) {
   hooked_domain_t* const domain = domain_of(fid);
@@ -153,7 +162,11 @@ static int reg(struct fid* fid, const void* buffer, size_t length, uint64_t acce
     const int result = register_cached(domain, &range, rights, context, mr);
     if (result != kUncached) return result;
   }
-  return domain->own_mr->reg(fid, buffer, length, access, offset, requested_key, flags, mr, context);
+  int own_result;
+  bool is_last = false;
+  do own_result = domain->own_mr->reg(fid, buffer, length, access, offset, requested_key, flags, mr, context);
+  while (has_made_room(domain, own_result, &is_last));
+  return own_result;
 }
 
 static int regv(struct fid* fid, const struct iovec* ranges, size_t count, uint64_t access, uint64_t offset,
@@ -164,7 +177,11 @@ static int regv(struct fid* fid, const struct iovec* ranges, size_t count, uint6
     const int result = register_cached(domain, ranges, rights, context, mr);
     if (result != kUncached) return result;
   }
-  return domain->own_mr->regv(fid, ranges, count, access, offset, requested_key, flags, mr, context);
+  int own_result;
+  bool is_last = false;
+  do own_result = domain->own_mr->regv(fid, ranges, count, access, offset, requested_key, flags, mr, context);
+  while (has_made_room(domain, own_result, &is_last));
+  return own_result;
 }
 
 // The kind of memory is said only where the domain has the mode FI_MR_HMEM.
@@ -180,7 +197,11 @@ static int regattr(struct fid* fid, const struct fi_mr_attr* attr, uint64_t flag
     const int result = register_cached(domain, attr->mr_iov, rights, attr->context, mr);
     if (result != kUncached) return result;
   }
-  return domain->own_mr->regattr(fid, attr, flags, mr);
+  int own_result;
+  bool is_last = false;
+  do own_result = domain->own_mr->regattr(fid, attr, flags, mr);
+  while (has_made_room(domain, own_result, &is_last));
+  return own_result;
 }
 
 void fill_mr_table(struct fi_ops_mr* table) {

@@ -85,5 +85,17 @@ TEST_F(HookCalls, a_forked_child_registers_with_the_provider) {
   EXPECT_EQ(status, 0);
 }
 
+// Several ranges in a region are passed through. Without the hook nothing would be registered at that time.
+TEST_F(HookCalls, what_is_kept_leaves_room_for_what_is_passed_through) {
+  for (size_t i = 0; i < 3; ++i) reg_and_close(memory + i * kPage);
+  provider_double_most_live(3);
+  const iovec ranges[] = {{memory, kPage}, {memory + 2 * kPage, kPage}};
+  fid_mr *mr = nullptr, *other = nullptr;
+  ASSERT_EQ(fi_mr_regv(opened.domain, ranges, 2, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr), 0);
+  provider_double_most_live(1);  // nothing is unused
+  EXPECT_EQ(fi_mr_regv(opened.domain, ranges, 2, FI_REMOTE_WRITE, 0, 0, 0, &other, nullptr), -FI_ENOMEM);
+  EXPECT_EQ(fi_close(&mr->fid), 0);
+}
+
 }  // namespace
 }  // namespace pinrail::test
