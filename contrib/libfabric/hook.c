@@ -22,6 +22,7 @@ typedef struct hooked_fabric {
 static struct fi_provider provider;
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool started;  // start_mutex
+static atomic_bool is_over;
 
 void* copy_table(const void* table, void* owner) {
   size_t size;
@@ -35,6 +36,8 @@ void* table_owner(const void* table) { return ((void* const*)table)[-1]; }
 void free_table(void* table) {
   if (table != NULL) free((void**)table - 1);
 }
+
+bool providers_are_gone(void) { return atomic_load(&is_over); }
 
 bool prints_stats(void) {
   int value = 0;
@@ -110,6 +113,7 @@ static int hook_fabric(struct fi_fabric_attr* attr, struct fid_fabric** fabric_o
 }
 
 static void clean_up(void) {
+  atomic_store(&is_over, true);
   pthread_mutex_lock(&start_mutex);
   if (started) (void)pinrail_finalize();
   started = false;

@@ -10,7 +10,8 @@
 //     provider's region, which the pool keeps. A region that is not cached is the provider's own.
 // hook/I2  While the provider registers for a pool, registrations by the same thread are passed through: a provider
 //     that is layered on another one (ofi_rxm) gets one cache, not one in another.
-// hook/I3  Before the provider closes a domain, no registration of the pool is left there.
+// hook/I3  Before the provider closes a domain, no registration of the pool is left there. When the process
+//     exits, what belongs to domains that are open is left alone.
 #ifndef PINRAIL_LIBFABRIC_HOOK_H
 #define PINRAIL_LIBFABRIC_HOOK_H
 
@@ -47,6 +48,10 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
 void fill_mr_table(struct fi_ops_mr* table);
 
 pinrail_registrar_t registrar_of_domain(hooked_domain_t* hooked);
+
+// Whether the process exits and libfabric has cleaned its providers up, some of them before this one: none of them may
+// be called any more.
+bool providers_are_gone(void);
 
 // Whether to print figures when a domain is closed: FI_PINRAIL_STATS.
 bool prints_stats(void);
