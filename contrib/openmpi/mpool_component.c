@@ -7,7 +7,6 @@
 // Threads  any thread, any number at a time; the table of allocations has a lock.
 #include <dlfcn.h>
 #include <pthread.h>
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,39 +23,37 @@ enum { LEAST_ALIGNMENT = 64, PRIORITY_IF_ASKED_FOR = 90 };
 // One allocation. owner NULL: it is malloc's.
 typedef struct allocation {
   void *addr, *owner;
+  struct allocation* next;  // of its bucket; table_mutex
 } allocation_t;
 
+enum { BUCKETS = 4096 };
+
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
-static void* table;  // of tsearch(); table_mutex
+static allocation_t* table[BUCKETS];  // table_mutex; needs no memory of its own, so that a note can always be put back
 
-static int compare(const void* a, const void* b) {
-  const char *const x = ((const allocation_t*)a)->addr, *const y = ((const allocation_t*)b)->addr;
-  return x < y ? -1 : x > y;
+static allocation_t** bucket_of(const void* addr) {
+  const uint64_t hash = (uint64_t)(uintptr_t)addr / LEAST_ALIGNMENT * UINT64_C(0x9e3779b97f4a7c15);
+  return &table[hash >> 52];
+}
+_Static_assert(BUCKETS == 1 << (64 - 52), "as many as the hash's bits name");
+
+static void put_note(allocation_t* own) {
+  allocation_t** const bucket = bucket_of(own->addr);
+  pthread_mutex_lock(&table_mutex);
+  own->next = *bucket;
+  *bucket = own;
+  pthread_mutex_unlock(&table_mutex);
 }
 
-static bool note(void* addr, void* owner) {
-  allocation_t* const own = malloc(sizeof(*own));
-  if (own == NULL) return false;
-  *own = (allocation_t){addr, owner};
+// Takes the note of an address out, for the caller to put back or to free; NULL: it is none of ours.
+static allocation_t* take_note(const void* addr) {
   pthread_mutex_lock(&table_mutex);
-  const bool noted = tsearch(own, &table, compare) != NULL;
+  allocation_t** at = bucket_of(addr);
+  while (*at != NULL && (*at)->addr != addr) at = &(*at)->next;
+  allocation_t* const own = *at;
+  if (own != NULL) *at = own->next;
   pthread_mutex_unlock(&table_mutex);
-  if (!noted) free(own);
-  return noted;
-}
-
-// Takes the note of an address out; false: it is none of ours.
-static bool take_note(void* addr, allocation_t* note_out) {
-  const allocation_t wanted = {addr, NULL};
-  pthread_mutex_lock(&table_mutex);
-  allocation_t** const found = tfind(&wanted, &table, compare);
-  allocation_t* const own = found != NULL ? *found : NULL;
-  if (own != NULL) (void)tdelete(&wanted, &table, compare);
-  pthread_mutex_unlock(&table_mutex);
-  if (own == NULL) return false;
-  *note_out = *own;
-  free(own);
-  return true;
+  return own;
 }
 
 // NULL: Pinrail's grdma is not in this process.
@@ -74,35 +71,49 @@ static void free_at(const allocation_t* allocation) {
   }
 }
 
+// malloc(0) returns memory, too.
+static size_t least_one(size_t size) { return size != 0 ? size : 1; }
+
+// Returns false if there is no memory.
+static bool allocate_at(allocation_t* own, size_t size, size_t align) {
+  const grdma_alloc_table_t* const pools = registered();
+  if (pools != NULL) own->addr = pools->alloc(size, align, &own->owner);
+  return own->addr != NULL || posix_memalign(&own->addr, align, size) == 0;
+}
+
 static void* allocate(mca_mpool_base_module_t* mpool, size_t size, size_t align, uint32_t flags) {
   (void)mpool;
   (void)flags;
-  const grdma_alloc_table_t* const pools = registered();
-  allocation_t own = {NULL, NULL};
-  if (align < LEAST_ALIGNMENT) align = LEAST_ALIGNMENT;
-  if (size == 0) size = 1;
-  if (pools != NULL) own.addr = pools->alloc(size, align, &own.owner);
-  if (own.addr == NULL && posix_memalign(&own.addr, align, size) != 0) return NULL;
-  if (note(own.addr, own.owner)) return own.addr;
-  free_at(&own);
-  return NULL;
+  allocation_t* const own = calloc(1, sizeof(*own));
+  if (own == NULL) return NULL;
+  if (!allocate_at(own, least_one(size), align < LEAST_ALIGNMENT ? LEAST_ALIGNMENT : align)) {
+    free(own);
+    return NULL;
+  }
+  put_note(own);
+  return own->addr;
 }
 
 static void release(mca_mpool_base_module_t* mpool, void* addr) {
   (void)mpool;
-  allocation_t own;
-  if (addr != NULL && take_note(addr, &own)) free_at(&own);
+  allocation_t* const own = addr != NULL ? take_note(addr) : NULL;
+  if (own == NULL) return;
+  free_at(own);
+  free(own);
 }
 
+// NULL: the memory at addr is as it was.
 static void* reallocate(mca_mpool_base_module_t* mpool, void* addr, size_t size) {
-  allocation_t own;
   if (addr == NULL) return allocate(mpool, size, 0, 0);
-  if (!take_note(addr, &own)) return NULL;
+  allocation_t* const own = take_note(addr);
+  if (own == NULL) return NULL;
   const grdma_alloc_table_t* const pools = registered();
-  void* const moved = own.owner == NULL ? realloc(addr, size)
-                      : pools != NULL   ? pools->realloc(own.owner, addr, size)
-                                        : NULL;
-  return note(moved != NULL ? moved : addr, own.owner) ? moved : NULL;
+  void* const moved = own->owner == NULL ? realloc(addr, least_one(size))
+                      : pools != NULL    ? pools->realloc(own->owner, addr, least_one(size))
+                                         : NULL;
+  if (moved != NULL) own->addr = moved;
+  put_note(own);
+  return moved;
 }
 
 static void finalize(mca_mpool_base_module_t* mpool) { (void)mpool; }

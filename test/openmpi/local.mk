@@ -35,6 +35,16 @@ test_openmpi_forked_SOURCES = test/openmpi/forked.c $(openmpi_common)
 test_openmpi_forked_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
 test_openmpi_forked_LDADD = $(OPENMPI_MPI_LIBS)
 
+# These need no MPI to run: make check runs them. Open MPI 5 has no such components of Pinrail's.
+if OPENMPI_COMPONENT
+if !OPENMPI_TAKEOVER
+check_PROGRAMS += test/openmpi/mpool_calls
+TESTS += test/openmpi/mpool_calls
+test_openmpi_mpool_calls_SOURCES = test/openmpi/mpool_calls.c
+test_openmpi_mpool_calls_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+endif
+endif
+
 # Compiled by contrib/openmpi/run-smcuda, for an Open MPI of its own.
 EXTRA_DIST += test/openmpi/device.h test/openmpi/device.c test/openmpi/device_messages.c \
 	test/openmpi/device_reallocated.c test/openmpi/device_many.c
