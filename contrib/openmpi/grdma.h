@@ -73,7 +73,7 @@ void set_reporter(const mca_rcache_base_module_t* rcache);
 // The table that a module lends its pool.
 pinrail_registrar_t registrar_of(grdma_module_t* module);
 
-// The flags of the request that this thread makes next, for the BTL; and whether the device refused it for lack of
+// The flags of what this thread registers next, for the BTL; and whether the device refused it for lack of
 // something.
 void announce_flags(uint32_t flags);
 bool device_was_short(void);

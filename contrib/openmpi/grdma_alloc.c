@@ -12,8 +12,13 @@ static grdma_module_t* module_if_there_locked(const void* owner) {
   return each;
 }
 
+// What is registered here serves all requests, also those that need strong ordering; and it is host memory, whatever
+// the thread asked for before.
+static void announce_own(void) { announce_flags(MCA_RCACHE_FLAGS_SO_MEM); }
+
 static void* alloc_registered(size_t bytes, size_t alignment, void** owner_out) {
   void* addr = NULL;
+  announce_own();
   pthread_mutex_lock(&modules_mutex);
   if (modules != NULL &&
       pinrail_mpool_alloc(modules->pool, bytes, alignment, PINRAIL_NODE_ANY, &addr) == PINRAIL_SUCCESS) {
@@ -26,6 +31,7 @@ static void* alloc_registered(size_t bytes, size_t alignment, void** owner_out) 
 
 static void* realloc_registered(void* owner, void* addr, size_t bytes) {
   void* moved = NULL;
+  announce_own();
   pthread_mutex_lock(&modules_mutex);
   grdma_module_t* const module = module_if_there_locked(owner);
   if (module != NULL && pinrail_mpool_realloc(module->pool, addr, bytes, &moved) != PINRAIL_SUCCESS) moved = NULL;

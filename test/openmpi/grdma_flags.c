@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// grdma_flags.c - the flags with which a transport is asked to register, by Pinrail's grdma in a process without MPI.
+#include "opal_config.h"
+// opal_config.h comes first
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "contrib/openmpi/grdma_alloc.h"
+#include "opal/mca/base/base.h"
+#include "opal/mca/rcache/base/base.h"
+#include "opal/runtime/opal.h"
+
+enum { BYTES = 64 << 10 };
+
+static uint32_t last_flags;  // of the last registration
+static int registered;
+
+static int register_mem(void* data, void* base, size_t size, mca_rcache_base_registration_t* reg) {
+  (void)data, (void)base, (void)size;
+  last_flags = reg->flags;
+  ++registered;
+  return OPAL_SUCCESS;
+}
+static int deregister_mem(void* data, mca_rcache_base_registration_t* reg) {
+  (void)data, (void)reg;
+  return OPAL_SUCCESS;
+}
+
+static void stop_unless(int condition, const char* what) {
+  if (condition) return;
+  printf("FAILED: %s\n", what);
+  exit(1);
+}
+
+static mca_rcache_base_component_t* load(const grdma_alloc_table_t** memory_out) {
+  void* const library = dlopen("contrib/openmpi/.libs/mca_rcache_grdma.so", RTLD_NOW | RTLD_GLOBAL);
+  if (library == NULL) {
+    printf("SKIP: %s\n", dlerror());
+    exit(77);
+  }
+  *memory_out = dlsym(library, GRDMA_ALLOC_SYMBOL);
+  mca_rcache_base_component_t* const component = dlsym(library, "mca_rcache_grdma_component");
+  stop_unless(*memory_out != NULL && component != NULL, "the component has its symbols");
+  return component;
+}
+
+// A request of before must not show in what the transport is told of other memory.
+static void allocate_after(mca_rcache_base_module_t* rcache, const grdma_alloc_table_t* memory, uint32_t flags) {
+  static char buffer[4 * BYTES];
+  mca_rcache_base_registration_t* reg = NULL;
+  void *owner = NULL, *at = NULL;
+  stop_unless(rcache->rcache_register(rcache, buffer, BYTES, flags, MCA_RCACHE_ACCESS_ANY, &reg) == 0, "register");
+  stop_unless(last_flags == flags, "a request's flags reach the transport");
+  stop_unless(rcache->rcache_deregister(rcache, reg) == 0, "deregister");
+  const int before = registered;
+  at = memory->alloc(32 << 20, 64, &owner);
+  stop_unless(at != NULL && registered > before, "memory is allocated, and registered by the transport");
+  stop_unless(last_flags == MCA_RCACHE_FLAGS_SO_MEM, "memory that programs share is registered with strong ordering");
+  memory->free(owner, at);
+}
+
+int main(int argc, char** argv) {
+  const grdma_alloc_table_t* memory;
+  stop_unless(opal_init_util(&argc, &argv) == OPAL_SUCCESS, "opal_init_util");
+  stop_unless(mca_base_framework_open(&opal_rcache_base_framework, MCA_BASE_OPEN_DEFAULT) == OPAL_SUCCESS, "rcache");
+  mca_rcache_base_component_t* const component = load(&memory);
+  mca_rcache_base_resources_t resources = {.cache_name = (char*)"test",
+                                           .sizeof_reg = sizeof(mca_rcache_base_registration_t),
+                                           .register_mem = register_mem,
+                                           .deregister_mem = deregister_mem};
+  stop_unless(component->rcache_version.mca_register_component_params() == OPAL_SUCCESS, "parameters");
+  stop_unless(component->rcache_version.mca_open_component() == OPAL_SUCCESS, "open");
+  mca_rcache_base_module_t* const rcache = component->rcache_init(&resources);
+  stop_unless(rcache != NULL, "a module");
+  allocate_after(rcache, memory, 0);
+  allocate_after(rcache, memory, MCA_RCACHE_FLAGS_CUDA_GPU_MEM);
+  allocate_after(rcache, memory, MCA_RCACHE_FLAGS_CACHE_BYPASS);
+  rcache->rcache_finalize(rcache);
+  stop_unless(component->rcache_version.mca_close_component() == OPAL_SUCCESS, "close");
+  return 0;
+}
