@@ -45,6 +45,9 @@ if [ -x test/pinrun/calls ]; then
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*gpu_memory*'
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*dmabuf_at*'
   expect 1 'FAILED' --release test/pinrun/calls --gtest_filter='*registered_once*'
+  # A child counts its own calls.
+  expect 0 '1 registrations by the program' --stats test/pinrun/calls --gtest_filter='*gives_back_what_it_inherited*'
+  [ "$(grep -c ' 1 registrations by the program' "$work/out")" -eq 2 ] || fail "a child counts what its parent did"
   # The program opens libibverbs itself.
   expect 0 '100 registrations by the program: 99 from the cache' --stats test/pinrun/by_name
   expect 0 '100 registrations, 1 by the device' test/pinrun/by_name

@@ -7,6 +7,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "contrib/pinrun/recorder.h"
 
@@ -16,6 +17,7 @@ namespace {
 Options chosen;
 Counts figures;
 pthread_once_t read = PTHREAD_ONCE_INIT;
+pthread_once_t watched = PTHREAD_ONCE_INIT;
 
 const char* value_of(const char* name) {
   const char* value = secure_getenv(name);
@@ -28,6 +30,14 @@ void read_options() {
   chosen.release = value_of("PINRUN_RELEASE") != nullptr;
   chosen.record = value_of("PINRUN_RECORD");
 }
+
+// A parent prints its own figures.
+void fork_child() {
+  for (auto* figure : {&figures.registrations, &figures.passed, &figures.device_calls, &figures.device_ns,
+                       &figures.releases, &figures.release_ns})
+    figure->store(0, std::memory_order_relaxed);
+}
+void watch_forks() { pthread_atfork(nullptr, nullptr, fork_child); }
 
 double microseconds(uint64_t ns, uint64_t calls) {
   return calls != 0 ? static_cast<double>(ns) / 1e3 / static_cast<double>(calls) : 0;
@@ -45,7 +55,10 @@ const Options& options() {
   return chosen;
 }
 
-Counts& counts() { return figures; }
+Counts& counts() {
+  pthread_once(&watched, watch_forks);
+  return figures;
+}
 
 // A registration and a deregistration would have been made for each call; both are taken at their mean cost here.
 void print_stats() {
