@@ -4,7 +4,7 @@
 // Owns     the list of modules. One module is one pool, whose registrar is the BTL that asked for the module.
 // Threads  create_module() and finalize_module(): Open MPI calls them while it starts and ends, one at a time.
 //          All else: any thread, any number at a time; modules_mutex guards the list.
-// Hook     what ends in _hook; it takes no lock of ours and looks at nothing but the reporter.
+// Hook     what ends in _hook; it takes no lock of ours and looks at nothing but whether events are reported.
 //
 // grdma/I1  The registration that Open MPI knows is the tail of the registration that Pinrail knows.
 // grdma/I2  A BTL is called only inside Open MPI's own calls into this module, into another one that is out of
@@ -67,8 +67,9 @@ int find_range(mca_rcache_base_module_t* rcache, void* addr, size_t size, mca_rc
 bool evict_one(mca_rcache_base_module_t* rcache);
 int invalidate_range_hook(mca_rcache_base_module_t* rcache, void* base, size_t size);
 
-// Open MPI tells every module of each event, Pinrail wants each once: this one passes them on. NULL: none does.
-void set_reporter(const mca_rcache_base_module_t* rcache);
+// Whether modules pass events on. Open MPI tells every module of its list of each, and Pinrail needs each once. But a
+// module is not yet in that list when it has been made, and no longer when it ends: so all of them pass events on.
+void report_events(bool wanted);
 
 // The table that a module lends its pool.
 pinrail_registrar_t registrar_of(grdma_module_t* module);

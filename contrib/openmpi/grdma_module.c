@@ -17,13 +17,12 @@ static int progress(void) {
   return 0;
 }
 
-// The first of the list reports events: it is there as long as there is any.
 static void add(grdma_module_t* module) {
+  report_events(monitor_is_open_mpi());
   pthread_mutex_lock(&modules_mutex);
   const bool first = modules == NULL;
   module->next = modules;
   modules = module;
-  set_reporter(monitor_is_open_mpi() ? &module->super : NULL);
   pthread_mutex_unlock(&modules_mutex);
   if (first) opal_progress_register_lp(progress);
 }
@@ -33,7 +32,6 @@ static void take_out(grdma_module_t* module) {
   grdma_module_t** at = &modules;
   while (*at != module) at = &(*at)->next;
   *at = module->next;
-  set_reporter(modules != NULL && monitor_is_open_mpi() ? &modules->super : NULL);
   const bool last = modules == NULL;
   pthread_mutex_unlock(&modules_mutex);
   if (last) opal_progress_unregister(progress);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_flags.c - the flags with which a transport is asked to register, by Pinrail's grdma in a process without MPI.
+// grdma_alone.c - Pinrail's grdma in a process without MPI, which stands for Open MPI and for its transports.
 #include "opal_config.h"
 // opal_config.h comes first
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include "opal/mca/base/base.h"
 #include "opal/mca/rcache/base/base.h"
 #include "opal/runtime/opal.h"
+#include "opal/runtime/opal_params.h"
 
 enum { BYTES = 64 << 10 };
 
@@ -61,10 +62,30 @@ static void allocate_after(mca_rcache_base_module_t* rcache, const grdma_alloc_t
   memory->free(owner, at);
 }
 
+// Open MPI passes events on to the modules of its list. It adds a module after the component made it, and takes it out
+// before the module ends; other threads unmap meanwhile.
+static void report_to_some(mca_rcache_base_component_t* component, mca_rcache_base_resources_t* resources) {
+  static char buffer[4 * BYTES];
+  mca_rcache_base_module_t* modules[2];
+  for (int i = 0; i < 2; ++i) stop_unless((modules[i] = component->rcache_init(resources)) != NULL, "a module");
+  for (int i = 0; i < 2; ++i) {
+    mca_rcache_base_registration_t* reg = NULL;
+    mca_rcache_base_module_t *other = modules[i], *listed = modules[1 - i];
+    stop_unless(other->rcache_register(other, buffer, BYTES, 0, MCA_RCACHE_ACCESS_ANY, &reg) == 0, "register");
+    stop_unless(other->rcache_deregister(other, reg) == 0, "deregister");
+    stop_unless(other->rcache_find(other, buffer, BYTES, &reg) == 0 && reg != NULL, "it is kept");
+    stop_unless(other->rcache_deregister(other, reg) == 0, "deregister");
+    listed->rcache_invalidate_range(listed, buffer, sizeof(buffer));
+    stop_unless(other->rcache_find(other, buffer, BYTES, &reg) == 0 && reg == NULL, "an event that one module saw");
+  }
+  for (int i = 0; i < 2; ++i) modules[i]->rcache_finalize(modules[i]);
+}
+
 int main(int argc, char** argv) {
   const grdma_alloc_table_t* memory;
   stop_unless(opal_init_util(&argc, &argv) == OPAL_SUCCESS, "opal_init_util");
   stop_unless(mca_base_framework_open(&opal_rcache_base_framework, MCA_BASE_OPEN_DEFAULT) == OPAL_SUCCESS, "rcache");
+  opal_leave_pinned = 1;
   mca_rcache_base_component_t* const component = load(&memory);
   mca_rcache_base_resources_t resources = {.cache_name = (char*)"test",
                                            .sizeof_reg = sizeof(mca_rcache_base_registration_t),
@@ -78,6 +99,7 @@ int main(int argc, char** argv) {
   allocate_after(rcache, memory, MCA_RCACHE_FLAGS_CUDA_GPU_MEM);
   allocate_after(rcache, memory, MCA_RCACHE_FLAGS_CACHE_BYPASS);
   rcache->rcache_finalize(rcache);
+  report_to_some(component, &resources);
   stop_unless(component->rcache_version.mca_close_component() == OPAL_SUCCESS, "close");
   return 0;
 }
