@@ -137,6 +137,40 @@ TEST_P(GrdmaStress, many_threads_and_every_invariant_holds) {
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
 }
 
+// What is not kept and is displaced just as its last reference goes: its drop leaves it to the insert that displaced
+// it. The larger one's registration tells the other thread to drop the smaller one, a bit later each time.
+TEST(GrdmaDisplaced, as_the_last_reference_goes) {
+  constexpr int kRounds = 20000, kDelays = 100;
+  Library library;
+  fake::FakeRegistrar fake;
+  const Pool pool(fake, {0, 0, 0});
+  std::atomic<int> is_there{0}, may_go{0}, round{0};
+  fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (request.length > kPage) may_go = round.load();
+    return PINRAIL_SUCCESS;
+  });
+  std::thread other([&] {
+    for (int i = 1; i <= kRounds; ++i) {
+      const pinrail_handle_t smaller = pool.must(kShared + kPage, kPage);
+      is_there = i;
+      while (may_go < i) sched_yield();
+      for (int pauses = i % kDelays; pauses != 0; --pauses) may_go.load();
+      EXPECT_EQ(pinrail_mpool_deregister(smaller), PINRAIL_SUCCESS);
+    }
+  });
+  for (int i = 1; i <= kRounds; ++i) {
+    while (is_there < i) sched_yield();
+    round = i;
+    pool.use(kShared, 4 * kPage);
+    may_go = i;  // also if the other thread had found the larger one, and so did this one
+  }
+  other.join();
+  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.live_count(), 0u);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, GrdmaStress,
                          ::testing::Values(Shape{0, 0, 0}, Shape{0, 64 * 4096, 0}, Shape{0, 0, 12}, Shape{1, 0, 0},
                                            Shape{1, 96 * 4096, 0}, Shape{1, 0, 12}));

@@ -42,12 +42,19 @@ void Pool::push_displaced_locked_hook(pinrail_registration_t* reg) {
 
 // One that is counted in its word is linked before it is dead, because then its last drop may free it. Until then it
 // can only be freed by a thread that removes it from the index first, and that waits for the index's lock, which is
-// held here.
+// held here. If its last drop came just before, that has left it to this thread: then the gc list has it, because limbo
+// is for those that are counted per thread.
 void Pool::displace_locked_hook(pinrail_registration_t* const* regs, size_t count) {
   for (size_t i = 0; i < count; ++i) prefetch(regs[i]);
   for (size_t i = 0; i < count; ++i) {
-    if ((state::load(regs[i]) & state::kPerThread) == 0) unindexed_.link_uncached_locked_hook(regs[i]);
-    if (kill_hook(regs[i], PINRAIL_REASON_RELEASED)) push_displaced_locked_hook(regs[i]);
+    const bool is_per_thread = (state::load(regs[i]) & state::kPerThread) != 0;
+    if (!is_per_thread) unindexed_.link_uncached_locked_hook(regs[i]);
+    if (!kill_hook(regs[i], PINRAIL_REASON_RELEASED)) continue;
+    if (is_per_thread) {
+      push_displaced_locked_hook(regs[i]);
+    } else {
+      gc_list_.push_hook(regs[i], regs[i], regs[i]->length, 1);
+    }
   }
 }
 
