@@ -3,6 +3,7 @@
 // _locked. The caller may hold references.
 #include "framework/monitor/findings.h"
 
+#include <memory>
 #include <new>
 
 #include "base/core/guarded.h"
@@ -67,8 +68,8 @@ std::string names_of_monitors() {
 }
 
 // Builds the findings. troubles: why monitors fail or are incomplete; the only reason if none sees events.
-Findings* describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
-  auto* found = new Findings;
+std::unique_ptr<Findings> describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
+  auto found = std::make_unique<Findings>();
   found->idle = std::move(idle);
   found->monitors = names_of_monitors();
   found->why = any_sees ? describe(kept) : troubles;
@@ -119,7 +120,7 @@ void start_coverage() {
 }
 
 void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
-  Findings* const found = describe_all(kept, any_sees, troubles, std::move(idle));
+  Findings* const found = describe_all(kept, any_sees, troubles, std::move(idle)).release();
   found->before = findings.load();
   findings.store(found);
   keeps_something.store(any_sees && kept.keeps_something());
