@@ -429,6 +429,18 @@ TEST_F(Grdma, pools_of_one_cache_share_the_budget_and_the_order_of_eviction_but_
   EXPECT_EQ(second_fake.violations(), std::vector<std::string>{});
 }
 
+TEST_F(Grdma, what_was_used_first_in_any_pool_of_the_cache_is_evicted_first) {
+  fake::FakeRegistrar second_fake;
+  Pool first(fake_, {1, PINRAIL_UNSET, 3, 0, "shared"});
+  Pool second(second_fake, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "shared"});
+  second.use(kBase, kPage);
+  first.use(kBase * 2, kPage);
+  first.use(kBase * 3, kPage);
+  first.use(kBase * 4, kPage);
+  EXPECT_FALSE(second.has(kBase, kPage));
+  EXPECT_TRUE(first.has(kBase * 2, kPage));
+}
+
 TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {
   Pool first(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
   Pool other(fake_, {1, 2 << 20, PINRAIL_UNSET, 0, "limits"});
