@@ -28,7 +28,7 @@
 #ifndef PINRAIL_BASE_HIT_ALLOCATION_TABLE_H
 #define PINRAIL_BASE_HIT_ALLOCATION_TABLE_H
 
-#include "base/core/select_if_equal.h"
+#include "base/core/select.h"
 #include "base/core/stat_counter.h"
 #include "base/hit/note.h"
 #include "base/lru/timestamps.h"

@@ -111,8 +111,7 @@ inline bool renew(Entry* entry) {
   const uint32_t version = start_bucket::version_of(start);
   if (start_bucket::is_changing(version)) return false;
   const uint64_t own = incarnation::of(arena::number_of(reg_of(entry->tag)), entry->generation);
-  if (start_bucket::load(start_bucket::extent_of(start)) == 0) return false;
-  if (start_bucket::load(start_bucket::incarnation_of(start)) != own) return false;
+  if (!start_bucket::is_of(start, own)) return false;
   entry->version = version;
   return true;
 }

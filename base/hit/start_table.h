@@ -18,7 +18,7 @@
 #ifndef PINRAIL_BASE_HIT_START_TABLE_H
 #define PINRAIL_BASE_HIT_START_TABLE_H
 
-#include "base/core/select_if_equal.h"
+#include "base/core/select.h"
 #include "base/hit/note.h"
 #include "base/hit/start_bucket.h"
 #include "base/registration/incarnation.h"
@@ -218,9 +218,7 @@ inline bool look_up_held(const pinrail_start_table_t& table, pinrail_handle_t ha
   const Entry* const entry = entry_of(table, handle.reg);
   if (entry == nullptr) return false;
   const uint32_t version = start_bucket::version_of(entry);
-  const uint64_t incarnation = load(start_bucket::incarnation_of(entry));
-  const bool is_own = load(start_bucket::extent_of(entry)) != 0 && generation_of(incarnation) == handle.generation &&
-                      number_of(incarnation) == arena::number_of(handle.reg);
+  const bool is_own = start_bucket::is_of(entry, incarnation::of(arena::number_of(handle.reg), handle.generation));
   if (!is_own || start_bucket::is_changing(version) || start_bucket::version_of(entry) != version) return false;
   *found_out = {entry, handle.reg, handle.generation, version};
   return true;

@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/core/select_if_equal.h"
+#include "base/core/select.h"
 #include "base/core/span.h"
 
 namespace pinrail::vma {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// select_if_equal.h - branchless select between two candidate entries of a hash table.
+// select.h - branchless selects between two candidates: entries of a hash table, halves of a sorted node.
 //
-// Which of the two holds the key cannot be predicted, and a mispredicted branch would cost as much as the rest of a
-// hit.
+// Which of the two it is cannot be predicted, and a mispredicted branch would cost as much as the rest of a hit.
 //
 // Threads  Any; the word may change meanwhile.
 // Hook     May be called in a hook.
-#ifndef PINRAIL_BASE_CORE_SELECT_IF_EQUAL_H
-#define PINRAIL_BASE_CORE_SELECT_IF_EQUAL_H
+#ifndef PINRAIL_BASE_CORE_SELECT_H
+#define PINRAIL_BASE_CORE_SELECT_H
 
 #include <cstdint>
 #include <type_traits>
