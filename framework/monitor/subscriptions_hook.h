@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // subscriptions_hook.h - the list of subscriptions, which hooks walk without a lock and without allocating.
 //
-// Hooks count themselves in at one of two sides and out again. Removal unlinks the subscription, sends new hooks to the
-// other side, and waits until nobody is at the old one: then no hook can still use the unlinked entry. Threads count in
-// lines of their own, because the munmap of one would wait for the line that another one has just written. All
-// functions are hook context.
+// There are counts of running hooks for two sides. A hook adds one to a count of the current side while it runs.
+// Removal unlinks the subscription, switches the sides, and waits until all counts of the old side are 0: then no hook
+// can still use the unlinked entry. Threads use counts in different cache lines, so that two threads that unmap do not
+// wait for each other's lines. All functions are hook context.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_SUBSCRIPTIONS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_SUBSCRIPTIONS_HOOK_H
 

@@ -113,7 +113,7 @@ TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
   EXPECT_EQ(exporter_->importers_hook(lives.slot), 1u);
 }
 
-// gpu_pool/X7: whoever closes what died has been there before the mapping is in the index, and comes no more for it.
+// gpu_pool/X7: the call that closes dead mappings may look before this one is in the index, and does not look again.
 TEST_F(RgpusmSlots, memory_that_dies_while_it_is_opened_does_not_stay_open) {
   Library library(without_threads());
   GpuPool pool("rgpusm");

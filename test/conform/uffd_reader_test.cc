@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include "test/fake/fake_host.h"
@@ -91,14 +92,24 @@ class Monitor {
 
 void* map_page() { return mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
-TEST(UffdReader, reads_no_more_events_while_it_waits_for_a_lock_once_it_has_given_up) {
-  std::string why;
-  const pinrail_component_t* const component = component_under_test("monitor", "uffd", &why);
-  ASSERT_NE(component, nullptr) << why;
-  const Monitor monitor(*component);
-  if (!monitor.is_started()) GTEST_SKIP() << "no userfaultfd here";
+// A started monitor, where there is userfaultfd.
+class UffdReader : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    component_ = component_under_test("monitor", "uffd", &why);
+    ASSERT_NE(component_, nullptr) << why;
+    monitor_ = std::make_unique<Monitor>(*component_);
+    if (!monitor_->is_started()) GTEST_SKIP() << "no userfaultfd here";
+  }
+
+  const pinrail_component_t* component_ = nullptr;
+  std::unique_ptr<Monitor> monitor_;
+};
+
+TEST_F(UffdReader, reads_no_more_events_while_it_waits_for_a_lock_once_it_has_given_up) {
   void* const page = map_page();
-  EXPECT_TRUE(monitor.watches(page));
+  EXPECT_TRUE(monitor_->watches(page));
   close(highest_descriptor());
   munmap(page, kPage);  // so that the reader looks
   EXPECT_TRUE(comes_true([] { return blind_count.load() != 0; }));
@@ -106,15 +117,10 @@ TEST(UffdReader, reads_no_more_events_while_it_waits_for_a_lock_once_it_has_give
 }
 
 // Kernels before 6.17 let a descriptor unregister what another one watches.
-TEST(UffdReader, reports_what_it_watches_also_after_another_monitor_of_the_process_was_stopped) {
-  std::string why;
-  const pinrail_component_t* const component = component_under_test("monitor", "uffd", &why);
-  ASSERT_NE(component, nullptr) << why;
-  const Monitor monitor(*component);
-  if (!monitor.is_started()) GTEST_SKIP() << "no userfaultfd here";
+TEST_F(UffdReader, reports_what_it_watches_also_after_another_monitor_of_the_process_was_stopped) {
   void* const page = map_page();
-  EXPECT_TRUE(monitor.watches(page));
-  { const Monitor other(*component); }
+  EXPECT_TRUE(monitor_->watches(page));
+  { const Monitor other(*component_); }
   munmap(page, kPage);
   EXPECT_TRUE(comes_true([page] { return reported.load() == reinterpret_cast<uintptr_t>(page); }));
 }

@@ -11,8 +11,8 @@
 //     address is exported again.
 // gpusm/O2  A block is given out only if its memory was seen alive after the hook could find its range.
 // gpusm/O3  With Free::defer, a free waits for all that have the memory open, whether its registration is still there
-//     or was closed by an eviction or by the gc thread. It waits once: who has it open when the time limit has passed,
-//     is not waited for again. If all slots are taken, those whose registration has ended are given back.
+//     or was closed by an eviction or by the gc thread. An importer that still has it open when the time limit has
+//     passed is not waited for again. If all slots are taken, those whose registration has ended are given back.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 

@@ -3,7 +3,7 @@
 //
 // As seen with rdma-core 44: ibv_reg_mr() calls ibv_reg_mr_iova2() by name; a length of 0 and a remote right without
 // local write are EINVAL; a domain that has regions cannot be freed (EBUSY); closing a device, or ending the use of an
-// imported domain, frees nothing else; a region's handle is its own, whoever has the key.
+// imported domain, frees nothing else; regions with equal keys have different handles.
 #include "test/fake/verbs/verbs_double.h"
 
 #include <infiniband/verbs.h>
