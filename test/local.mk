@@ -411,7 +411,8 @@ odp-soak: contrib/tools/pinrail_perf components/mpool_odp.la components/mpool_gr
 race-soak: test/conform/patcher_race
 	PINRAIL_TEST_RACES=100000 $(builddir)/test/conform/patcher_race
 test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/patch/patch_test.cc \
-	test/unit/patch/libc_functions_test.cc test/unit/patch/libc_functions.h test/unit/patch/island_aarch64_test.cc \
+	test/unit/patch/libc_functions_test.cc test/unit/patch/libc_functions.h test/unit/patch/random_code_test.cc test/unit/patch/readers_test.cc \
+	test/unit/patch/patched_call.h test/unit/patch/patched_call.cc test/unit/patch/island_aarch64_test.cc \
 	test/support/skip_main.cc
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
 EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la

@@ -134,6 +134,7 @@ bool Frame::move_stack(int64_t by) {
 
 bool Frame::push(const Operand& operand) {
   const Value value = read(operand);
+  is_shown_ = is_shown_ || value.kind == Value::stack;
   return move_stack(-int64_t{kWord}) && store(depth_, kWord, value);
 }
 
@@ -147,13 +148,9 @@ bool Frame::pop(const Operand& operand) {
 
 // Runs a move: tracks the value, and whether a stack address is copied to a place other than rbp.
 bool Frame::move(const Instruction& instruction) {
-  Value value = read(instruction.from);
-  const bool is_narrow = instruction.to.kind == Operand::reg && instruction.to.bytes == 4;
-  if (is_narrow && value.kind == Value::initial) value = {Value::low_half, value.number, 0};
-  if (is_narrow && value.kind == Value::stack) value = Value();
-  is_shown_ = is_shown_ ||
-              (value.kind == Value::stack && !(instruction.to.kind == Operand::reg && instruction.to.number == kRbp));
-  if (instruction.to.bytes < kWord && instruction.to.kind != Operand::reg) value = Value();
+  const Value value = read(instruction.from);
+  const bool is_to_rbp = instruction.to.kind == Operand::reg && instruction.to.number == kRbp;
+  is_shown_ = is_shown_ || (value.kind == Value::stack && !is_to_rbp);
   return write(instruction.to, value);
 }
 

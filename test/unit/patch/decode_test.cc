@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace pinrail::patch {
@@ -221,13 +222,27 @@ TEST_P(Decode, a_call_is_passed_only_if_the_functions_own_system_call_comes_afte
   EXPECT_FALSE(decode_bytes(code, &entry, across, {2, 0, 11}).ok()) << "the second one went with the call";
 }
 
-// push %rdi; pop %rax; call, which does not fit; mov $11, %eax; mov -8(%rsp), %rdi; syscall
-TEST_P(Decode, what_lies_below_the_stack_goes_with_a_call) {
+// push %rdi; push %rsp; pop %rsi; call, which does not fit; mov $11, %eax; syscall
+TEST_P(Decode, a_call_that_gets_an_address_of_the_stack_may_change_what_lies_there) {
+  std::vector<uint8_t> code = {0x57, 0x54, 0x5e, 0xe8, 0, 0, 0, 1, 0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05};
   PatchPoint entry;
-  EXPECT_FALSE(
-      decode_bytes({0x57, 0x58, 0xe8, 0, 0, 0, 1, 0xb8, 0x0b, 0, 0, 0, 0x48, 0x8b, 0x7c, 0x24, 0xf8, 0x0f, 0x05},
-                   &entry, kAddress + 10, {1, 0, 11})
-          .ok());
+  const uintptr_t across = kAddress + 9;
+  EXPECT_FALSE(decode_bytes(code, &entry, across, {1, 0, 11}).ok());
+  code[1] = code[2] = 0x90;  // nop instead of the address
+  EXPECT_TRUE(decode_bytes(code, &entry, across, {1, 0, 11}).ok());
+}
+
+// push %rdi; pop %rax; call and mov -8(%rsp), %rdi, which do not fit, with nops between; mov $11, %eax; syscall
+TEST_P(Decode, what_lies_below_the_stack_goes_with_a_call) {
+  std::vector<uint8_t> code = {0x57, 0x58, 0xe8, 0, 0, 0, 1};
+  code.insert(code.end(), 11, 0x90);
+  for (const int byte : {0x48, 0x8b, 0x7c, 0x24, 0xf8, 0xb8, 0x0b, 0, 0, 0, 0x0f, 0x05})
+    code.push_back(static_cast<uint8_t>(byte));
+  PatchPoint entry;
+  EXPECT_FALSE(decode_bytes(code, &entry, kAddress + 10, {1, 0, 11}).ok());
+  std::fill(code.begin() + 2, code.begin() + 7, uint8_t{0x90});  // without the call
+  EXPECT_TRUE(decode_bytes(code, &entry, kAddress + 10, {1, 0, 11}).ok());
+  EXPECT_EQ(entry.offset, 23u);
 }
 
 TEST_P(Decode, where_a_branch_leads_no_jump_is_laid) {

@@ -10,40 +10,10 @@
 #include <map>
 #include <string>
 
-#include "base/patch/patch.h"
-#include "base/patch/system_call.h"
 #include "test/unit/patch/libc_functions.h"
+#include "test/unit/patch/patched_call.h"
 
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
-
-extern "C" {
-// Calls a function with six arguments in registers and one on the stack, and tells what it left of rbx, rbp, r12 to
-// r15.
-long pinrail_test_call(uintptr_t function, const long* args, long* kept_out);
-// Loses all that a function may lose, and returns.
-void pinrail_test_lose();
-extern const char pinrail_test_lose_end[];
-}
-constexpr long kKept[] = {0x1b, 0x2b, 0x3b, 0x4b, 0x5b, 0x6b};
-
-__asm__(
-    ".text\n"
-    "pinrail_test_call:\n"
-    "push %rbx\n push %rbp\n push %r12\n push %r13\n push %r14\n push %r15\n push %rdx\n"
-    "sub $8, %rsp\n push 48(%rsi)\n"
-    "mov %rdi, %r11\n mov %rsi, %rax\n"
-    "mov 0(%rax), %rdi\n mov 8(%rax), %rsi\n mov 16(%rax), %rdx\n mov 24(%rax), %rcx\n"
-    "mov 32(%rax), %r8\n mov 40(%rax), %r9\n"
-    "mov $0x1b, %ebx\n mov $0x2b, %ebp\n mov $0x3b, %r12d\n mov $0x4b, %r13d\n mov $0x5b, %r14d\n mov $0x6b, %r15d\n"
-    "call *%r11\n"
-    "add $16, %rsp\n pop %rdx\n"
-    "mov %rbx, 0(%rdx)\n mov %rbp, 8(%rdx)\n mov %r12, 16(%rdx)\n mov %r13, 24(%rdx)\n mov %r14, 32(%rdx)\n"
-    "mov %r15, 40(%rdx)\n"
-    "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbp\n pop %rbx\n ret\n"
-    "pinrail_test_lose:\n"
-    "mov $-1, %rax\n mov %rax, %rcx\n mov %rax, %rdx\n mov %rax, %rsi\n mov %rax, %rdi\n mov %rax, %r8\n"
-    "mov %rax, %r9\n mov %rax, %r10\n mov %rax, %r11\n ret\n"
-    "pinrail_test_lose_end:\n");
 
 namespace pinrail::test {
 namespace {
@@ -119,29 +89,6 @@ class Copy {
   uint8_t* code_;
 };
 
-struct Seen {
-  int calls = 0;
-  long args[6] = {};
-  long on_stack = 0;
-};
-
-long record_hook(void* seen_pointer, const long* args) {
-  auto* const seen = static_cast<Seen*>(seen_pointer);
-  ++seen->calls;
-  std::memcpy(seen->args, args, sizeof(seen->args));
-  seen->on_stack = args[patch::kStackArgs];
-  return -7;
-}
-
-void expect_arguments(const Seen& seen, const long* given, const Signature& signature) {
-  for (size_t i = 0; i < signature.arguments; ++i) {
-    const bool is_int = (signature.ints >> i & 1) != 0;
-    const long seen_part = is_int ? static_cast<int>(seen.args[i]) : seen.args[i];
-    EXPECT_EQ(seen_part, is_int ? static_cast<int>(given[i]) : given[i]) << i;
-  }
-  EXPECT_EQ(seen.on_stack, given[6]);
-}
-
 class LibcFunctions : public testing::TestWithParam<bool> {};
 
 INSTANTIATE_TEST_SUITE_P(Readers, LibcFunctions, testing::Bool(),
@@ -168,11 +115,7 @@ TEST_P(LibcFunctions, all_of_all_are_patched_and_the_hook_and_the_caller_get_wha
     EXPECT_FALSE(patch.is_chained());
     const long given[] = {0x1111222233334444, -0x1111222233334444, 0x7123456789abcdef, -3,
                           1L << 63,           0x5555666677778888,  0x3333444455556666};
-    long kept[6] = {};
-    EXPECT_EQ(pinrail_test_call(copy.address(), given, kept), -7);
-    EXPECT_EQ(seen.calls, 1);
-    expect_arguments(seen, given, signature);
-    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(kept[i], kKept[i]) << i;
+    expect_call_is_hooked(copy.address(), given, signature, seen);
     ++patched;
   }
   EXPECT_EQ(patched + 4, sizeof(kLibcFunctions) / sizeof(kLibcFunctions[0]));
