@@ -146,12 +146,8 @@ void KnownMappings::insert_locked(const Verdict& verdict) {
   count_.store(count + 1, std::memory_order_release);  // release: as store()
 }
 
-// An event that touches no verdict takes no lock while no look is under way.
-void KnownMappings::forget_hook(const Span& span) {
-  if (lookups_.load() != 0 || may_overlap(span)) forget_known_hook(span);
-}
-
-__attribute__((noinline)) void KnownMappings::forget_known_hook(const Span& span) {
+void KnownMappings::forget_if_known_hook(const Span& span) {
+  if (lookups_.load() == 0 && !may_overlap(span)) return;
   const Guard guard(mutex_);
   note_event_locked(span);
   begin_change_locked();

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/core/likely.h"
 #include "base/core/span.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/lock.h"
@@ -43,8 +44,12 @@ class KnownMappings {
   bool keep(uint64_t ticket, const Verdict& verdict);
   void end_lookup() { lookups_.fetch_sub(1); }
 
-  // Removes the verdicts that the span touches.
-  void forget_hook(const Span& span);
+  // Removes the verdicts that the span touches. An event that touches none takes no lock while no look is under way.
+  // acquire: as load() in known_mappings_hook.cc; behind lookups_, so that what a look has kept is seen.
+  void forget_hook(const Span& span) {
+    const bool is_quiet = lookups_.load() == 0 && count_.load(std::memory_order_acquire) == 0;
+    if (unlikely(!is_quiet)) forget_if_known_hook(span);
+  }
 
   size_t count() const { return count_.load(std::memory_order_relaxed); }  // relaxed: only shown
 
@@ -58,7 +63,7 @@ class KnownMappings {
   size_t first_ending_above(uintptr_t at) const;
   bool find_without_lock(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
   bool may_overlap(const Span& span) const;
-  void forget_known_hook(const Span& span);
+  void forget_if_known_hook(const Span& span);
   bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
   void begin_change_locked() REQUIRES(mutex_);
   void end_change_locked() REQUIRES(mutex_);

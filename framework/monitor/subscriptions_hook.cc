@@ -16,7 +16,6 @@ Subscriptions foreign_subscriptions;
 
 // Calls all subscribers that want the event, between enter_hook() and leave_hook().
 void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) {
-  if (first.load() == nullptr) return;
   Count* const count = enter_hook();
   for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) {
     const bool is_wanted = kinds == 0 || at->kinds == 0 || (kinds & at->kinds) != 0;
@@ -33,8 +32,9 @@ void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
     const HookScope scope;
     // First: a register that retries because of this event judges the mapping anew.
     if (kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0) coverage.forget_hook(Span::of(base, length));
-    subscriptions.deliver_hook(kinds, base, length);
+    if (!subscriptions.is_empty()) subscriptions.deliver_hook(kinds, base, length);
   }
+  if (likely(foreign_subscriptions.is_empty())) return;
   const ForeignScope theirs;  // E3: the one exception to the hook wall
   foreign_subscriptions.deliver_hook(kinds, base, length);
 }
