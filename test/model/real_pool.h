@@ -60,7 +60,12 @@ struct Device {
     }
     std::abort();
   }
-  Entry& entry(const pinrail_registration_t* reg) { return entry(reinterpret_cast<uintptr_t>(reg->base)); }
+  // Two registrations of different lengths that begin at one address are two entries.
+  static uintptr_t name_of(uintptr_t base, size_t length) { return base + length / kPage - 1; }
+  Entry& entry(const pinrail_registration_t* reg) {
+    return entry(name_of(reinterpret_cast<uintptr_t>(reg->base), reg->length));
+  }
+  static constexpr size_t kPage = 4096;
 };
 Device* device = nullptr;
 
@@ -125,7 +130,10 @@ class RealPool {
  public:
   RealPool() {
     thread::forget_all_threads();
-    for (auto& thread : threads) thread = thread::new_thread();
+    for (auto& thread : threads) {
+      thread = thread::new_thread();
+      thread->spare_count = UINT32_MAX;  // what the threads of a scenario free would become the spares of one of them
+    }
     device = &known_;
     host_.param = no_param;
     host_.param_info = param_info;
@@ -232,8 +240,9 @@ class RealPool {
   void progress(int i) { pool_->progress(threads[i]).ignore(); }
   const char* check() { return pool_->check(); }
   Device::Entry& entry(uintptr_t base) { return device->entry(base); }
+  Device::Entry& entry_of_two_pages(uintptr_t base) { return entry(Device::name_of(base, 2 * kLength)); }
 
-  static constexpr size_t kLength = 4096;
+  static constexpr size_t kLength = Device::kPage;
   pinrail_thread_t* threads[3] = {};
 
  private:
@@ -279,7 +288,7 @@ class RealPool {
   void taken(pinrail_handle_t handle, uintptr_t base) {
     require(handle.reg->base == reinterpret_cast<void*>(base),
             "a reference was taken to a registration of another range");
-    Device::Entry& entry = device->entry(base);
+    Device::Entry& entry = device->entry(handle.reg);
     require(entry.registered > entry.given_back, "a reference was taken to what was given back");
     ++entry.holders;
     pause();

@@ -144,7 +144,7 @@ size_t Gc::sum_displaced(const pinrail_thread_t* thread, size_t most, pinrail_re
   host_->registrations->count_references(host_, regs, count, PINRAIL_SUM_NOW, references);
   if (references[0] == PINRAIL_REFERENCES_UNKNOWN) return 0;
   wake_for_limbo_locked();
-  registered_.take_displaced_locked(regs, references, count, rollbacks);
+  registered_.take_displaced_locked(regs, count, rollbacks);
   size_t idle_count = 0;
   uint64_t bytes = 0;
   for (size_t i = 0; i < count; ++i) {

@@ -50,12 +50,11 @@ void Registered::move_to_limbo_locked(pinrail_registration_t* reg, uint64_t roll
 }
 
 // Takes the lock of Unindexed once: in one step for events, which look at displaced list and limbo under it.
-void Registered::take_displaced_locked(pinrail_registration_t* const* regs, const int64_t* references, size_t count,
-                                       uint64_t rollbacks) {
+void Registered::take_displaced_locked(pinrail_registration_t* const* regs, size_t count, uint64_t rollbacks) {
+  note_rollbacks_locked(rollbacks);
   Guard unindexed(unindexed_.mutex);
   unindexed_.unlink_displaced_locked(regs, count);
   for (size_t i = 0; i < count; ++i) {
-    if (references[i] > 0) note_rollbacks_locked(rollbacks);
     round_.remove(regs[i]);
     round_.add_to_limbo(regs[i]);
   }

@@ -49,10 +49,10 @@ class Registered {
   // The registration is dead and was summed as held. rollbacks: thread->rollbacks before that sum. The caller says so
   // to the library afterwards; from then on its last drop may give it back.
   void move_to_limbo_locked(pinrail_registration_t* reg, uint64_t rollbacks) REQUIRES(mutex);
-  // The same for those of Unindexed::first_displaced(), also where there were no references: until these are given
-  // back, events reach them there. All leave the displaced list.
-  void take_displaced_locked(pinrail_registration_t* const* regs, const int64_t* references, size_t count,
-                             uint64_t rollbacks) REQUIRES(mutex);
+  // The same for those of Unindexed::first_displaced(), which leave the displaced list. What was summed as idle as
+  // well: until it is given back, events reach it there; and a find may count a reference before the library sums it
+  // again, which then is rolled back.
+  void take_displaced_locked(pinrail_registration_t* const* regs, size_t count, uint64_t rollbacks) REQUIRES(mutex);
   // relaxed: a hint.
   bool has_limbo() const { return oldest_rollbacks_.load(std::memory_order_relaxed) != kNoLimbo; }
   bool needs_recheck(const pinrail_thread_t* thread) const {
