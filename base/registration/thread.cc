@@ -215,8 +215,11 @@ pinrail_thread_t* current_slow() {
   Record* record = take_record();
   if (record == nullptr) return nullptr;
   record->thread.in_registrar = 0;
-  // A thread gets slots only if its end is observed (a process has 1,024 keys) and if sums can be made.
-  if (has_exit_key && has_membarrier && pthread_setspecific(exit_key, record) == 0 && references::can_sum()) {
+  // A thread keeps free registrations only if its end is observed (a process has 1,024 keys), and gets slots only if
+  // sums can be made besides.
+  const bool is_end_seen = has_exit_key && pthread_setspecific(exit_key, record) == 0;
+  if (!is_end_seen) record->thread.spare_count = UINT32_MAX;
+  if (is_end_seen && has_membarrier && references::can_sum()) {
     Own* own;
     if (allocate_own(record, &own)) {
       record->thread.recent = &own->recent;

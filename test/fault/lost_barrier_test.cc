@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The system call membarrier is forbidden after init, as a seccomp filter may do: what cannot be summed counts as held
-// (R9), nothing more is cached, and all of it goes back in the end. In a child, for a filter stays.
+// (R9), nothing more is cached, and all of it goes back in the end. Or before init: then no thread has slots. In a
+// child, for a filter stays.
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/membarrier.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,6 +16,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "test/support/library.h"
@@ -127,6 +130,46 @@ TEST(LostBarrier, what_died_waits_and_goes_back_with_the_pool) {
     EXPECT_EQ(registrar.live_count(), 0u);
     EXPECT_EQ(registrar.violations(), std::vector<std::string>{});
   });
+}
+
+// One thread after the other registers, and what it frees is left to the next one.
+void expect_memory_is_used_again() {
+  const Library library;
+  const fake::FakeRegistrar registrar;
+  PoolOptions options;
+  options.count_limit = 2;
+  Pool pool(registrar, options);
+  std::set<const pinrail_registration_t*> seen;
+  constexpr uintptr_t kThreads = 50, kUses = 20;
+  for (uintptr_t thread = 0; thread < kThreads; ++thread) {
+    std::thread([&] {
+      for (uintptr_t i = 0; i < kUses; ++i) {
+        const pinrail_handle_t handle = pool.must(kBase + 2 * i * kPage, kPage);
+        seen.insert(handle.reg);
+        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      }
+    }).join();
+  }
+  EXPECT_EQ(registrar.register_calls(), kThreads * kUses);
+  EXPECT_LT(seen.size(), 10u) << "two of them at a time";
+}
+
+// Where it is forbidden from the beginning no thread has slots.
+TEST(NoBarrier, ended_threads_leave_the_memory_of_registrations_to_others) {
+  expect_in_child([] {
+    lose_barrier();
+    expect_memory_is_used_again();
+  });
+}
+
+// The program has used up the keys by which the end of a thread is seen.
+TEST(NoKey, ended_threads_leave_the_memory_of_registrations_to_others) {
+  EXPECT_EQ(status_of_child([] {
+              for (pthread_key_t key; pthread_key_create(&key, nullptr) == 0;) {
+              }
+              expect_memory_is_used_again();
+            }),
+            0);
 }
 
 }  // namespace
