@@ -6,7 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "test/support/library.h"
 
@@ -34,6 +36,21 @@ TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
   pool.use(2 * kBase, kPage);
   EXPECT_EQ(other_fake.live_count(), 0u);
   EXPECT_EQ(other_fake.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
+// R7: however many pools share it.
+TEST(GrdmaCache, what_is_dead_in_the_last_of_many_pools_makes_room) {
+  Library library;
+  fake::FakeRegistrar fake;
+  std::vector<std::unique_ptr<Pool>> pools;
+  for (int i = 0; i < 100; ++i) pools.push_back(std::make_unique<Pool>(fake, room_for_one()));
+  for (const auto& pool : {pools.front().get(), pools.back().get()}) {
+    pools.back()->use(kBase, kPage);
+    report(kBase, kPage);
+    pool->use(2 * kBase, kPage);
+    EXPECT_EQ(fake.deregistered(PINRAIL_REASON_INVALIDATED), pool == pools.front().get() ? 1u : 2u);
+    pools.back()->use(3 * kBase, kPage);
+  }
 }
 
 // R8. Nothing is mapped at these addresses, so the limit may be as large as this machine's memory.

@@ -236,13 +236,14 @@ uint64_t Cache::pinned_bytes() const {
 }
 
 // Begins a visit of each pool, which the caller ends (InFlight::end_visit).
-size_t Cache::visit_reachable_pools(const Pool* asker, Pool** pools_out, size_t room) {
+size_t Cache::visit_dead(const pinrail_thread_t* thread, const Pool* asker, Pool** pools_out, size_t room) {
   Guard guard(mutex);
   size_t count = 0;
   for (Pool* pool : pools_) {
     if (count == room) break;
     pool->assert_cache_held();
     if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
+    if (!pool->gc_.has_dead(thread)) continue;
     pool->in_flight_.begin_visit();
     pools_out[count++] = pool;
   }

@@ -89,9 +89,9 @@ class Cache {
   // Unique bytes of all registrations that the device knows. May throw bad_alloc.
   uint64_t pinned_bytes() const EXCLUDES(mutex);
 
-  // The pools of the asker's cache that a call into asker may drain; at most room. The caller ends each one's visit
-  // (InFlight), which its destroy() waits for.
-  size_t visit_reachable_pools(const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
+  // The pools of the asker's cache that have something dead and that a call into asker may drain; at most room. The
+  // caller ends each one's visit (InFlight), which its destroy() waits for.
+  size_t visit_dead(const pinrail_thread_t* thread, const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
 
   // Of the process; never NULL.
   uint64_t* const epoch_word;

@@ -48,11 +48,12 @@ pinrail_registration_t* Pool::take_victim_locked() {
   return reg;
 }
 
-// Drains every pool of the cache that a call into this one may drain.
+// Drains the pools of the cache that have something dead and that a call into this one may drain; if these are more
+// than it can visit, the next call finds the others.
 size_t Pool::drain_all(pinrail_thread_t* thread) {
   constexpr size_t kPools = 64;
   Pool* pools[kPools];
-  const size_t count = cache_->visit_reachable_pools(this, pools, kPools);
+  const size_t count = cache_->visit_dead(thread, this, pools, kPools);
   size_t given_back = 0, i = 0;
   const auto leave_one = [&] { pools[i++]->in_flight_.end_visit(); };
   OnUnwind unwound([&] {
