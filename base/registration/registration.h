@@ -13,7 +13,7 @@
 //  bit  5      release claim  dead, and one thread is deregistering it; for pools in which several threads may see the
 //                             last drop
 //  bit  6      summed         dead, counted per thread, and held when it was summed (references/C5)
-//  bits 8-43   generation     rises when the memory is allocated and when it is freed
+//  bits 8-43   generation     rises when the memory is freed
 //  bits 44-63  references     of a registration that is not counted per thread; at most half of the range is used
 //
 // Threads  All functions may run together.
