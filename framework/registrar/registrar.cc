@@ -8,6 +8,7 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
 
 #include "base/core/guarded.h"
@@ -214,6 +215,20 @@ Status mark_and_register(pinrail_bound_registrar_t* bound, const pinrail_registe
   return status;
 }
 
+// In debug builds a registrar that changes the range as it deregisters ends the process: by the range the pool takes it
+// from its budget afterwards, and perhaps from its index.
+#ifdef PINRAIL_DEBUG
+void check_range(const pinrail_registration_t* reg, const Span& before) {
+  const Span now = span_of(reg);
+  if (now.base == before.base && now.end == before.end) return;
+  std::fprintf(stderr, "pinrail: deregister_mem changed base or length of the registration at %p (rule C6)\n",
+               static_cast<const void*>(reg));
+  std::abort();
+}
+#else
+void check_range(const pinrail_registration_t* /*reg*/, const Span& /*before*/) {}
+#endif
+
 // Removes the fork marks and finishes the tail, after the device has forgotten the registration.
 void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
   if ((reg->flags & kIsMarked) != 0) {
@@ -254,11 +269,18 @@ static __attribute__((noinline)) void tell_that_device_keeps(const pinrail_bound
 __attribute__((flatten)) pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                                                          pinrail_registration_t* reg, pinrail_reason_t reason) {
   RegistrarCall call(bound, thread);
-  OnUnwind unwound([&] { forget(bound, reg, reason); });
+  // An index may have it still, by its rights (grdma/G7).
+  const auto finish = [&, rights = reg->rights] {
+    reg->rights = rights;
+    forget(bound, reg, reason);
+  };
+  OnUnwind unwound(finish);
+  const Span range = span_of(reg);
   const Status status = call_deregister_mem(bound, reg, reason);
   arena::check_tail(reg);
+  check_range(reg, range);
   unwound.disarm();
-  forget(bound, reg, reason);
+  finish();
   if (!status.ok()) tell_that_device_keeps(bound, reg, status);
   return status.code();
 }

@@ -156,6 +156,21 @@ TEST_F(ContractDeathTest, in_a_debug_build_a_byte_past_the_tail_ends_the_process
   }
 }
 
+TEST_F(ContractDeathTest, in_a_debug_build_a_range_that_is_cleared_as_it_is_deregistered_ends_the_process) {
+  if (!kDebug) GTEST_SKIP() << "only builds with --enable-debug look for that";
+  EXPECT_DEATH(
+      {
+        make_pool();
+        fake_->on_deregister([](pinrail_registration_t* reg, pinrail_reason_t) { reg->base = nullptr; });
+        pinrail_handle_t handle{};
+        add(&handle);
+        pinrail_mpool_deregister(handle);
+        std::fprintf(stderr, "it went on: %s\n", said_.c_str());
+        pinrail_mpool_evict(pool_);
+      },
+      "base or length.*rule C6");
+}
+
 TEST_F(Contract, a_tail_may_be_used_to_its_last_byte) {
   FakeOptions options;
   options.tail_size = 200;

@@ -53,6 +53,25 @@ TEST(GrdmaCache, what_is_dead_in_the_last_of_many_pools_makes_room) {
   }
 }
 
+// C6, grdma/G7: the victim is in the index until the miss is published. The rights are the registrar's to write.
+TEST(GrdmaVictim, leaves_the_index_though_the_registrar_has_cleared_what_it_had_written) {
+  Library library;
+  fake::FakeRegistrar fake;
+  const Pool pool(fake, room_for_one());
+  fake.on_deregister([](pinrail_registration_t* reg, pinrail_reason_t) { reg->rights = reg->lkey = reg->rkey = 0; });
+  for (uintptr_t i = 3; i > 0; --i) {
+    pool.use(i * kBase, kPage);
+    ASSERT_EQ(pool.stats().indexed, 1u);
+    ASSERT_TRUE(pool.invariants_hold());
+  }
+  EXPECT_FALSE(pool.has(3 * kBase, kPage));
+  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) { throw 1; });
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_ERROR) << "the victim of a request that fails";
+  EXPECT_EQ(pool.stats().indexed, 0u);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 // R8. Nothing is mapped at these addresses, so the limit may be as large as this machine's memory.
 TEST(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_first) {
   Library library(Settings{{"mpool_default_limits", "yes"}});

@@ -138,9 +138,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   __attribute__((noinline)) void give_up(pinrail_thread_t* thread, Pending* own);
   Status admit(pinrail_thread_t* thread, Pending* own);
   void evict_for(pinrail_thread_t* thread, Pending* own);
-  // Frees the victim, if there is one. It is out of the index.
+  // There is a victim, and it is out of the index: frees it.
   void free_leaving(Pending* own) {
-    if (own->leaving != nullptr) host_->registrations->free(host_, own->leaving);
+    host_->registrations->free(host_, own->leaving);
     own->leaving = nullptr;
   }
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);

@@ -71,7 +71,8 @@ void Pool::give_up(pinrail_thread_t* thread, Pending* own) {
   if (admission.is_admitted) cache_->dismiss(this, admission.reg);
   unindexed_.unlink_uncached(admission.reg);
   host_->registrations->free(host_, admission.reg);
-  if (own->leaving != nullptr) remove_from_index(own->leaving);
+  if (own->leaving == nullptr) return;
+  remove_from_index(own->leaving);
   free_leaving(own);
 }
 

@@ -98,7 +98,10 @@ typedef struct pinrail_registrar {
   pinrail_status_t (*register_mem)(void *context, const pinrail_register_request_t *request,
                                    pinrail_registration_t *reg);
 
-  /** Deregisters. Pinrail forgets the registration whatever the function returns; an error is reported in a message. */
+  /**
+   * Deregisters. It leaves base and length of reg alone. Pinrail forgets the registration whatever the function returns;
+   * an error is reported in a message.
+   */
   pinrail_status_t (*deregister_mem)(void *context, pinrail_registration_t *reg, pinrail_reason_t reason);
 
   /**

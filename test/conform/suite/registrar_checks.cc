@@ -95,6 +95,8 @@ void only_keys_rights_and_tail_are_written(const OpenSubject& open, Verdict* ver
   KEEPS("C6", registration.tail_kept(), "register_mem writes past the tail that it declared");
   KEEPS("R12", registration.give_back().ok(), "deregister_mem returns an error");
   KEEPS("C6", same(), "deregister_mem writes fields of the registration that are the library's");
+  KEEPS("C6", registration.reg().base == mapping.base() && registration.reg().length == page_size(),
+        "deregister_mem changes base or length");
   KEEPS("C6", registration.tail_kept(), "deregister_mem writes past the tail that it declared");
 }
 
