@@ -197,6 +197,36 @@ TEST(Limbo, is_entered_once) {
   EXPECT_EQ(pool.stats().registered_count, 2u);
 }
 
+// E4: the thread that was looking at all of limbo has ended inside the registrar.
+TEST(Limbo, is_looked_at_again_from_its_begin_when_a_look_was_broken_off) {
+  const Library library;
+  fake::FakeRegistrar device;
+  const Pool pool(device);
+  constexpr uintptr_t kMany = 300;
+  std::vector<pinrail_handle_t> handles;
+  std::vector<pinrail_registration_t*> regs;
+  for (uintptr_t i = 0; i < kMany; ++i) {
+    handles.push_back(pool.must(kBase + 2 * i * kPage, kPage));
+    regs.push_back(handles.back().reg);
+  }
+  const Finds finds(pool, regs);
+  for (const pinrail_handle_t handle : handles) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  report(kBase, 2 * kMany * kPage);
+  finds.count();
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.live_count(), kMany) << "they seem held";
+  finds.roll_back();
+  std::atomic<bool> has_left{false};
+  device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+    if (!has_left.exchange(true)) pthread_exit(nullptr);
+  });
+  on_a_thread([&] { pinrail_mpool_progress(pool.get()); });
+  ASSERT_TRUE(has_left);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 // E4: the gc thread came and found nothing, because a call had all in its hands; that call put one into limbo.
 TEST(Limbo, what_only_seemed_held_goes_back_without_a_call) {
   const Library library(with_gc_thread("64M"));

@@ -79,9 +79,11 @@ size_t Registered::next_to_recheck_locked(pinrail_registration_t** regs_out, siz
   return count;
 }
 
+// What the walk has not come to is due still: a walk began because the count of rollbacks is above 0.
 void Registered::stop_recheck() {
   Guard guard(mutex);
   recheck_ = 0;
+  if (round_.in_limbo != 0) note_rollbacks_locked(0);
 }
 
 void Registered::forget_rollbacks_locked() {

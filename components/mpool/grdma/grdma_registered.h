@@ -62,6 +62,7 @@ class Registered {
   // A walk through limbo, one thread at a time. False: another thread walks.
   bool begin_recheck_locked(const pinrail_thread_t* thread) REQUIRES(mutex);
   size_t next_to_recheck_locked(pinrail_registration_t** regs_out, size_t most, bool* more_out) REQUIRES(mutex);
+  // Breaks the walk off; the next one begins anew.
   void stop_recheck() EXCLUDES(mutex);
   // For a restart: what is in limbo is not looked at again.
   void forget_rollbacks_locked() REQUIRES(mutex);
