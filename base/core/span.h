@@ -37,6 +37,15 @@ constexpr bool round_out(Span* span, size_t granularity) {
   return true;
 }
 
+// Rounds both ends inwards to multiples of `granularity`, a power of two. Returns false, and leaves it unchanged, if no
+// whole multiple lies inside.
+constexpr bool round_in(Span* span, size_t granularity) {
+  const uintptr_t mask = granularity - 1;
+  if (span->base > UINTPTR_MAX - mask || ((span->base + mask) & ~mask) >= (span->end & ~mask)) return false;
+  *span = {(span->base + mask) & ~mask, span->end & ~mask};
+  return true;
+}
+
 // Returns the number of bytes that at least one of the spans covers. Sorts the spans.
 inline size_t union_length(std::vector<Span>* spans) {
   std::sort(spans->begin(), spans->end(), [](const Span& a, const Span& b) { return a.base < b.base; });

@@ -103,7 +103,10 @@ pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail
 }
 void close_registrar(const pinrail_host_t*, pinrail_bound_registrar_t* registrar) { delete registrar; }
 
-int in_registrar(const pinrail_thread_t* thread) { return thread->in_registrar != 0 ? 1 : 0; }
+int in_registrar(const pinrail_thread_t* thread) {
+  const bool is_inside = thread == nullptr ? is_inside_registrar() : thread->in_registrar != 0;
+  return is_inside ? 1 : 0;
+}
 
 constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
                                                             alloc,

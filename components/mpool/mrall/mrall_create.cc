@@ -60,7 +60,9 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   if (!status.ok()) return status;
   Pool* const connected = pool.release();
   *pool_out = connected;
-  Status(connected->catch_up()).ignore();  // what could not be registered is in the list of what was left out
+  // What could not be registered is in the list of what was left out. The maker may wait for the registrar's function
+  // that this thread is in, or be this thread.
+  if (component->host->pools->in_registrar(nullptr) == 0) Status(connected->catch_up()).ignore();
   return success();
 }
 

@@ -45,17 +45,17 @@ bool Pool::is_rescan_due() {
   return true;
 }
 
-// Works until nothing is left to do, or something fails: then the thread comes again. Events that the work itself
-// causes, because it allocates, are part of it.
+// One round. What is to be done after it, because events came meanwhile or the round itself caused some, has the thread
+// come again at once, but after the other members' turns: there may be no end of it. After a failure it comes later.
 void Pool::work(pinrail_thread_t* thread) {
   give_back_dead(thread);
   Ranges touched;
   Demand* demands = nullptr;
-  Status status = success();
-  for (bool is_due = is_rescan_due(); status.ok() && work_.begin_round(is_due, &touched, &demands); is_due = false) {
-    status = work_once(thread, is_due, &touched, demands);
-    give_back_dead(thread);
-  }
+  const bool is_due = is_rescan_due();
+  if (!work_.begin_round(is_due, &touched, &demands)) return;
+  const Status status = work_once(thread, is_due, &touched, demands);
+  give_back_dead(thread);
+  if (status.ok() && work_.is_behind()) host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
 }
 
 // What a round that fails was to look at is queued again. If the registrar ends the thread, the demands that have no
@@ -154,12 +154,18 @@ void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t ri
 }
 
 // Registers the gap in pieces that end at multiples of the largest piece's size. What was refused before is left alone
-// until an event or a demand touches it.
+// until an event or a demand touches it. So is an end that is less than what the registrar takes: the rest of that may
+// be another mapping, or none.
 void Pool::register_gap(pinrail_thread_t* thread, const Span& gap, uint32_t rights) {
+  constexpr LeftOut::Why kTooSmall{PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_NOT_SUPPORTED};
   const size_t step = largest_piece_;
-  for (uintptr_t at = gap.base; at < gap.end;) {
-    const uintptr_t next_multiple = at > UINTPTR_MAX - step ? gap.end : at - at % step + step;
-    const Span piece{at, std::min(gap.end, next_multiple)};
+  Span whole = gap;
+  if (!round_in(&whole, page_mask_ + 1)) whole.base = whole.end;
+  if (gap.base < whole.base) left_out_.set({gap.base, whole.base}, kTooSmall);
+  if (whole.end < gap.end) left_out_.set({whole.end, gap.end}, kTooSmall);
+  for (uintptr_t at = whole.base; at < whole.end;) {
+    const uintptr_t next_multiple = at > UINTPTR_MAX - step ? whole.end : at - at % step + step;
+    const Span piece{at, std::min(whole.end, next_multiple)};
     at = piece.end;
     LeftOut::Why why{};
     const bool was_tried = left_out_.find(piece, &why) && why.reason >= PINRAIL_LEFT_OUT_UNSEEN;
@@ -192,6 +198,7 @@ Status Pool::answer(pinrail_thread_t* thread, const Demand& demand) {
   drop_all(thread, &held_);
   if (is_covered) return success();
   Span wanted = demand.is_exact ? demand.span : maps_.extend(demand.span, rights, settings_.max_reg_size);
+  round_in(&wanted, page_mask_ + 1);  // the demand is within whole pages
   const size_t most = limits_of_registrar_.max_length;
   if (most != 0 && wanted.length() > most) wanted = demand.span;
   LeftOut::Why why{};
@@ -269,11 +276,12 @@ bool Pool::register_without_atomics(pinrail_thread_t* thread, pinrail_registrati
 // Registers memory that cannot go away with these rights. The registration ends at once.
 Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   pinrail_registration_t* reg;
-  const size_t page = page_mask_ + 1;
-  void* const memory = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const size_t page = page_mask_ + 1, room = 2 * page;
+  void* const memory = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const OnUnwind unmap([&] { munmap(memory, page); });
-  Status status = alloc(Span::of(memory, page), rights, &reg);
+  const OnUnwind unmap([&] { munmap(memory, room); });
+  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory) + page - 1) & ~page_mask_;
+  Status status = alloc(Span::of(aligned, page), rights, &reg);
   if (!status.ok()) return status;
   const OnUnwind free_it([&] { host_->registrations->free(host_, reg); });
   const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);

@@ -136,7 +136,8 @@ typedef struct pinrail_pool_services {
                             pinrail_reason_t reason);
   /** For each registrar of the pool: the process was restarted. SUCCESS if the registrar need not know. */
   pinrail_status_t (*registrar_restart)(pinrail_bound_registrar_t *registrar, pinrail_thread_t *thread);
-  /** Returns whether the thread is inside a registrar's function: then it must not wait for another register call. */
+  /** Returns whether the thread is inside a registrar's function: then it must not wait for another register call. NULL:
+   *  the calling thread. */
   int (*in_registrar)(const pinrail_thread_t *thread);
 
   /** For pools that need a second registrar's functions: the component of that name, until it is closed. Its table is

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The maker of mpool/mrall beside other work of its thread, and on registrars that register more than a page at a time.
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+#include "test/conform/mrall_under_test.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kGranule = 16 * kPage;
+
+// A hang is a failure.
+class MrallMaker : public Mrall {
+ protected:
+  void SetUp() override {
+    Mrall::SetUp();
+    alarm(120);
+  }
+  void TearDown() override {
+    if (device_ != nullptr) device_->on_register(nullptr);
+    Mrall::TearDown();
+    alarm(0);
+  }
+};
+
+// The maker itself runs the function: what waits for a round would wait for its own thread.
+TEST_F(MrallMaker, a_registrar_may_make_a_pool_in_which_everything_is_registered) {
+  start();
+  const fake::FakeRegistrar device;
+  std::atomic<bool> is_wanted{false};
+  std::unique_ptr<MrallPool> inner;
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (!is_wanted.exchange(false)) return;
+    inner = std::make_unique<MrallPool>(device);
+    EXPECT_EQ(inner->find(&is_wanted, 1), PINRAIL_ERR_BUSY) << "not from here";
+  });
+  is_wanted = true;
+  void* const at = map(kPage);
+  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_SUCCESS);
+  pool_->catch_up();
+  ASSERT_NE(inner, nullptr);
+  ASSERT_EQ(inner->status, PINRAIL_SUCCESS);
+  EXPECT_EQ(inner->use(at, kPage), PINRAIL_SUCCESS);
+  EXPECT_EQ(inner->close(), PINRAIL_SUCCESS);
+  munmap(at, kPage);
+}
+
+// E4: each round makes the next one necessary.
+TEST_F(MrallMaker, a_pool_that_is_never_done_leaves_the_thread_to_others) {
+  start({{"mpool_grdma_gc_thread", "auto"}});
+  fake::FakeRegistrar other_device;
+  Pool other(other_device, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "other"});
+  auto* const at = static_cast<char*>(map(2 * kPage));
+  std::atomic<bool> is_restless{true};
+  std::atomic<int> rounds{0};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (!is_restless || !Span::of(request.addr, request.length).contains(Span::of(at, 1))) return;
+    ++rounds;
+    EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
+  });
+  EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
+  EXPECT_TRUE(comes_true([&] { return rounds > 3; }));
+  other.use(reinterpret_cast<uintptr_t>(at) + kPage, kPage);
+  munmap(at + kPage, kPage);
+  EXPECT_TRUE(comes_true([&] { return other_device.live_count() == 0; }));
+  is_restless = false;
+  pool_->catch_up();
+  munmap(at, kPage);
+}
+
+// What no monitor reports is found as long as events go on, too.
+TEST_F(MrallMaker, a_pool_that_is_never_done_looks_for_what_no_monitor_reports) {
+  start({{"mpool_mrall_rescan", "20"}});
+  auto* const at = static_cast<char*>(map(4 * kPage));
+  auto* const other = static_cast<char*>(map(4 * kPage));
+  ASSERT_TRUE(becomes_registered(other, 4 * kPage, kWrite));
+  std::atomic<bool> is_restless{true};
+  std::atomic<int> rounds{0};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (!is_restless || !Span::of(request.addr, request.length).contains(Span::of(at, 1))) return;
+    ++rounds;
+    EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
+  });
+  EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
+  EXPECT_TRUE(comes_true([&] { return rounds > 3; }));
+  mprotect(other, 4 * kPage, PROT_READ);
+  EXPECT_TRUE(comes_true([&] { return pool_->pinned(other, 4 * kPage, kWrite) == PINRAIL_PINNED_NONE; }));
+  is_restless = false;
+  pool_->catch_up();
+  munmap(at, 4 * kPage);
+  munmap(other, 4 * kPage);
+}
+
+// Maps so many whole granules and a page before and behind them, with nothing mapped beside. Returns the first granule.
+char* map_beside_granules(size_t granules, size_t granule = kGranule) {
+  auto* const room = static_cast<char*>(map((granules + 4) * granule, PROT_NONE));
+  const uintptr_t second = (reinterpret_cast<uintptr_t>(room) / granule + 2) * granule;
+  char* const first = room + (second - reinterpret_cast<uintptr_t>(room));
+  munmap(room, (granules + 4) * granule);
+  void* const at = mmap(first - kPage, granules * granule + 2 * kPage, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  EXPECT_EQ(at, first - kPage);
+  return first;
+}
+
+TEST_F(MrallMaker, whole_granules_are_registered_where_the_registrar_takes_no_less) {
+  fake::FakeOptions fake;
+  fake.granularity = kGranule;
+  start({}, fake);
+  char* const first = map_beside_granules(4);
+  EXPECT_TRUE(becomes_registered(first, 4 * kGranule, kWrite));
+  EXPECT_EQ(pool_->use(first + 100, 3 * kGranule, kWrite), PINRAIL_SUCCESS);
+  EXPECT_NE(pool_->use(first - kPage, kPage), PINRAIL_SUCCESS) << "its granule is mapped in part";
+  pool_->catch_up();
+  EXPECT_TRUE(pool_->leaves_out(first - kPage, PINRAIL_LEFT_OUT_REFUSED));
+  EXPECT_FALSE(pool_->leaves_out(first, PINRAIL_LEFT_OUT_REFUSED));
+  EXPECT_TRUE(pool_->leaves_out(first + 4 * kGranule, PINRAIL_LEFT_OUT_REFUSED));
+  Oracle oracle;
+  EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
+  munmap(first - kPage, 4 * kGranule + 2 * kPage);
+}
+
+// Two mappings of different rights share a granule, which is registered when it is asked for.
+TEST_F(MrallMaker, a_granule_of_two_mappings_has_what_both_permit) {
+  fake::FakeOptions fake;
+  fake.granularity = kGranule;
+  start({}, fake);
+  char* const first = map_beside_granules(4);
+  mprotect(first, kGranule + kPage, PROT_READ);
+  EXPECT_EQ(pool_->use(first + kGranule, kGranule), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(first + kGranule + kPage, kPage, kWrite), PINRAIL_ERR_PERM);
+  EXPECT_EQ(pool_->use(first + 2 * kGranule, kGranule, kWrite), PINRAIL_SUCCESS);
+  munmap(first - kPage, 4 * kGranule + 2 * kPage);
+}
+
+TEST_F(MrallMaker, a_device_without_atomics_is_known_by_whole_granules) {
+  fake::FakeOptions fake;
+  constexpr size_t kLong = 128 * kPage;  // what the system maps is seldom aligned so by chance
+  fake.granularity = kLong;
+  fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
+  start({}, fake);
+  char* const first = map_beside_granules(2, kLong);
+  EXPECT_EQ(pool_->use(first, kLong, kWrite), PINRAIL_SUCCESS);
+  munmap(first - kPage, 2 * kLong + 2 * kPage);
+}
+
+// A device that takes any range gets whole pages all the same, because events are about pages.
+TEST_F(MrallMaker, requests_across_pieces_are_registered_in_whole_pages) {
+  fake::FakeOptions fake;
+  fake.granularity = 1;
+  start({{"mpool_mrall_largest_piece", "64K"}, {"mpool_mrall_max_reg_size", "5000"}}, fake);
+  auto* const at = static_cast<char*>(map(64 * kPage));
+  EXPECT_TRUE(becomes_registered(at, 64 * kPage));
+  EXPECT_EQ(pool_->use(at + 10 * kPage, 40 * kPage, kWrite), PINRAIL_SUCCESS);
+  for (const fake::FakeRecord& record : device_->live()) EXPECT_EQ((record.base | record.length) % kPage, 0u);
+  munmap(at, 64 * kPage);
+}
+
+}  // namespace
+}  // namespace pinrail::test
