@@ -73,8 +73,8 @@ test_conform_alloc_SOURCES = test/conform/alloc_test.cc test/support/library.h $
 test_conform_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/odp
 TESTS += test/conform/odp
-test_conform_odp_SOURCES = test/conform/odp_test.cc test/support/leaving_registrar.h test/support/library.h \
-	$(fake_registrar_sources)
+test_conform_odp_SOURCES = test/conform/odp_test.cc test/conform/odp_pins_test.cc test/conform/odp_under_test.h \
+	test/support/leaving_registrar.h test/support/library.h $(fake_registrar_sources)
 test_conform_odp_LDFLAGS = $(hook_wall_ldflags)
 test_conform_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/mrall

@@ -9,60 +9,11 @@
 #include <thread>
 
 #include "base/registration/registration.h"
+#include "test/conform/odp_under_test.h"
 #include "test/support/leaving_registrar.h"
-#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
-
-constexpr uint32_t kRead = PINRAIL_ACCESS_REMOTE_READ;
-constexpr uint32_t kWrite = PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_LOCAL_WRITE;
-constexpr size_t kTile = size_t{1} << 20;
-constexpr uintptr_t kBase = uintptr_t{1} << 40;  // nothing is mapped there, which does not matter
-
-fake::FakeOptions paging(uint64_t how = PINRAIL_ON_DEMAND_EXPLICIT) {
-  fake::FakeOptions options;
-  options.on_demand = how;
-  return options;
-}
-
-class OdpPool : public AnyPool {
- public:
-  explicit OdpPool(const pinrail_registrar_t& table, PoolOptions options = {}) {
-    options.leave_pinned = PINRAIL_UNSET;
-    make("odp", lend(table), options);
-  }
-  explicit OdpPool(const fake::FakeRegistrar& device, const PoolOptions& options = {})
-      : OdpPool(*device.table(), options) {}
-  ~OdpPool() { close(PINRAIL_DESTROY_FORCE); }
-
-  pinrail_status_t reg(uintptr_t at, size_t length, pinrail_handle_t* handle_out, uint32_t access = kRead,
-                       uint32_t flags = 0) const {
-    return pinrail_mpool_register(pool_, reinterpret_cast<void*>(at), length, access, flags, handle_out);
-  }
-  pinrail_handle_t must(uintptr_t at, size_t length, uint32_t access = kRead, uint32_t flags = 0) const {
-    pinrail_handle_t handle{};
-    EXPECT_EQ(reg(at, length, &handle, access, flags), PINRAIL_SUCCESS);
-    return handle;
-  }
-  void use(uintptr_t at, size_t length, uint32_t access = kRead) const {
-    EXPECT_EQ(pinrail_mpool_deregister(must(at, length, access)), PINRAIL_SUCCESS);
-  }
-  bool has(uintptr_t at, size_t length, uint32_t access = kRead) const {
-    pinrail_handle_t handle;
-    if (pinrail_mpool_find(pool_, reinterpret_cast<void*>(at), length, access, &handle) != PINRAIL_SUCCESS)
-      return false;
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    return true;
-  }
-};
-
-class Odp : public OnePool<OdpPool> {
- protected:
-  void start(const fake::FakeOptions& fake = paging(), const PoolOptions& options = {}, const Settings& settings = {}) {
-    make({{"monitor", "none"}, {"mpool_odp_tile_size", "1M"}}, settings, fake, options);
-  }
-};
 
 TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
   start();
@@ -463,7 +414,8 @@ TEST_F(Odp, threads_use_and_evict_tiles_at_random) {
         const uintptr_t at = kBase + (random >> 16) % 8 * kTile + kPage;
         const size_t length = (random >> 8) % 3 == 0 ? kTile : kPage;
         pinrail_handle_t handle;
-        const pinrail_status_t status = pool_->reg(at, length, &handle, (random & 1) != 0 ? kRead : kWrite);
+        const uint32_t flags = (random >> 12) % 4 == 0 ? uint32_t{PINRAIL_FLAG_PERSISTENT} : 0;
+        const pinrail_status_t status = pool_->reg(at, length, &handle, (random & 1) != 0 ? kRead : kWrite, flags);
         if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) continue;
         if (status != PINRAIL_SUCCESS || !device_->is_live(handle.reg)) ++wrong;
         if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;

@@ -6,8 +6,9 @@
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool. API
 //          context; the caller holds no lock.
 //
-// list_pool/P1  References are counted in the state word. The last drop of a dead registration gives it back. A dead
-//     one without references is given back by the function that killed it; a hook puts it on the list of the dead.
+// list_pool/P1  References are counted in the state word. The last drop of a dead or persistent registration gives it
+//     back. A dead one without references is given back by the function that killed it; a hook puts it on the list of
+//     the dead.
 #ifndef PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
 
@@ -151,10 +152,14 @@ class Pool {
     dead_.drain([&](pinrail_registration_t* reg) { give_back(thread, reg); });
   }
   Status drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
+    const bool is_persistent = (handle.reg->flags & PINRAIL_FLAG_PERSISTENT) != 0;  // after the drop it may be another
     uint64_t after;
     const Drop dropped = drop_shared(handle, &after);
     if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
-    if (dropped == Drop::was_last && (after & state::kDead) != 0) give_back(thread, handle.reg);
+    if (dropped != Drop::was_last) return success();
+    const bool ends = is_persistent && (after & state::kIndexed) != 0 && claim(handle.reg, after);
+    if (ends) Status(rcache_.ops.remove(rcache_.module, handle.reg)).ignore();
+    if (ends || (after & state::kDead) != 0) give_back(thread, handle.reg);
     return success();
   }
 
@@ -264,7 +269,9 @@ class Pool {
     totals.races = races_.load(std::memory_order_relaxed);
     totals.retries = retries_.load(std::memory_order_relaxed);
     totals.uncovered = uncovered_.load(std::memory_order_relaxed);
-    totals.size_limit = cache_->limits().bytes;
+    // One registration of all memory takes nothing of the limit.
+    const bool has_all = own_traits_ != 0 && limits_of_registrar_.on_demand == PINRAIL_ON_DEMAND_IMPLICIT;
+    totals.size_limit = has_all ? UINT64_MAX : cache_->limits().bytes;
     totals.count_limit = cache_->limits().count;
     totals.leave_pinned = 1;
     return totals;

@@ -11,6 +11,8 @@
 //     monitor, and E1 holds because a registration shows the device what the process has mapped.
 // odp/O3  The evictor marks an idle registration dead under the cache's lock, so one thread gives it back. destroy()
 //     waits for evictors of other pools.
+// odp/O4  Nothing displaces or evicts a persistent registration, because it is exempt in the index and always held. Its
+//     last drop ends it (list_pool/P1). A persistent request hits no other one.
 #ifndef PINRAIL_COMPONENTS_MPOOL_ODP_H
 #define PINRAIL_COMPONENTS_MPOOL_ODP_H
 
@@ -43,10 +45,10 @@ class Pool : public Common {
   size_t referenced() const { return count_referenced(); }
 
  private:
-  // What is registered: the range, its rights and traits.
+  // What is registered: the range, its rights, traits and flags (PINRAIL_FLAG_PERSISTENT).
   struct Wanted {
     Span span;
-    uint32_t rights, traits;
+    uint32_t rights, traits, flags;
   };
 
   // odp_create.cc
@@ -57,7 +59,8 @@ class Pool : public Common {
   // odp_register.cc
   bool hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out);
   Span tiles_of(const Span& span) const;
-  Status miss(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out);
+  Status miss(pinrail_thread_t* thread, const Span& span, uint32_t access, uint32_t flags,
+              pinrail_registration_t** reg_out);
   Status register_announced(pinrail_thread_t* thread, const Span& span, pinrail_announcement_t* announcement,
                             pinrail_registration_t** reg_out, bool* is_published_out);
   pinrail_status_t announce(pinrail_thread_t* thread, pinrail_announcement_t* announcement,

@@ -22,6 +22,7 @@ Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_regist
   Status status = alloc(wanted.span, wanted.rights, &reg);
   if (!status.ok()) return status;
   reg->traits = wanted.traits;
+  reg->flags = wanted.flags;
   area_of(reg).charge = charge_of(wanted.span);
   touch(reg, __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
   OnUnwind unwound([&] { host_->registrations->free(host_, reg); });

@@ -34,13 +34,14 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
   give_back_dead(thread);
   const bool is_own = (flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;
-  if (!is_own && hit(thread, span, access, handle_out)) return success();
+  const uint32_t kept = flags & PINRAIL_FLAG_PERSISTENT;
+  if (!is_own && kept == 0 && hit(thread, span, access, handle_out)) return success();
   pinrail_registration_t* reg = nullptr;
   // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
   const Status status =
       is_own || host_->pools->in_registrar(thread) != 0
-          ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK}, &reg)
-          : miss(thread, span, access, &reg);
+          ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, 0}, &reg)
+          : miss(thread, span, access, kept, &reg);
   OnUnwind unwound([&] {  // the caller will not get it
     if (status.ok()) Status(drop(thread, {reg, generation_of(reg)})).ignore();
   });
@@ -76,12 +77,14 @@ void Pool::wake_waiting() {
 }
 
 // Registers the tiles of the range, unless another thread does. The outcome is a reference.
-Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out) {
+Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, uint32_t flags,
+                  pinrail_registration_t** reg_out) {
   const Span tiles = tiles_of(span);
   pinrail_announcement_t announcement{};
   announcement.base = tiles.base;
   announcement.length = tiles.length();
   announcement.access = access;
+  announcement.flags = flags;
   const Status begun = announce(thread, &announcement, reg_out);
   if (begun.ok()) {
     hits_.add(thread);
@@ -108,9 +111,11 @@ Status Pool::register_announced(pinrail_thread_t* thread, const Span& span, pinr
   const uint32_t asked = announcement->access & PINRAIL_RIGHTS_MASK;
   const uint32_t traits = announcement->access & PINRAIL_TRAITS_MASK;
   const Span tiles = Span::of(announcement->base, announcement->length);
-  Status status = make(thread, {tiles, asked | announcement->more_rights, traits}, reg_out);  // R4
-  if (!status.ok() && announcement->more_rights != 0) status = make(thread, {tiles, asked, traits}, reg_out);
-  if (!status.ok() && tiles.length() != span.length()) return register_own(thread, {span, asked, traits}, reg_out);
+  Wanted wanted = {tiles, asked | announcement->more_rights, traits, announcement->flags};  // R4
+  Status status = make(thread, wanted, reg_out);
+  wanted.rights = asked;
+  if (!status.ok() && announcement->more_rights != 0) status = make(thread, wanted, reg_out);
+  if (!status.ok() && tiles.length() != span.length()) return register_own(thread, {span, asked, traits, 0}, reg_out);
   if (!status.ok()) return status;
   state::set_own(*reg_out, state::kIndexed, 1);
   const pinrail_status_t published =
