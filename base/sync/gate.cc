@@ -19,6 +19,7 @@ std::atomic<bool> was_opened{false};
 namespace {
 
 pthread_once_t once = PTHREAD_ONCE_INIT;
+std::atomic<uint32_t> ancestors{0};  // how many forks lie between this process and the first one that called open()
 
 void wipe() {
   page.word.store(0);
@@ -42,10 +43,15 @@ void open() {
 // In a forked child: true for one caller, which must reinitialise the inherited state and call open(); the others
 // return false after that.
 bool claim_child() {
-  if (page.claimed.exchange(1) == 0) return true;
+  if (page.claimed.exchange(1) == 0) {
+    ++ancestors;
+    return true;
+  }
   while (is_child()) sched_yield();
   return false;
 }
+
+uint32_t process_number() { return ancestors.load(); }
 
 // Stops register and find until the matching release_hook(). The thread's own count is changed by one instruction,
 // because a signal handler may interrupt this function and hold the gate for an event that it defers.

@@ -52,6 +52,10 @@ inline bool is_child() {
 // callers return false after open() was called. API context, no lock held.
 bool claim_child();
 
+// A number of this process that its forked children, once they have called claim_child(), do not have: for what must
+// not be used in a child. API context.
+uint32_t process_number();
+
 // Each hold_hook() needs one release_hook() on the same thread. The gate counts its holders.
 void hold_hook();
 void release_hook();

@@ -96,7 +96,7 @@ std::shared_ptr<PinJob> make_job(const Call& call, When when) {
     if (is_dmabuf && when == When::later) {  // the caller may close its own after the call
       int32_t* const fd = &wanted.registration.options.dmabuf_fd;
       descriptor = std::make_unique<PinJob::Descriptor>(*fd);
-      *fd = descriptor->fd;
+      *fd = descriptor->fd();
       if (*fd < 0) throw std::bad_alloc();  // none is free
     }
   }

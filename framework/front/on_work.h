@@ -22,7 +22,7 @@ pinrail_status_t on_work(Work* work, Body&& body) {
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
-  if (!work->is_detached() && is_inherited(work->pool())) return PINRAIL_ERR_NOT_AVAILABLE;
+  if (work->is_inherited()) return PINRAIL_ERR_NOT_AVAILABLE;
   const pinrail_thread_t* const thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;

@@ -110,9 +110,19 @@ void drop_pins(PinTable::Handles* handles) {
   }
 }
 
-PinJob::Descriptor::Descriptor(int of) : fd(fcntl(of, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) {}
-PinJob::Descriptor::~Descriptor() {
-  if (fd >= 0) close(fd);
+PinJob::Descriptor::Descriptor(int of) {
+  constexpr int kTries = 100;  // the process may fork at that moment
+  for (int i = 0; i < kTries && note_ == nullptr; ++i) {
+    const uint64_t forks = closed_in_child::count_forks();
+    const int copy = fcntl(of, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (copy < 0) return;
+    note_ = closed_in_child::note(copy, nullptr, forks);
+    if (note_ == nullptr) {
+      close(copy);
+    } else {
+      fd_ = copy;
+    }
+  }
 }
 
 PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor)

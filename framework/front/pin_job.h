@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
 #include "framework/front/pin_plan.h"
 #include "framework/mpool/helper_thread.h"
@@ -42,13 +43,18 @@ struct PinOptions {
 
 class PinJob : public mpool::PoolWork {
  public:
-  // A copy of a file descriptor.
-  struct Descriptor {
+  // A copy of a file descriptor, which forked children do not inherit (F1).
+  class Descriptor {
+   public:
     explicit Descriptor(int of);
-    ~Descriptor();
+    ~Descriptor() { closed_in_child::close_noted(note_); }
     Descriptor(const Descriptor&) = delete;
     Descriptor& operator=(const Descriptor&) = delete;
-    const int fd;  // -1: there is none
+    int fd() const { return fd_; }  // -1: there is none
+
+   private:
+    int fd_ = -1;
+    closed_in_child::Note* note_ = nullptr;
   };
   struct Wanted {
     pinrail_mpool_t* pool;

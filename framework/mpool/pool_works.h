@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/core/span.h"
+#include "base/sync/gate.h"
 #include "base/sync/lock.h"
 
 namespace pinrail::mpool {
@@ -27,6 +28,9 @@ class PoolWork {
   PoolWork(const PoolWork&) = delete;
   PoolWork& operator=(const PoolWork&) = delete;
 
+  // In a forked child that has begun to use Pinrail: whether it was made by the parent, whose threads may have held its
+  // lock.
+  bool is_inherited() const { return process_ != gate::process_number(); }
   // Whether it still registers, or is going to.
   virtual bool is_unfinished() = 0;
   // Ends it: gives back what it holds if it is unfinished, and waits for its helper threads.
@@ -46,6 +50,7 @@ class PoolWork {
   bool is_detached() const { return detached_.load(); }
 
  private:
+  const uint32_t process_ = gate::process_number();  // that has made it
   std::atomic<bool> detached_{false};
 };
 

@@ -200,6 +200,24 @@ TEST_P(ChunkStream, a_forked_child_can_close_it_and_nothing_else) {
   expect_nothing_is_left();
 }
 
+TEST_P(ChunkStream, a_forked_child_can_close_it_though_the_pool_was_gone_before) {
+  make();
+  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+  ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    pinrail_handle_t handle;
+    int wrong = pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
+    wrong |= pinrail_chunk_stream_close(stream) == PINRAIL_SUCCESS ? 0 : 2;
+    _exit(wrong);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+}
+
 TEST_P(ChunkStream, a_registrar_for_its_callers_alone_is_called_by_the_caller_alone) {
   fake::FakeOptions fake;
   fake.thread_mode = PINRAIL_THREAD_CALLER;

@@ -7,6 +7,7 @@
 #include <pinrail/pin.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -127,6 +128,42 @@ TEST_F(PrepinJobs, a_dmabuf_may_be_closed_after_the_start) {
   EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
   EXPECT_EQ(bad, 0);
   EXPECT_EQ(open("/dev/null", O_RDONLY | O_CLOEXEC), fd) << "the job's copy is closed, too";
+  close(fd);
+}
+
+// F1: a child would keep the memory of the dmabuf alive, and could not close what it does not know.
+TEST_F(PrepinJobs, a_forked_child_does_not_inherit_the_jobs_copy_of_a_descriptor) {
+  fake::FakeOptions fake;
+  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
+  make(fake);
+  const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  std::atomic<int> copy{-1};
+  std::atomic<bool> may_go{false};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    copy = request.fd;
+    while (!may_go) std::this_thread::yield();
+  });
+  pinrail_register_options_t wanted = PINRAIL_REGISTER_OPTIONS_INIT;
+  wanted.dmabuf_fd = fd;
+  pinrail_prepin_options_t options = in_chunks(0, 1);
+  options.registration = &wanted;
+  pinrail_prepin_t* job = nullptr;
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), &kFirst, 1, 1, &options, &job), PINRAIL_SUCCESS);
+  while (copy < 0) std::this_thread::yield();
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    const int wrong = fcntl(copy, F_GETFD) >= 0 ? 1 : 0;
+    _exit(wrong | (fcntl(fd, F_GETFD) >= 0 ? 0 : 2));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_GE(fcntl(copy, F_GETFD), 0) << "the parent's is open";
+  may_go = true;
+  EXPECT_EQ(pinrail_prepin_wait(job, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
+  EXPECT_LT(fcntl(copy, F_GETFD), 0);
   close(fd);
 }
 

@@ -358,6 +358,24 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
 }
 
+// Another thread of the parent may have held the job's lock, whether its pool was still there or not.
+TEST_F(PrepinStart, a_forked_child_can_free_the_handle_though_the_pool_was_gone_before) {
+  make();
+  pinrail_prepin_t* const prepin = start(whole_, 1);
+  ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    int wrong = pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
+    wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 2;
+    _exit(wrong);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+}
+
 // A process may exit while helper threads are inside the device.
 TEST_F(PrepinStart, a_process_may_exit_meanwhile) {
   const pid_t child = fork();

@@ -86,7 +86,9 @@ typedef struct pinrail_prepin pinrail_prepin_t;
  * are not delayed.
  *
  * The pins come into being when the last chunk is registered: until then pinrail_mpool_unpin() returns NOT_FOUND, and
- * pinrail_prepin_cancel() gives back what is registered. A failure without PINRAIL_PREPIN_PARTIAL does the same.
+ * pinrail_prepin_cancel() gives back what is registered. A failure without PINRAIL_PREPIN_PARTIAL does the same. Memory
+ * that is unmapped after its chunk was registered fails nothing, as if it were unmapped afterwards: it has its pin, and
+ * later calls do not find it.
  *
  * The helper threads block all signals; they end with the work, or at pinrail_prepin_cancel(), pinrail_prepin_free()
  * and a destroy of the pool with PINRAIL_DESTROY_FORCE. Without that flag destroying the pool returns BUSY while they
