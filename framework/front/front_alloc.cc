@@ -3,6 +3,8 @@
 // lock. A pool's allocator is made by its first allocation.
 #include <pinrail/alloc.h>
 
+#include <algorithm>
+
 #include "base/core/no_cancel.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
@@ -47,12 +49,13 @@ void unpin(void*, pinrail_handle_t handle) {
   drop(handle);
 }
 
-mpool::AllocatorSettings settings_of(const param::Registry& params) {
+mpool::AllocatorSettings settings_of(const param::Registry& params, const pinrail_registrar_t& device) {
   constexpr size_t kSlab = Allocator::kSlab;
   mpool::AllocatorSettings settings;
   settings.region_bytes = (static_cast<size_t>(params.value("mpool_alloc_region").u) + kSlab - 1) / kSlab * kSlab;
   settings.keep_bytes = static_cast<size_t>(params.value("mpool_alloc_keep").u);
   settings.one_each = params.value("mpool_alloc_backing").i != 0;
+  settings.unit = std::max(settings.unit, device.granularity);
   return settings;
 }
 
@@ -60,7 +63,8 @@ mpool::AllocatorSettings settings_of(const param::Registry& params) {
 Allocator* allocator_of(pinrail_mpool_t* pool) {
   Allocator* allocator = pool->allocator.load(std::memory_order_acquire);
   if (allocator != nullptr) return allocator;
-  auto made = std::make_unique<Allocator>(mpool::Pinner{pool, pin, unpin}, settings_of(*front_registry()));
+  auto made = std::make_unique<Allocator>(mpool::Pinner{pool, pin, unpin},
+                                          settings_of(*front_registry(), pool->registrar->table));
   if (pool->allocator.compare_exchange_strong(allocator, made.get())) return made.release();
   return allocator;
 }

@@ -57,7 +57,7 @@ uint32_t Allocator::index_of(const Slab& slab, const void* object) {
 
 Status Allocator::alloc_alone(Heap* heap, size_t length, size_t alignment, void** addr_out) {
   if (alignment > kSlab) return PINRAIL_ERR_NOT_SUPPORTED;
-  const size_t unit = length > size_classes::kLargest ? kSlab : kPage;
+  const size_t unit = length > size_classes::kLargest ? kSlab : settings_.unit;
   if (length > SIZE_MAX / 2) return PINRAIL_ERR_OUT_OF_RESOURCE;
   auto notes = std::make_unique<std::atomic<uint8_t>[]>(1);
   std::unique_ptr<Region> region;
@@ -178,7 +178,7 @@ Status Allocator::free(uint32_t thread, void* addr) {
 // The bytes of the place that an allocation of the length gets.
 size_t Allocator::room_for(size_t length) const {
   if (length > size_classes::kLargest) return length;
-  return settings_.one_each ? (length + kPage - 1) / kPage * kPage
+  return settings_.one_each ? (length + settings_.unit - 1) / settings_.unit * settings_.unit
                             : size_classes::size_of(size_classes::class_of(length));
 }
 

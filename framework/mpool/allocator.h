@@ -34,7 +34,8 @@ namespace pinrail::mpool {
 struct AllocatorSettings {
   size_t region_bytes = size_t{32} << 20;  // a multiple of 2 MiB
   size_t keep_bytes = size_t{64} << 20;
-  bool one_each = false;  // one mapping and one registration per allocation
+  bool one_each = false;  // one mapping and one registration per allocation,
+  size_t unit = 4096;     // of multiples of so many bytes: what the registrar takes, or a page
 };
 
 // Registers the range with all rights and returns a reference, and drops it.
@@ -67,7 +68,6 @@ class Allocator {
 
  private:
   enum class Backing : uint8_t { hugetlb, transparent, small };
-  static constexpr size_t kPage = 4096;
   static constexpr uint8_t kUsed = 1;
   static constexpr unsigned kFree = ~0U;             // a slab without a class
   static constexpr unsigned kAlone = ~0U - 1;        // the slab of an allocation with a region of its own

@@ -94,6 +94,26 @@ TEST_F(MrallMaker, a_pool_that_is_never_done_looks_for_what_no_monitor_reports) 
   munmap(other, 4 * kPage);
 }
 
+// Without a request for it: the limit is asked again, the device is not.
+TEST_F(MrallMaker, what_a_limit_kept_out_is_registered_when_there_is_room) {
+  constexpr size_t kLong = size_t{64} << 20;
+  start({{"mpool_mrall_rescan", "20"}});
+  const uint64_t others = pool_->stats().registered_bytes;
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+  void* const first = map(kLong);
+  PoolOptions options;
+  options.size_limit = static_cast<int64_t>(others + kLong + kLong / 2);
+  pool_ = std::make_unique<MrallPool>(*device_, options);
+  ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->pinned(first, kLong), PINRAIL_PINNED_WHOLLY);
+  void* const second = map(kLong);
+  pool_->catch_up();
+  EXPECT_NE(pool_->pinned(second, kLong), PINRAIL_PINNED_WHOLLY);
+  munmap(first, kLong);
+  EXPECT_TRUE(becomes_registered(second, kLong));
+  munmap(second, kLong);
+}
+
 // Maps so many whole granules and a page before and behind them, with nothing mapped beside. Returns the first granule.
 char* map_beside_granules(size_t granules, size_t granule = kGranule) {
   auto* const room = static_cast<char*>(map((granules + 4) * granule, PROT_NONE));

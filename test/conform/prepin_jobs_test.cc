@@ -339,5 +339,22 @@ TEST_F(AllocAfter, a_realloc_whose_thread_ends_the_new_place_is_known) {
   EXPECT_EQ(pinrail_mpool_free(pool_->get(), kept_), PINRAIL_SUCCESS);
 }
 
+TEST(AllocSingle, allocations_are_whole_granules) {
+  constexpr size_t kGranule = 16 * kPage;
+  const Library library(Settings{{"mpool_alloc_backing", "single"}});
+  fake::FakeOptions fake;
+  fake.granularity = kGranule;
+  const fake::FakeRegistrar device(fake);
+  const Pool pool(device);
+  void* at = nullptr;
+  ASSERT_EQ(pinrail_mpool_alloc(pool.get(), 100, 0, -1, &at), PINRAIL_SUCCESS);
+  pinrail_alloc_stats_t stats{};
+  stats.size = sizeof(stats);
+  EXPECT_EQ(pinrail_mpool_alloc_read_stats(pool.get(), &stats), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.live_bytes(), kGranule);
+  EXPECT_EQ(stats.mapped_bytes, kGranule) << "all that is registered is the allocation's own";
+  EXPECT_EQ(pinrail_mpool_free(pool.get(), at), PINRAIL_SUCCESS);
+}
+
 }  // namespace
 }  // namespace pinrail::test

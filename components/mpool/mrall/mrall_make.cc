@@ -154,8 +154,8 @@ void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t ri
 }
 
 // Registers the gap in pieces that end at multiples of the largest piece's size. What was refused before is left alone
-// until an event or a demand touches it. So is an end that is less than what the registrar takes: the rest of that may
-// be another mapping, or none.
+// until an event or a demand touches it; a rescan finds what a limit kept out before. An end that is less than what the
+// registrar takes is left alone, too: the rest of that may be another mapping, or none.
 void Pool::register_gap(pinrail_thread_t* thread, const Span& gap, uint32_t rights) {
   constexpr LeftOut::Why kTooSmall{PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_NOT_SUPPORTED};
   const size_t step = largest_piece_;
@@ -168,8 +168,9 @@ void Pool::register_gap(pinrail_thread_t* thread, const Span& gap, uint32_t righ
     const Span piece{at, std::min(whole.end, next_multiple)};
     at = piece.end;
     LeftOut::Why why{};
-    const bool was_tried = left_out_.find(piece, &why) && why.reason >= PINRAIL_LEFT_OUT_UNSEEN;
-    if (is_rescan_ && was_tried) continue;
+    const bool was_refused = left_out_.find(piece, &why) &&
+                             (why.reason == PINRAIL_LEFT_OUT_UNSEEN || why.reason == PINRAIL_LEFT_OUT_REFUSED);
+    if (is_rescan_ && was_refused) continue;
     if (make(thread, piece, rights, &why).ok()) {
       left_out_.erase(piece);
     } else if (why.reason != PINRAIL_LEFT_OUT_NONE) {
