@@ -80,8 +80,8 @@ test_conform_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/mrall
 TESTS += test/conform/mrall
 test_conform_mrall_SOURCES = test/conform/mrall_test.cc test/conform/mrall_process_test.cc test/conform/mrall_maker_test.cc \
-	test/conform/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/library.h \
-	test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
+	test/conform/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/leaving_registrar.h \
+	test/support/library.h test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
 test_conform_mrall_LDFLAGS = $(hook_wall_ldflags)
 test_conform_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 

@@ -6,11 +6,13 @@
 #include <memory>
 
 #include "test/conform/mrall_under_test.h"
+#include "test/support/leaving_registrar.h"
 
 namespace pinrail::test {
 namespace {
 
 constexpr size_t kGranule = 16 * kPage;
+constexpr size_t kLong = size_t{64} << 20;
 
 // A hang is a failure.
 class MrallMaker : public Mrall {
@@ -96,7 +98,6 @@ TEST_F(MrallMaker, a_pool_that_is_never_done_looks_for_what_no_monitor_reports) 
 
 // Without a request for it: the limit is asked again, the device is not.
 TEST_F(MrallMaker, what_a_limit_kept_out_is_registered_when_there_is_room) {
-  constexpr size_t kLong = size_t{64} << 20;
   start({{"mpool_mrall_rescan", "20"}});
   const uint64_t others = pool_->stats().registered_bytes;
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
@@ -112,6 +113,69 @@ TEST_F(MrallMaker, what_a_limit_kept_out_is_registered_when_there_is_room) {
   munmap(first, kLong);
   EXPECT_TRUE(becomes_registered(second, kLong));
   munmap(second, kLong);
+}
+
+class MrallRoom : public MrallMaker {
+ protected:
+  // Maps so many bytes, of which pieces are registered, and leaves so much room to the limit.
+  char* map_with_room(size_t room) {
+    start({{"mpool_mrall_largest_piece", "1M"}, {"mpool_mrall_max_reg_size", "4K"}});
+    const uint64_t others = pool_->stats().registered_bytes;
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+    void* const at = map(kLong);
+    PoolOptions options;
+    options.size_limit = static_cast<int64_t>(others + kLong + room);
+    pool_ = std::make_unique<MrallPool>(*device_, options);
+    EXPECT_EQ(pool_->status, PINRAIL_SUCCESS);
+    return static_cast<char*>(at);
+  }
+};
+
+// R8: each request lies across pieces and gets a registration of its own, of which none is held.
+TEST_F(MrallRoom, windows_over_a_buffer_do_not_use_up_the_limit) {
+  constexpr size_t kWindow = kLong / 4;
+  char* const at = map_with_room(kLong);
+  for (size_t offset = kPage; offset + kWindow < kLong; offset += kLong / 64 + kPage) {
+    ASSERT_EQ(pool_->use(at + offset, kWindow, kWrite), PINRAIL_SUCCESS) << offset;
+  }
+  EXPECT_TRUE(becomes_registered(at, kLong, kWrite)) << "what made room is registered again";
+  munmap(at, kLong);
+}
+
+// What is held makes no room.
+TEST_F(MrallRoom, what_is_held_stays_although_a_request_lacks_room) {
+  char* const at = map_with_room(kLong / 4);
+  pinrail_handle_t held[2], refused;
+  ASSERT_EQ(pool_->reg(at + kPage, kLong / 5, kWrite, &held[0]), PINRAIL_SUCCESS);
+  ASSERT_EQ(pool_->reg(at + kLong / 2 + kPage, kLong / 5, kWrite, &held[1]), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->reg(at, kLong, kWrite, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_TRUE(becomes_registered(at, kLong, kWrite)) << "what was to make room is registered again";
+  for (const pinrail_handle_t& each : held) {
+    EXPECT_TRUE(is_indexed(each.reg));
+    EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pool_->use(at, kLong, kWrite), PINRAIL_SUCCESS);
+  munmap(at, kLong);
+}
+
+// R10: the maker's thread ends while what overlaps is given back.
+TEST_F(MrallMaker, what_made_room_is_registered_again_though_the_thread_has_ended) {
+  make({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}, {"mpool_mrall_largest_piece", "1M"}}, {}, {}, {});
+  LeavingRegistrar registrar;
+  const uint64_t others = pool_->stats().registered_bytes;
+  auto* const at = static_cast<char*>(map(kLong));
+  PoolOptions options;
+  options.cache_name = "of its own";
+  options.size_limit = static_cast<int64_t>(others + kLong + kLong / 8);
+  MrallPool pool(lend(registrar.table()), options);
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  EXPECT_EQ(pool.use(at + kPage, kLong / 4, kWrite), PINRAIL_ERR_ERROR);
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_TRUE(comes_true([&] { return pool.pinned(at, kLong, kWrite) == PINRAIL_PINNED_WHOLLY; }));
+  EXPECT_EQ(pool.use(at + kPage, kLong / 4, kWrite), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.tails, 0);
+  munmap(at, kLong);
 }
 
 // Maps so many whole granules and a page before and behind them, with nothing mapped beside. Returns the first granule.
@@ -158,13 +222,13 @@ TEST_F(MrallMaker, a_granule_of_two_mappings_has_what_both_permit) {
 
 TEST_F(MrallMaker, a_device_without_atomics_is_known_by_whole_granules) {
   fake::FakeOptions fake;
-  constexpr size_t kLong = 128 * kPage;  // what the system maps is seldom aligned so by chance
-  fake.granularity = kLong;
+  constexpr size_t kLarge = 128 * kPage;  // what the system maps is seldom aligned so by chance
+  fake.granularity = kLarge;
   fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
   start({}, fake);
-  char* const first = map_beside_granules(2, kLong);
-  EXPECT_EQ(pool_->use(first, kLong, kWrite), PINRAIL_SUCCESS);
-  munmap(first - kPage, 2 * kLong + 2 * kPage);
+  char* const first = map_beside_granules(2, kLarge);
+  EXPECT_EQ(pool_->use(first, kLarge, kWrite), PINRAIL_SUCCESS);
+  munmap(first - kPage, 2 * kLarge + 2 * kPage);
 }
 
 // A device that takes any range gets whole pages all the same, because events are about pages.

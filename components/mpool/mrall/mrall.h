@@ -79,6 +79,8 @@ class Pool : public Common {
   void register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights);
   void register_gap(pinrail_thread_t* thread, const Span& span, uint32_t rights);
   Status answer(pinrail_thread_t* thread, const Demand& demand);
+  void give_back_idle(pinrail_thread_t* thread, const Span& span, Span* around_out);
+  Status make_instead(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out);
   Status make(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out);
   Status make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg, LeftOut::Why* why_out);
   Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);

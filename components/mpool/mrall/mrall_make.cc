@@ -133,6 +133,21 @@ void Pool::kill_one(pinrail_registration_t* reg) {
   work_.touch_locked_hook(span_of(reg));
 }
 
+// Gives back what is idle and overlaps the span, and extends around_out by its ranges. They are not queued: the caller
+// registers them anew.
+void Pool::give_back_idle(pinrail_thread_t* thread, const Span& span, Span* around_out) {
+  find_all(thread, span, &held_);
+  for (pinrail_registration_t* reg : held_) {
+    if (state::references(state::load(reg)) != 1) continue;  // others hold it, too
+    Guard guard(work_.mutex);
+    if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) continue;
+    kill_hook(reg);
+    evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    *around_out = {std::min(around_out->base, span_of(reg).base), std::max(around_out->end, span_of(reg).end)};
+  }
+  drop_all(thread, &held_);
+}
+
 // Registers what no registration with these rights covers yet.
 void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights) {
   find_all(thread, span, &held_);
@@ -205,8 +220,26 @@ Status Pool::answer(pinrail_thread_t* thread, const Demand& demand) {
   LeftOut::Why why{};
   Status status = make(thread, wanted, rights, &why);
   if (!status.ok() && wanted.length() != demand.span.length()) status = make(thread, demand.span, rights, &why);
+  const bool lacks_room = why.reason == PINRAIL_LEFT_OUT_LIMIT ? status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
+                                                               : why.reason != PINRAIL_LEFT_OUT_NONE && is_lack(status);
+  if (lacks_room) status = make_instead(thread, demand.span, rights, &why);
   if (status.ok()) left_out_.erase(demand.span);
   return status.ok() || why.reason != PINRAIL_LEFT_OUT_NONE ? status : success();  // an event was faster: ask again
+}
+
+// R7, R8: requests that lie across pieces get registrations that overlap, and these use up what could serve this one.
+// What overlaps it makes room, and the rest of that is registered in pieces again.
+Status Pool::make_instead(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out) {
+  Span around = span;
+  OnUnwind unwound([&] {
+    Guard guard(work_.mutex);
+    work_.touch_locked_hook(around);
+  });
+  give_back_idle(thread, span, &around);
+  const Status status = make(thread, span, rights, why_out);
+  update(thread, around);
+  unwound.disarm();
+  return status;
 }
 
 // Makes one registration and puts it into the index. why_out: why not; the reason NONE means that an event was faster.

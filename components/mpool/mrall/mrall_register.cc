@@ -67,7 +67,7 @@ void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   deregister_and_free(thread, reg, PINRAIL_REASON_INVALIDATED);
 }
 
-// Nothing is evicted: all that can be pinned is.
+// Nothing is evicted on request: all that can be pinned is.
 Status Pool::evict(pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
 
 Status Pool::progress(pinrail_thread_t* thread) {
