@@ -178,6 +178,22 @@ TEST_F(MrallMaker, what_made_room_is_registered_again_though_the_thread_has_ende
   munmap(at, kLong);
 }
 
+// A registrar may add rights to those that it is asked for.
+TEST_F(MrallMaker, rights_that_a_device_adds_are_not_those_of_the_mapping) {
+  start();
+  device_->on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) { reg->rights |= kWrite; });
+  void* const at = map(kPage, PROT_READ);
+  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(at, kPage, kWrite), PINRAIL_ERR_PERM);
+  EXPECT_TRUE(comes_true([&] {
+    const uint64_t calls = device_->register_calls();
+    pool_->catch_up();
+    return device_->register_calls() == calls;
+  })) << "it registers for ever";
+  EXPECT_EQ(pool_->pinned(at, kPage), PINRAIL_PINNED_WHOLLY);
+  munmap(at, kPage);
+}
+
 // Maps so many whole granules and a page before and behind them, with nothing mapped beside. Returns the first granule.
 char* map_beside_granules(size_t granules, size_t granule = kGranule) {
   auto* const room = static_cast<char*>(map((granules + 4) * granule, PROT_NONE));

@@ -85,6 +85,7 @@ class Pool : public Common {
   Status make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg, LeftOut::Why* why_out);
   Status call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg);
   bool register_without_atomics(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  Status register_as_asked(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status ask_on_own_page(pinrail_thread_t* thread, uint32_t rights);
   Status publish(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg);

@@ -283,8 +283,7 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
 
 Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   give_back_dead(thread);
-  const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+  const Status status = register_as_asked(thread, reg);
   const bool has_atomics = (reg->rights & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0;
   if (status.ok() || is_lack(status) || !has_atomics) return status;
   return register_without_atomics(thread, reg) ? success() : status;
@@ -303,8 +302,15 @@ bool Pool::register_without_atomics(pinrail_thread_t* thread, pinrail_registrati
   }
   if ((most_rights_ & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0) return false;
   reg->rights &= most_rights_;
+  return register_as_asked(thread, reg).ok();
+}
+
+// The registrar may add rights that the mapping does not permit: then the registration would seem to be wrong.
+Status Pool::register_as_asked(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  return host_->pools->registrar_register(config_.registrar, thread, &request, reg) == PINRAIL_SUCCESS;
+  const pinrail_status_t status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+  reg->rights = request.rights;
+  return status;
 }
 
 // Registers memory that cannot go away with these rights. The registration ends at once.
@@ -318,8 +324,7 @@ Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   Status status = alloc(Span::of(aligned, page), rights, &reg);
   if (!status.ok()) return status;
   const OnUnwind free_it([&] { host_->registrations->free(host_, reg); });
-  const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+  status = register_as_asked(thread, reg);
   if (status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_RELEASED);
   return status;
 }
