@@ -158,6 +158,23 @@ TEST_F(MrallRoom, what_is_held_stays_although_a_request_lacks_room) {
   munmap(at, kLong);
 }
 
+// R7: a part of it is registered, and that is less than what it lacks.
+TEST_F(MrallRoom, a_request_that_cannot_be_met_costs_no_registration) {
+  constexpr size_t kMuch = size_t{1} << 30;  // more than all else that is mapped
+  start({{"mpool_mrall_largest_piece", "1M"}});
+  const uint64_t others = pool_->stats().registered_bytes;
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+  void* const at = map(kMuch);
+  PoolOptions options;
+  options.size_limit = static_cast<int64_t>(others + kMuch / 2);
+  pool_ = std::make_unique<MrallPool>(*device_, options);
+  ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->pinned(at, kMuch), PINRAIL_PINNED_PARTLY);
+  EXPECT_NE(pool_->use(at, kMuch / 8 * 7), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->stats().evictions, 0u);
+  munmap(at, kMuch);
+}
+
 // R10: the maker's thread ends while what overlaps is given back.
 TEST_F(MrallMaker, what_made_room_is_registered_again_though_the_thread_has_ended) {
   make({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}, {"mpool_mrall_largest_piece", "1M"}}, {}, {}, {});

@@ -79,6 +79,7 @@ class Pool : public Common {
   void register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights);
   void register_gap(pinrail_thread_t* thread, const Span& span, uint32_t rights);
   Status answer(pinrail_thread_t* thread, const Demand& demand);
+  bool can_make_room(pinrail_thread_t* thread, const Span& span, Status status, const LeftOut::Why& why);
   void give_back_idle(pinrail_thread_t* thread, const Span& span, Span* around_out);
   Status make_instead(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out);
   Status make(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out);

@@ -18,6 +18,13 @@ class Cache : public cache_list::CacheList {
  public:
   using CacheList::CacheList;
 
+  // Whether the limits would hold one more of that length if so many had left.
+  bool has_room_without(uint64_t leaving_bytes, uint64_t leaving_count, uint64_t bytes) const EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    return budget_.could_ever_hold(bytes) && budget_.missing_bytes(bytes) <= leaving_bytes &&
+           budget_.missing_count() <= leaving_count;
+  }
+
   // Bytes that at least one registration covers. May throw bad_alloc.
   uint64_t pinned_bytes() const EXCLUDES(mutex_) {
     std::vector<Span> spans;

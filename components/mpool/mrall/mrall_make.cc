@@ -26,6 +26,8 @@ pinrail_status_t status_of(pinrail_left_out_reason_t reason) {
   return reason == PINRAIL_LEFT_OUT_PROTECTED ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_SUPPORTED;
 }
 
+bool is_held_by_maker_alone(const pinrail_registration_t* reg) { return state::references(state::load(reg)) == 1; }
+
 bool is_lack(Status status) {
   return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
 }
@@ -133,12 +135,27 @@ void Pool::kill_one(pinrail_registration_t* reg) {
   work_.touch_locked_hook(span_of(reg));
 }
 
+// R7: whether a request that has failed so may succeed after what is idle and overlaps its span was given back.
+bool Pool::can_make_room(pinrail_thread_t* thread, const Span& span, Status status, const LeftOut::Why& why) {
+  if (!is_lack(status) || why.reason == PINRAIL_LEFT_OUT_NONE) return false;
+  uint64_t idle_bytes = 0, idle_count = 0;
+  find_all(thread, span, &held_);
+  for (const pinrail_registration_t* reg : held_) {
+    if (!is_held_by_maker_alone(reg)) continue;
+    idle_bytes += reg->length;
+    ++idle_count;
+  }
+  drop_all(thread, &held_);
+  return idle_count != 0 &&
+         (why.reason != PINRAIL_LEFT_OUT_LIMIT || cache_->has_room_without(idle_bytes, idle_count, span.length()));
+}
+
 // Gives back what is idle and overlaps the span, and extends around_out by its ranges. They are not queued: the caller
 // registers them anew.
 void Pool::give_back_idle(pinrail_thread_t* thread, const Span& span, Span* around_out) {
   find_all(thread, span, &held_);
   for (pinrail_registration_t* reg : held_) {
-    if (state::references(state::load(reg)) != 1) continue;  // others hold it, too
+    if (!is_held_by_maker_alone(reg)) continue;
     Guard guard(work_.mutex);
     if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) continue;
     kill_hook(reg);
@@ -220,9 +237,9 @@ Status Pool::answer(pinrail_thread_t* thread, const Demand& demand) {
   LeftOut::Why why{};
   Status status = make(thread, wanted, rights, &why);
   if (!status.ok() && wanted.length() != demand.span.length()) status = make(thread, demand.span, rights, &why);
-  const bool lacks_room = why.reason == PINRAIL_LEFT_OUT_LIMIT ? status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
-                                                               : why.reason != PINRAIL_LEFT_OUT_NONE && is_lack(status);
-  if (lacks_room) status = make_instead(thread, demand.span, rights, &why);
+  if (!status.ok() && can_make_room(thread, demand.span, status, why)) {
+    status = make_instead(thread, demand.span, rights, &why);
+  }
   if (status.ok()) left_out_.erase(demand.span);
   return status.ok() || why.reason != PINRAIL_LEFT_OUT_NONE ? status : success();  // an event was faster: ask again
 }
