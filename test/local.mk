@@ -186,6 +186,11 @@ check_PROGRAMS += test/conform/iouring
 TESTS += test/conform/iouring
 test_conform_iouring_SOURCES = test/conform/iouring_test.cc $(registrar_conformance_sources)
 test_conform_iouring_LDADD = $(registrar_conformance_libs)
+check_PROGRAMS += test/fault/iouring_fault
+TESTS += test/fault/iouring_fault
+test_fault_iouring_fault_SOURCES = test/fault/iouring_fault_test.cc $(registrar_conformance_sources)
+test_fault_iouring_fault_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
+test_fault_iouring_fault_LDADD = $(registrar_conformance_libs)
 endif
 
 # Skipped where there is no RDMA device; contrib/rdma-vm runs it beside one.

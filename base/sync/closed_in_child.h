@@ -27,7 +27,7 @@
 namespace pinrail::closed_in_child {
 
 // Returns whether the number still names the owner's file. Programs close descriptors that they did not open, and the
-// number may have been given to another file since. It runs in the forked child.
+// number may have been given to another file since. It runs in the forked child, too.
 using IsOurs = bool (*)(int file);
 
 struct Note {
@@ -37,7 +37,10 @@ struct Note {
   Note* next = nullptr;
 };
 
+// Whether the number still names the file that was noted.
 inline bool is_noted_file(const Note& note, int file) {
+  const IsOurs is_ours = note.is_ours.load();
+  if (is_ours != nullptr) return is_ours(file);
   struct stat about {};
   return fstat(file, &about) == 0 && about.st_dev == note.device.load() && about.st_ino == note.inode.load();
 }
@@ -67,8 +70,7 @@ inline void in_child() {
   find_note([](Note* note) {
     const int file = note->file.exchange(-1);
     if (file < 0) return false;
-    const IsOurs is_ours = note->is_ours.load();
-    if (is_ours != nullptr ? is_ours(file) : is_noted_file(*note, file)) close(file);
+    if (is_noted_file(*note, file)) close(file);
     return false;
   });
 }
@@ -119,10 +121,12 @@ inline Note* note(int file, IsOurs is_ours, uint64_t forks_before) {
 // Removes the descriptor from the list; the owner closes it. False in a child, where it is closed already.
 inline bool forget(Note* note) { return note != nullptr && note->file.exchange(-1) >= 0; }
 
-// Removes the descriptor from the list and closes it. Does nothing in a child, where it is closed already.
+// Removes the descriptor from the list and closes it, unless the number names another file by now. Does nothing in a
+// child, where it is closed already.
 inline void close_noted(Note* note) {
-  const int file = note != nullptr ? note->file.exchange(-1) : -1;
-  if (file >= 0) close(file);
+  const int file = note != nullptr ? note->file.load() : -1;
+  const bool is_ours = file >= 0 && is_noted_file(*note, file);
+  if (forget(note) && is_ours) close(file);
 }
 
 }  // namespace pinrail::closed_in_child

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/iouring: the conformance suite, and what is its own.
+#include <fcntl.h>
+#include <linux/io_uring.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <vector>
 
 #include "test/conform/registrar_conformance.h"
@@ -195,6 +199,81 @@ TEST_F(Iouring, the_file_of_transfers_does_not_become_standard_error) {
       },
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
+}
+
+// The descriptor whose file is so named, or -1.
+int descriptor_of(const char* name) {
+  for (int file = 0; file < 1024; ++file) {
+    char path[64], found[256] = "";
+    std::snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+    if (readlink(path, found, sizeof(found) - 1) > 0 && std::strstr(found, name) != nullptr) return file;
+  }
+  return -1;
+}
+
+// As a program that closes every descriptor and then opens files of its own.
+bool give_number_to(int number, int file) { return number >= 0 && dup2(file, number) == number && close(file) == 0; }
+
+TEST_F(Iouring, no_ring_becomes_standard_error) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  device_.reset();
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        close(STDERR_FILENO);
+        const bool opened = open({});
+        const Mapping mapping(page_size());
+        Registration registration(device_->table());
+        char byte = 0;
+        const Status made = registration.make(mapping.base(), page_size());
+        const Status moved = registration.device_read(0, &byte, 1);
+        return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]") > STDERR_FILENO};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1}));
+}
+
+TEST_F(Iouring, a_number_that_the_program_has_given_to_its_own_file_is_left_open) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  device_.reset();
+  for (const bool is_ring : {false, true}) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(in_child(
+        [this, is_ring] {
+          if (!open({})) return ChildAnswer{};
+          const int number = descriptor_of("[io_uring]");
+          io_uring_params params{};
+          const int file =
+              is_ring ? static_cast<int>(syscall(SYS_io_uring_setup, 2, &params)) : memfd_create("own", MFD_CLOEXEC);
+          if (!give_number_to(number, file)) return ChildAnswer{};
+          device_.reset();
+          return ChildAnswer{1, fcntl(number, F_GETFD) >= 0};
+        },
+        &answer));
+    EXPECT_EQ(answer, (ChildAnswer{1, 1})) << is_ring;
+  }
+}
+
+TEST_F(Iouring, no_transfer_writes_into_a_file_of_the_program) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  device_.reset();
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        const Mapping mapping(page_size());
+        if (!open({})) return ChildAnswer{};
+        Registration registration(device_->table());
+        char bytes[64] = {};
+        const Status made = registration.make(mapping.base(), page_size());
+        const Status first = registration.device_write(0, bytes, sizeof(bytes));
+        const int number = descriptor_of("pinrail-iouring");
+        const int own = memfd_create("own", MFD_CLOEXEC);
+        if (number >= 0) dup2(own, number);
+        const Status second = registration.device_write(0, bytes, sizeof(bytes));
+        return ChildAnswer{1, made.code(), first.code(), second.code(), lseek(own, 0, SEEK_END)};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
 }
 
 TEST(IouringSwitchedOff, is_not_available_and_says_why) {

@@ -24,8 +24,7 @@ void touch_stack() {
 void give_up(Context* context) {
   context->lost.store(true);
   unwatch_all(*context);
-  const bool is_open = is_watch_open(*context);  // otherwise the number is closed or names another file
-  if (closed_in_child::forget(context->note) && is_open) close(context->watch);
+  closed_in_child::close_noted(context->note);
   context->watch = -1;
   const pinrail_host_t* host = context->host;
   host->help(host, "lost", nullptr, 0);

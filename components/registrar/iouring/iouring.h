@@ -39,9 +39,11 @@ struct Ring {
   io_uring uring{};
   closed_in_child::Note* note = nullptr;  // of uring's descriptor, which keeps the pages pinned
 
-  Mutex transfer{LockRank::registrar};  // guards submission queue, completion queue and file
+  Mutex transfer{LockRank::registrar};  // guards submission queue, completion queue and table of files
   uint64_t operations GUARDED_BY(transfer) = 1;
-  int file GUARDED_BY(transfer) = -1;  // memfd through which the device's bytes pass; the first transfer makes it
+  // The table of files has one entry: a memfd through which the device's bytes pass. The first transfer makes it. It
+  // has no descriptor, whose number the program could close and give to a file of its own.
+  bool has_file GUARDED_BY(transfer) = false;
 
   std::atomic<bool> unsettled{false};  // slots were cleared since settle(); used only if releases are late
 

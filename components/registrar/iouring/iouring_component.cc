@@ -16,8 +16,8 @@ const char kHelp[] =
 
 constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "max_rings", "64",
-     "Most io_urings of one registrar; each serves 16384 registrations and costs one descriptor (two once bytes were "
-     "moved through it) and about 200 KiB. Too low: registrations are evicted for want of slots.",
+     "Most io_urings of one registrar; each serves 16384 registrations and costs one descriptor and about 200 KiB. "
+     "Too low: registrations are evicted for want of slots.",
      PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 4096, nullptr}};
 
 struct Component {

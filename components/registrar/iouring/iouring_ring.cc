@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/core/errno_text.h"
+#include "base/core/standard_descriptors.h"
 #include "components/registrar/iouring/iouring.h"
 
 namespace pinrail::iouring {
@@ -36,11 +37,10 @@ Status status_of_refusal(int error) {
   }
 }
 
-// Returns whether the descriptor is an io_uring. A ring answers ENXIO (it has no such event); other files answer
-// otherwise.
-bool is_ring(int file) {
-  const long result = syscall(SYS_io_uring_register, file, IORING_UNREGISTER_EVENTFD, nullptr, 0);
-  return result == 0 || errno == ENXIO;
+// liburing does not let the number be chosen (see standard_descriptors.h). Returns 0 or a negative errno.
+int keep_above_standard(io_uring* uring) {
+  uring->ring_fd = uring->enter_ring_fd = above_standard(uring->ring_fd);
+  return uring->ring_fd < 0 ? -errno : 0;
 }
 
 // Returns 0 or a positive errno.
@@ -50,8 +50,9 @@ int open_ring(Ring* ring) {
     const uint64_t forks = closed_in_child::count_forks();
     int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
     if (result < 0) return -result;
-    ring->note = closed_in_child::note(ring->uring.ring_fd, is_ring, forks);
-    result = ring->note == nullptr ? -EAGAIN : io_uring_ring_dontfork(&ring->uring);
+    result = keep_above_standard(&ring->uring);
+    if (result >= 0) ring->note = closed_in_child::note(ring->uring.ring_fd, nullptr, forks);
+    if (result >= 0) result = ring->note == nullptr ? -EAGAIN : io_uring_ring_dontfork(&ring->uring);
     if (result >= 0) result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
     if (result >= 0) return 0;
     closed_in_child::forget(ring->note);
@@ -63,13 +64,14 @@ int open_ring(Ring* ring) {
 
 // In a forked child there is nothing to close: neither the descriptor nor the ring's memory was inherited (F1).
 void close_ring(Ring* ring) {
+  const bool is_open = ring->note != nullptr && closed_in_child::is_noted_file(*ring->note, ring->uring.ring_fd);
   if (!closed_in_child::forget(ring->note)) return;
+  // The program has closed the number, which may name a file of its own by now: only the ring's memory is given back.
+  if (!is_open) ring->uring.ring_fd = -1;
   // Unpins before it returns; closing the descriptor alone does not guarantee that.
-  while (io_uring_unregister_buffers(&ring->uring) == -EINTR) {
+  while (is_open && io_uring_unregister_buffers(&ring->uring) == -EINTR) {
   }
   io_uring_queue_exit(&ring->uring);
-  Guard guard(ring->transfer);
-  if (ring->file >= 0) close(ring->file);
 }
 
 void link_slots(Ring* ring) {
@@ -148,7 +150,8 @@ void settle_ring(Ring* ring) {
   // because it can be added and removed beside the buffers. If it is unregistered before the grace period is over, the
   // call waits the whole second.
   usleep(kGraceMicroseconds);
-  if (io_uring_register_files_sparse(&ring->uring, 1) != 0) return;
+  if (!ring->has_file && io_uring_register_files_sparse(&ring->uring, 1) != 0) return;
+  ring->has_file = false;
   while (io_uring_unregister_files(&ring->uring) == -EINTR) {
   }
 }

@@ -9,7 +9,6 @@
 
 #include "base/core/errno_text.h"
 #include "base/core/file_limit.h"
-#include "base/core/standard_descriptors.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
 
@@ -20,11 +19,24 @@ constexpr size_t kWindow = size_t{256} << 10;  // the most bytes in one operatio
 
 enum class Direction : uint8_t { device_reads, device_writes };
 
-// Opens the ring's file unless it is open. It will have so many bytes. Returns 0 or an errno.
-int open_file_locked(Ring* ring, size_t bytes) REQUIRES(ring->transfer) {
+// What moves bytes between the start of the ring's file and the memory.
+struct Operation {
+  io_uring_op code;
+  void* memory;
+  size_t length;
+  uint32_t slot;  // of a registration; not used where the memory is ordinary
+};
+
+// Gives the ring its file unless it has one. It will have so many bytes. Returns 0 or an errno.
+int need_file_locked(Ring* ring, size_t bytes) REQUIRES(ring->transfer) {
   if (!may_make_file(bytes)) return EFBIG;
-  if (ring->file < 0) ring->file = above_standard(memfd_create("pinrail-iouring", MFD_CLOEXEC));
-  return ring->file < 0 ? errno : 0;
+  if (ring->has_file) return 0;
+  const int file = memfd_create("pinrail-iouring", MFD_CLOEXEC);
+  if (file < 0) return errno;
+  const int result = io_uring_register_files(&ring->uring, &file, 1);
+  close(file);
+  ring->has_file = result == 0;
+  return -result;
 }
 
 // Waits for the completion of the last operation and returns its result. Older completions, such as the probe's, are
@@ -42,49 +54,39 @@ int wait_completion_locked(Ring* ring) REQUIRES(ring->transfer) {
   }
 }
 
-// Runs one operation between the registration and the start of the file. Returns the bytes moved, or a negative errno.
-int run_operation_locked(Ring* ring, uint32_t slot, char* at, size_t length, Direction direction)
-    REQUIRES(ring->transfer) {
-  io_uring_sqe* sqe = io_uring_get_sqe(&ring->uring);
-  if (sqe == nullptr) return -EBUSY;
-  const auto bytes = static_cast<unsigned>(length);
-  if (direction == Direction::device_reads) {
-    io_uring_prep_write_fixed(sqe, ring->file, at, bytes, 0, static_cast<int>(slot));
-  } else {
-    io_uring_prep_read_fixed(sqe, ring->file, at, bytes, 0, static_cast<int>(slot));
-  }
-  sqe->user_data = ++ring->operations;
+// Returns a negative errno if the kernel took nothing.
+int submit_locked(Ring* ring) REQUIRES(ring->transfer) {
   int submitted = io_uring_submit(&ring->uring);
   while (submitted == -EINTR) submitted = io_uring_submit(&ring->uring);
-  if (submitted < 0) return submitted;
-  return wait_completion_locked(ring);
+  return submitted;
 }
 
-// Copies between the start of the file and ordinary memory. Returns 0 if all bytes were copied, or a negative errno.
-int copy_through_file_locked(Ring* ring, char* memory, size_t length, Direction direction) REQUIRES(ring->transfer) {
-  for (size_t done = 0; done < length;) {
-    const auto offset = static_cast<off_t>(done);
-    const ssize_t moved = direction == Direction::device_reads
-                              ? pread(ring->file, memory + done, length - done, offset)
-                              : pwrite(ring->file, memory + done, length - done, offset);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) return moved == 0 ? -EIO : -errno;
-    done += static_cast<size_t>(moved);
-  }
-  return 0;
+// Returns the bytes moved, or a negative errno.
+int run_locked(Ring* ring, const Operation& operation) REQUIRES(ring->transfer) {
+  if (io_uring_sq_space_left(&ring->uring) == 0) submit_locked(ring);  // what was refused before, and does nothing now
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring->uring);
+  if (sqe == nullptr) return -EBUSY;
+  constexpr int kFile = 0;  // in the table of files
+  io_uring_prep_rw(operation.code, sqe, kFile, operation.memory, static_cast<unsigned>(operation.length), 0);
+  sqe->flags = IOSQE_FIXED_FILE;
+  sqe->buf_index = static_cast<uint16_t>(operation.slot);
+  sqe->user_data = ++ring->operations;
+  const int submitted = submit_locked(ring);
+  if (submitted >= 0) return wait_completion_locked(ring);
+  // It stays in the queue until the next submission, when other memory may have the slot.
+  io_uring_prep_nop(sqe);
+  return submitted;
 }
 
 // Moves at most one window. Returns the bytes moved, or a negative errno.
 int move_window_locked(Ring* ring, uint32_t slot, char* at, char* memory, size_t length, Direction direction)
     REQUIRES(ring->transfer) {
-  if (direction == Direction::device_writes) {
-    const int error = copy_through_file_locked(ring, memory, length, direction);
-    return error != 0 ? error : run_operation_locked(ring, slot, at, length, direction);
+  if (direction == Direction::device_reads) {
+    const int moved = run_locked(ring, {IORING_OP_WRITE_FIXED, at, length, slot});
+    return moved <= 0 ? moved : run_locked(ring, {IORING_OP_READ, memory, static_cast<size_t>(moved), 0});
   }
-  const int moved = run_operation_locked(ring, slot, at, length, direction);
-  if (moved <= 0) return moved;
-  const int error = copy_through_file_locked(ring, memory, static_cast<size_t>(moved), direction);
-  return error != 0 ? error : moved;
+  const int moved = run_locked(ring, {IORING_OP_WRITE, memory, length, 0});
+  return moved <= 0 ? moved : run_locked(ring, {IORING_OP_READ_FIXED, at, static_cast<size_t>(moved), slot});
 }
 
 Status failed(const Registrar& registrar, size_t bytes, int error) {
@@ -104,7 +106,7 @@ Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, s
   Ring* ring = ring_of(registrar, reg.lkey);
   char* at = static_cast<char*>(reg.base) + offset;
   Guard guard(ring->transfer);
-  const int error = open_file_locked(ring, std::min(length, kWindow));
+  const int error = need_file_locked(ring, std::min(length, kWindow));
   if (error != 0) return failed(registrar, length, error);
   for (size_t done = 0; done < length;) {
     const size_t step = std::min(length - done, kWindow);

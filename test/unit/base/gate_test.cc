@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "base/sync/gate.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +80,20 @@ TEST(ClosedInChild, a_note_is_taken_and_is_free_again) {
   EXPECT_EQ(closed_in_child::note(late, is_ours, forks), nullptr);
   close(late);
   closed_in_child::close_noted(second);
+}
+
+// Programs close descriptors that they did not open.
+TEST(ClosedInChild, a_number_that_names_another_file_by_now_stays_open) {
+  for (const closed_in_child::IsOurs is_ours : {closed_in_child::IsOurs{nullptr}, +[](int) { return false; }}) {
+    const uint64_t forks = closed_in_child::count_forks();
+    const int number = memfd_create("ours", MFD_CLOEXEC);
+    closed_in_child::Note* const note = closed_in_child::note(number, is_ours, forks);
+    ASSERT_NE(note, nullptr);
+    ASSERT_EQ(dup2(STDERR_FILENO, number), number);
+    closed_in_child::close_noted(note);
+    EXPECT_GE(fcntl(number, F_GETFD), 0);
+    close(number);
+  }
 }
 
 }  // namespace
