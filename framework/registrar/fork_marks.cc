@@ -34,13 +34,14 @@ bool is_needed = false;  // written at start-up
 Mutex mutex{LockRank::marks};
 Forever<PageCounts> counts GUARDED_BY(mutex);
 
+size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
 // Calls attempt(span), and for hugetlbfs again with the span extended to whole huge pages: madvise refuses parts of
 // them.
 template <typename Try>
 bool with_whole_pages(Span span, Try attempt) {
   if (attempt(span)) return true;
-  const size_t small = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  for (size_t page = 2 * small; errno == EINVAL && page <= kLargestPage; page *= 2) {
+  for (size_t page = 2 * page_bytes(); errno == EINVAL && page <= kLargestPage; page *= 2) {
     Span whole = span;
     if (!round_out(&whole, page)) return false;
     if (attempt(whole)) return true;
@@ -92,6 +93,7 @@ bool needed() { return is_needed; }
 
 // Marks and counts the span; on an error no page stays marked that was not before. Takes `mutex`.
 Status mark(Span span) {
+  if (!round_out(&span, page_bytes())) return PINRAIL_ERR_BAD_PARAM;
   Guard guard(mutex);
   const Status status = mark_locked(span);
   if (!status.ok()) unmark_unheld_locked(span);
@@ -101,6 +103,7 @@ Status mark(Span span) {
 // Uncounts the span and unmarks what has no count left; is_gone: its memory was unmapped, so marks stay. Takes
 // `mutex`.
 void unmark(Span span, bool is_gone) {
+  if (!round_out(&span, page_bytes())) return;  // nor could it be marked
   Guard guard(mutex);
   if (counts->remove(span, [](Span) {}).ok() && !is_gone) unmark_unheld_locked(span);
 }

@@ -9,6 +9,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 
 #include "base/core/guarded.h"
@@ -127,6 +128,10 @@ void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
   finished.ignore();  // reported; the tail's memory is reused either way
 }
 
+void clear_tail(const pinrail_bound_registrar_t* bound, const pinrail_registration_t* reg) {
+  if (bound->table.tail_size != 0) std::memset(arena::tail_of(reg), 0, bound->table.tail_size);
+}
+
 // Pinrail's own fields of a registration (C6), noted before register_mem. restore() puts them back and returns false if
 // the registrar overwrote one. No other thread changes the state meanwhile: only this call knows the registration.
 class OwnFields {
@@ -241,6 +246,7 @@ void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinra
 }  // namespace
 
 // Registers reg with the device, after init_tail(). On an error, and if the thread ends inside, the tail is finished.
+// After an error it is zeroed for the pool's next attempt.
 __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                                                        const pinrail_register_request_t* request,
                                                        pinrail_registration_t* reg) {
@@ -248,11 +254,13 @@ __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t
   if (!status.ok()) return status.code();
   RegistrarCall call(bound, thread);
   status = init_tail(bound, reg);
-  if (!status.ok()) return status.code();
-  OnUnwind unwound([&] { finish_tail(bound, reg); });
-  status = mark_and_register(bound, request, reg);
-  unwound.disarm();
-  if (!status.ok()) finish_tail(bound, reg);
+  if (status.ok()) {
+    OnUnwind unwound([&] { finish_tail(bound, reg); });
+    status = mark_and_register(bound, request, reg);
+    unwound.disarm();
+    if (!status.ok()) finish_tail(bound, reg);
+  }
+  if (!status.ok()) clear_tail(bound, reg);
   return status.code();
 }
 

@@ -183,6 +183,27 @@ TEST_F(Contract, a_tail_may_be_used_to_its_last_byte) {
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
+// registrar.h: the tail is zeroed, also for the second attempt of a request.
+TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
+  FakeOptions options;
+  options.tail_size = 200;
+  options.count_capacity = 1;
+  make_pool(options);
+  int dirty = 0;
+  fake_->on_register([&dirty](const pinrail_register_request_t&, pinrail_registration_t* reg) {
+    char* const tail = static_cast<char*>(pinrail_registration_tail(reg));
+    for (int i = 0; i < 200; ++i) dirty += tail[i] != 0 ? 1 : 0;
+    std::memset(tail, 0x5a, 200);
+  });
+  pinrail_handle_t handle{};
+  for (const size_t offset : {size_t{0}, size_t{4096}}) {
+    ASSERT_EQ(pinrail_mpool_register(pool_, page_ + offset, 64, 0, 0, &handle), PINRAIL_SUCCESS) << said_;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(fake_->register_calls(), 3U) << "the second range was tried twice";
+  EXPECT_EQ(dirty, 0);
+}
+
 // The component is a file of its own.
 class ContractOfComponent : public Contract {
  protected:

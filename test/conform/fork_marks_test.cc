@@ -138,6 +138,22 @@ TEST_F(ForkMarks, a_hole_is_an_error_and_the_device_is_not_asked) {
   EXPECT_EQ(seen(), 0b11111011u);
 }
 
+// The kernel marks whole pages. What is mapped beside them does not matter.
+TEST_F(ForkMarks, ranges_within_pages_mark_their_pages) {
+  fake::FakeOptions fake;
+  fake.granularity = 1;
+  const fake::FakeRegistrar device(fake);
+  const Pool pool(device, not_kept());
+  memory_.unmap(3 * kPage, 5 * kPage);
+  const pinrail_handle_t first = pool.must(page(2) + 100, 64);
+  const pinrail_handle_t second = pool.must(page(2) + 3000, 64);
+  EXPECT_EQ(seen(), 0b00000011u);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b00000011u);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0b00000111u);
+}
+
 TEST_F(ForkMarks, a_registrar_that_pins_nothing_has_no_marks) {
   pinrail_registrar_t table = *device_.table();
   table.pins_nothing = 1;
