@@ -207,6 +207,12 @@ test_unit_verbs_device_address_test_SOURCES = test/unit/verbs/device_address_tes
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc \
 	components/registrar/verbs/verbs_transfer.cc
 test_unit_verbs_device_address_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/verbs/odp_trial_test
+TESTS += test/unit/verbs/odp_trial_test
+test_unit_verbs_odp_trial_test_SOURCES = test/unit/verbs/odp_trial_test.cc \
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
+	components/registrar/verbs/verbs_transfer.cc
+test_unit_verbs_odp_trial_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
 endif
 

@@ -249,8 +249,8 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
   if (!within(*reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   return transfer(context, reg, "cuMemcpyHtoD", [&](const Library& cuda, CUdeviceptr base) {
     const CUresult error = cuda.cuMemcpyHtoD(base + offset, from, length);
-    return error == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : error;  // the bytes may be on their way still
-  });                                                                // the bytes may still be on their way
+    return error == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : error;  // the bytes may still be on their way
+  });
 }
 
 // The driver exports exactly this range; CUDA 13's may crash for managed memory. make_copies_wait() makes bytes that

@@ -84,7 +84,7 @@ void close_device(Registrar* registrar);
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 
-// verbs_odp.cc: tries the device with on-demand memory and sets on_demand of the table. NOT_SUPPORTED, and reported:
+// verbs_odp.cc: tries the device with on-demand memory and sets on_demand of the table. NOT_AVAILABLE, and reported:
 // the parameter odp demands what the device lacks or does wrong.
 Status choose_odp(Registrar* registrar);
 pinrail_status_t advise(void* context, const pinrail_registration_t* reg, size_t offset, size_t length,

@@ -35,8 +35,8 @@ class Pages {
 
   bool is_mapped() const { return at_ != MAP_FAILED; }
   unsigned char* at() const { return static_cast<unsigned char*>(at_); }
-  // Other memory takes its place.
-  bool replace() { return munmap(at_, bytes_) == 0 && map(at_, bytes_, MAP_FIXED) == at_; }
+  // Other memory takes its place, in one step: were it unmapped first, another thread could be given the addresses.
+  bool replace() { return map(at_, bytes_, MAP_FIXED) == at_; }
 
  private:
   static void* map(void* at, size_t bytes, int flags) {
