@@ -59,6 +59,17 @@ inline bool has_own_iova(const pinrail_register_request_t& request) {
   return request.iova != 0 && request.iova != reinterpret_cast<uintptr_t>(request.addr);
 }
 
+// Asks the registrar for the allocation of GPU memory that contains the range. Its own error, or BAD_PARAM: it does not
+// contain all of it; ERROR: the registrar returned a status that does not exist (C5).
+inline Status identify(const pinrail_registrar_t& table, const Span& asked, pinrail_gpu_range_t* range_out) {
+  range_out->size = sizeof(*range_out);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers
+  const Status status = table.identify(table.context, reinterpret_cast<const void*>(asked.base), range_out);
+  if (!is_status(status.code())) return PINRAIL_ERR_ERROR;
+  if (!status.ok()) return status;
+  return Span::of(range_out->base, range_out->length).contains(asked) ? PINRAIL_SUCCESS : PINRAIL_ERR_BAD_PARAM;
+}
+
 // Whether [offset, offset + length) lies within the registration.
 inline bool within(const pinrail_registration_t& reg, size_t offset, size_t length) {
   return offset <= reg.length && length <= reg.length - offset;

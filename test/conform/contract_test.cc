@@ -204,6 +204,22 @@ TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
   EXPECT_EQ(dirty, 0);
 }
 
+// C5: pools of GPU memory ask the registrar on each call.
+TEST_F(Contract, a_status_of_identify_that_does_not_exist_becomes_error) {
+  FakeOptions options;
+  options.kinds = PINRAIL_KIND_GPU;
+  options.tail_size = sizeof(pinrail_gpu_block_t);
+  fake_ = std::make_unique<FakeRegistrar>(options);
+  pinrail_registrar_t table = *fake_->table();
+  table.identify = [](void*, const void*, pinrail_gpu_range_t*) { return static_cast<pinrail_status_t>(5); };
+  start();
+  const pinrail_registrar_choice_t lent = {nullptr, &table, nullptr};
+  ASSERT_EQ(pinrail_mpool_create("gpusm", &lent, nullptr, nullptr, &pool_), PINRAIL_SUCCESS) << said_;
+  pinrail_handle_t handle{};
+  EXPECT_EQ(add(&handle), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pinrail_mpool_find(pool_, page_, 64, 0, &handle), PINRAIL_ERR_NOT_FOUND);
+}
+
 // The component is a file of its own.
 class ContractOfComponent : public Contract {
  protected:

@@ -44,12 +44,8 @@ Pool::~Pool() {
 // Asks the driver on each call, so that no block of freed memory is given out.
 Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
   pinrail_gpu_range_t range{};
-  range.size = sizeof(range);
-  const pinrail_registrar_t& registrar = *config_.limits;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
-  const Status status = registrar.identify(registrar.context, reinterpret_cast<const void*>(addr), &range);
+  const Status status = pinrail::identify(*config_.limits, Span::of(addr, length), &range);
   if (!status.ok()) return status;
-  if (!Span::of(range.base, range.length).contains(Span::of(addr, length))) return PINRAIL_ERR_BAD_PARAM;
   key_out->pid = static_cast<uint32_t>(own_peer_->owner.pid);
   key_out->start = own_peer_->owner.start;
   key_out->segment = own_peer_->owner.segment;

@@ -163,6 +163,7 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
   if (takes_dmabuf && knows_gpu_->export_dmabuf != nullptr) {
     status = knows_gpu_->export_dmabuf(knows_gpu_->context, request->addr, request->length, &request->fd,
                                        &request->fd_offset);
+    if (!is_status(status.code())) return PINRAIL_ERR_ERROR;  // C5
     if (status.ok()) {
       request->kind = PINRAIL_KIND_DMABUF;
       OnUnwind unwound([request] { close(request->fd); });

@@ -3,6 +3,8 @@
 // registrar and driver are called. The calling thread may hold references.
 #include "components/mpool/grdma/grdma_gpu.h"
 
+#include "framework/registrar/request.h"
+
 namespace pinrail::grdma {
 namespace {
 
@@ -54,12 +56,9 @@ void Gpu::discard_unused_ranges() {
 // Asks the driver for the allocation that the range lies in, and for its present buffer id.
 Status Gpu::identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const {
   pinrail_gpu_range_t range{};
-  range.size = sizeof(range);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
-  const Status status = table_->identify(table_->context, reinterpret_cast<const void*>(addr), &range);
+  const Status status = pinrail::identify(*table_, Span::of(addr, length), &range);
   if (!status.ok()) return status;
   Span span = Span::of(range.base, range.length);
-  if (!span.contains(Span::of(addr, length))) return PINRAIL_ERR_BAD_PARAM;
   if (!round_out(&span, ranges_->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   *request_out = {span, access_and_flags, range.buffer_id};
   return success();

@@ -29,7 +29,11 @@ typedef enum pinrail_thread_mode {
   PINRAIL_THREAD_CALLER = 2 /**< one at a time, and only inside calls on the registrar's own pool */
 } pinrail_thread_mode_t;
 
-/** Why a registration is deregistered. */
+/**
+ * Why a registration is deregistered, as it was known when that was decided. Another thread may unmap the memory while
+ * the call waits for its turn or runs. So a registrar whose deregister_mem accesses pages must bear that they are gone,
+ * or other memory, for every reason; INVALIDATED says that they are.
+ */
 typedef enum pinrail_reason {
   PINRAIL_REASON_RELEASED = 0, /**< its last reference was dropped and the cache does not keep it */
   PINRAIL_REASON_EVICTED = 1,  /**< it was idle and was evicted to make room */
