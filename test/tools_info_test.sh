@@ -138,7 +138,7 @@ done
 expect 0 --parsable --mca monitor none
 shows '^monitors:at_work:$'
 shows '^memory:heap:kept:no$'
-shows '^memory:heap:why_not:none is selected$'
+shows '^memory:heap:why_not:no monitor is selected$'
 expect 0 --json --mca monitor external --mca monitor_strict yes
 valid_json
 shows '"why_not": "another process may cut it, and monitor_strict is set"'

@@ -35,10 +35,10 @@ expect 0 --size 4K --iterations 100 --mca monitor external
 said 'monitor external, leave_pinned 1'
 expect 1 --size 4K --iterations 100 --mca monitor none
 said 'monitor none, leave_pinned 0'
-said '^nothing is kept registered on this machine: none is selected$'
+said '^nothing is kept registered on this machine: no monitor is selected$'
 expect 1 --size 4K --iterations 100 --json --mca monitor none
 valid_json
-said '"why_not_kept": "none is selected"'
+said '"why_not_kept": "no monitor is selected"'
 
 echo "JSON"
 expect 0 --size 4K,2M --iterations 200 --regions 3 --json
@@ -50,6 +50,10 @@ is leave_pinned 1
 is hits 200
 is misses 3
 is errors 0
+
+echo "a pool that cannot keep nothing"
+expect 0 --pool mrall --size 4K --iterations 100
+said 'pool mrall on registrar'
 
 echo "threads"
 expect 0 --size 64K --iterations 500 --regions 4 --threads 2 --json

@@ -249,7 +249,7 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   status = start_all(loader, &troubles, &idle);
   if (!status.ok()) return status;
   find_raw_calls(loader, &troubles);
-  if (!any_sees() && troubles.empty()) troubles = "none is selected";
+  if (!any_sees() && troubles.empty()) troubles = "no monitor is selected";
   const Kept kept = kept_without(nullptr);
   const bool saw = any_sees() && can_read_mappings(kept, &troubles);
   stop_superfluous(&idle);

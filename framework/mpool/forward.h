@@ -97,9 +97,10 @@ struct Forward {
     return ops;
   }
 
-  // Returns what pools of memory by address have besides; register_mem is theirs to set.
+  // Returns what pools of host memory have besides; register_mem is theirs to set.
   static constexpr pinrail_mpool_ops_t memory_table() {
     pinrail_mpool_ops_t ops = table();
+    ops.kinds = PINRAIL_KIND_HOST;
     ops.find = find;
     ops.query = query;
     return ops;

@@ -60,6 +60,16 @@ pinrail_mpool_ops_t completed(pinrail_mpool_ops_t ops) {
   return ops;
 }
 
+// Whether the pool is for other kinds of memory than the registrar registers.
+bool takes_other_memory(const pinrail_mpool_ops_t& ops, const pinrail_registrar_t& registrar) {
+  return ops.kinds != 0 && (ops.kinds & registrar.kinds) == 0;
+}
+
+void report_other_memory(const char* name, const char* registrar) {
+  const pinrail_help_arg_t args[] = {{"name", name}, {"registrar", registrar}};
+  report::help("mpool", kHelp, "mpool takes other memory", args, 2);
+}
+
 // Creates the module by the first component in the order of priority that has the name (if given) and accepts the
 // registrar.
 Status create_module(const loader::Loader& loader, const char* name, const pinrail_mpool_config_t& config,
@@ -73,7 +83,9 @@ Status create_module(const loader::Loader& loader, const char* name, const pinra
     pool->name = opened.descriptor->name;  // may throw, so it comes before the module exists
     const Status status =
         loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });
-    if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && name == nullptr) continue;
+    if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
+    if (name == nullptr) continue;
+    if (takes_other_memory(*ops, *config.limits)) report_other_memory(name, pool->registrar->name.c_str());
     return status;
   }
   if (name != nullptr) return refuse("no such mpool", "name", name, PINRAIL_ERR_NOT_FOUND);

@@ -204,6 +204,22 @@ TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
   EXPECT_EQ(dirty, 0);
 }
 
+// C4: the creator is told why.
+TEST_F(Contract, a_pool_of_other_memory_than_the_registrars_is_refused_with_a_message) {
+  start();
+  for (const auto& [pool, kind] : {std::pair{"gpusm", PINRAIL_KIND_HOST}, std::pair{"rgpusm", PINRAIL_KIND_HOST},
+                                   std::pair{"grdma", PINRAIL_KIND_GPU}, std::pair{"mrall", PINRAIL_KIND_GPU},
+                                   std::pair{"odp", PINRAIL_KIND_GPU}}) {
+    FakeOptions options;
+    options.kinds = kind;
+    FakeRegistrar fake(options);
+    const pinrail_registrar_choice_t lent = {nullptr, fake.table(), nullptr};
+    said_.clear();
+    EXPECT_EQ(pinrail_mpool_create(pool, &lent, nullptr, nullptr, &pool_), PINRAIL_ERR_NOT_SUPPORTED);
+    EXPECT_TRUE(says((std::string("\"") + pool + "\" does not take the registrar").c_str())) << pool << ": " << said_;
+  }
+}
+
 // C5: pools of GPU memory ask the registrar on each call.
 TEST_F(Contract, a_status_of_identify_that_does_not_exist_becomes_error) {
   FakeOptions options;

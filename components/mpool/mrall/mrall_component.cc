@@ -51,7 +51,6 @@ constexpr pinrail_mpool_ops_t make_table() {
   ops.register_mem = Forward::register_mem;
   ops.invalidate_range_hook = invalidate_range_hook;
   ops.left_out = left_out;
-  ops.kinds = PINRAIL_KIND_HOST;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

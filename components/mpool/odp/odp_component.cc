@@ -35,7 +35,6 @@ constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
   ops.register_mem = Forward::register_mem;
   ops.invalidate_range_hook = invalidate_range_hook;
-  ops.kinds = PINRAIL_KIND_HOST;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

@@ -43,7 +43,7 @@ std::string take_sizes(const std::string& typed, Options* options) {
 }
 
 std::string take_scenario(const std::string& typed, Options* options) {
-  if (!is_scenario(typed)) return typed + " is no scenario: there are " + scenario_names();
+  if (!is_scenario(typed)) return "\"" + typed + "\" is no scenario: there are " + scenario_names();
   options->scenario = typed;
   return "";
 }

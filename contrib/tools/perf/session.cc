@@ -64,8 +64,9 @@ Result Session::open_pools(const Options& options) {
     return Result::good();  // these always keep
   choice.name = registrar_name();
   const pinrail_mpool_options_t nothing = keep_nothing();
-  status = pinrail_mpool_create(pool_name(), &choice, "pinrail_perf_uncached", &nothing, &uncached_);
-  return status == PINRAIL_SUCCESS ? Result::good() : refused(pool_name(), choice.name, status);
+  // Of the best component: not each can keep nothing.
+  status = pinrail_mpool_create(nullptr, &choice, "pinrail_perf_uncached", &nothing, &uncached_);
+  return status == PINRAIL_SUCCESS ? Result::good() : refused(nullptr, choice.name, status);
 }
 
 Result Session::close() {
