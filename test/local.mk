@@ -149,10 +149,10 @@ attack: all test/attack/attack
 	test/attack/attack --seconds $(or $(SECONDS_OF_EACH),300) --seed $(or $(SEED),1000) --threads 6 --steps 20000
 
 # The layers, the installed headers and the rules.
-TESTS += test/includes_test.sh test/headers_test.sh test/rules_test.sh
+TESTS += test/includes_test.sh test/headers_test.sh test/rules_test.sh test/help_test.sh
 mutants-random: Makefile
 	$(srcdir)/test/mutants/random --seed $(or $(SEED),1) --count $(or $(COUNT),40)
-EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test/mutants/run test/mutants/list \
+EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test/help_test.sh test/mutants/run test/mutants/list \
 	test/mutants/random test/mutants/equivalent
 
 # Registrars: one suite, one program for each that joins it.

@@ -1,0 +1,27 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# help_test.sh - each command of the sources prints its help. Where that cannot be written, it fails, and does not say that
+# something is wrong with the command line.
+set -u
+cd "${srcdir:-$(dirname "$0")/..}" || exit 99
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+failures=0
+fails() {
+  echo "FAIL: $1"
+  sed 's/^/  | /' "$work/out"
+  failures=$((failures + 1))
+}
+
+commands=$(grep -rlE '^ *(-h \| )?--help\)|!= --help ' contrib --include='*' | grep -v -e '\.d/' -e pinrun.in -e build-aux)
+[ "$(wc -l <<<"$commands")" -ge 13 ] || fails "only $(wc -l <<<"$commands") commands were found: $commands"
+for command in $commands; do
+  "$command" --help </dev/null >"$work/out" 2>&1 || fails "$command --help ends with $?"
+  grep -q '^Usage: ' "$work/out" || fails "$command --help shows no usage"
+  if "$command" --help </dev/null >/dev/full 2>"$work/out"; then fails "$command --help >/dev/full: all is well"; fi
+  grep -q -e '^\[' -e '^Usage' -e 'unbound' "$work/out" && fails "$command --help >/dev/full: another complaint"
+done
+
+contrib/quickstart --no-install --no-run --build '' </dev/null >"$work/out" 2>&1 && fails "quickstart takes a folder without name"
+grep -q 'lacks its folder' "$work/out" || fails "quickstart: what is wrong with the folder is not said"
+exit $((failures != 0))
