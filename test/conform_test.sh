@@ -105,6 +105,12 @@ while read -r framework rule number words; do
   fi
 done <"$work/broken"
 
+# What it says where nothing is checked.
+if "$conform" --help >/dev/full 2>"$work/out"; then fail "--help >/dev/full: all is well"; fi
+"$conform" rcache "$(pwd)/components/.libs/mpool_grdma.so" >"$work/out" 2>&1 && fail "a pool is an index"
+[ ! -e components/.libs/mpool_grdma.so ] || grep -q 'of framework "mpool", not "rcache"' "$work/out" ||
+  fail "a component of another framework: $(cat "$work/out")"
+
 # The code of contrib/doc/components: each block is in the sources as it stands there, and the last one is compiled.
 awk -v work="$work" '
   /^    / || (block && /^$/) { text = text substr($0, 5) "\n"; block = 1; next }

@@ -70,8 +70,7 @@ Status check_descriptor(const pinrail_component_t& descriptor, const Framework& 
                         std::string* why_out) {
   const std::string its_framework = framework_of(descriptor);
   if (its_framework != framework.name) {
-    *why_out =
-        "says that it is of framework " + quoted(its_framework) + ", its file name says " + quoted(framework.name);
+    *why_out = "says that it is of framework " + quoted(its_framework) + ", not " + quoted(framework.name);
     return PINRAIL_ERR_ERROR;
   }
   const std::string differences = differences_of(descriptor, framework);

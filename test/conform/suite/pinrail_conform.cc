@@ -289,7 +289,9 @@ int main(int argc, char** argv) {
   line.flag("--all", "name the checks that were kept or skipped, too", &options.all);
   line.number("--seconds", "N", "time of each check (20)", 1, 600, &options.seconds);
   line.text("--components", "DIR", "where the other components are that a pool needs", &options.file.other_components);
-  if (const std::optional<int> status = line.read(argc, argv, std::cout, std::cerr)) return *status;
+  if (const std::optional<int> status = line.read(argc, argv, std::cout, std::cerr)) {
+    return pinrail::tools::close_output("pinrail_conform", *status);
+  }
   for (const auto& one : mca) setenv(("PINRAIL_MCA_" + one.first).c_str(), one.second.c_str(), 1);
   return check(options);
 }

@@ -120,7 +120,7 @@ std::vector<Wrong> wrong_images() {
       {"a smaller table", Image().table_size(16), PINRAIL_ERR_VERSION,
        "was built against another Pinrail: size of the table 16 (this library: " + table + ")"},
       {"another framework", Image().framework("rcache"), PINRAIL_ERR_ERROR,
-       "says that it is of framework \"rcache\", its file name says \"mpool\""},
+       "says that it is of framework \"rcache\", not \"mpool\""},
       {"another name", Image().name("other"), PINRAIL_ERR_ERROR,
        "says that its name is \"other\", its file name says \"tiny\""},
       {"no symbol", Image().replace("pinrail_component", "pinrail_komponent"), PINRAIL_ERR_ERROR,
