@@ -76,6 +76,9 @@ shows '^mca:mpool:grdma:param:size_limit:help:.'
 shows '^mca:mpool:grdma:param:leave_pinned:enumerator:value:-1:'
 shows '^mca:mpool:grdma:status:SUCCESS$'
 expect 0 --all --parsable
+for key in $(sed -n 's/^\(machine\|program\):\([a-z_]*\):.*/\2/p' "$work/out" | sort -u); do
+  grep -q -e "[^a-z_]\(fB\)\?$key" "${srcdir:-.}/contrib/man/pinrail_info.1" || fail "the manual page does not name $key"
+done
 shows '^machine:page_size:[0-9]'
 shows '^machine:numa_nodes:[1-9]'
 shows '^build:version:[0-9]'

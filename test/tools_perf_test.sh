@@ -18,6 +18,13 @@ valid_json() {
   fi
 }
 
+# documented: each key of the JSON output stands in the manual page.
+documented() {
+  for key in $(grep -o '"[a-z_]*":' "$work/out" | tr -d '":' | sort -u); do
+    grep -qw -e "$key" "${srcdir:-.}/contrib/man/pinrail_perf.1" || fail "the manual page does not name $key"
+  done
+}
+
 "$tool" --size 4K --iterations 10 >"$work/out" 2>"$work/err"
 if [ $? -ne 0 ] && grep -q NOT_AVAILABLE "$work/err"; then
   echo "SKIP: no registrar works here"
@@ -50,6 +57,7 @@ is leave_pinned 1
 is hits 200
 is misses 3
 is errors 0
+documented
 
 echo "a pool that cannot keep nothing"
 expect 0 --pool mrall --size 4K --iterations 100
@@ -77,6 +85,7 @@ for figure in "registrar calls of a prepin and 20000 sends" "registrar calls of 
   said "$figure"
 done
 said '"reached": true'
+documented
 expect 0 --scenario chunks --size 32M
 said 'registered after a stop half way .*: reached'
 # Times are not judged here, because other tests may run; but the exit status and the figures agree.
@@ -210,6 +219,7 @@ cat >"$work/good.trace" <<'END'
 END
 # What died waits for the gc thread, if there is one: without, the next miss gives it back, and the peak is known.
 PINRAIL_MCA_mpool_grdma_gc_thread=never expect 0 --trace "$work/good.trace" --json
+documented
 valid_json
 for key in trace calls hits misses evictions invalidations peak_bytes errors seconds; do said "\"$key\":"; done
 is calls 3
