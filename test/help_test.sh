@@ -24,4 +24,10 @@ done
 
 contrib/quickstart --no-install --no-run --build '' </dev/null >"$work/out" 2>&1 && fails "quickstart takes a folder without name"
 grep -q 'lacks its folder' "$work/out" || fails "quickstart: what is wrong with the folder is not said"
+
+# What is wrong is said, and nothing is made.
+for name in "" Ledger 1a base a-b abcdefghijklmnopqrstuvwxyzabcdef; do
+  (cd "$work" && "$OLDPWD/contrib/new-component" registrar "$name") >"$work/out" 2>&1 && fails "new-component takes \"$name\""
+  grep -q '^new-component: .*name' "$work/out" || fails "new-component does not say what is wrong with \"$name\""
+done
 exit $((failures != 0))
