@@ -39,8 +39,9 @@ inline bool kernel_shares_pins(const char* release) {
   return major < 5 || (major == 5 && minor < 12);
 }
 
-// Marks the pages of the span and counts them. BAD_PARAM: a part is not mapped. OUT_OF_RESOURCE: no memory, or the process has as
-// many mappings as the kernel allows (a mark may split some). On an error no page is marked that was not before.
+// Marks the pages of the span and counts them. BAD_PARAM: a part is not mapped. OUT_OF_RESOURCE: no memory, or the
+// process has as many mappings as the kernel allows (a mark may split some). On an error no page is marked that was not
+// before.
 Status mark(Span span);
 // Uncounts a span that was marked. is_gone: its memory was unmapped and may be another mapping now, so its marks stay.
 void unmark(Span span, bool is_gone);
