@@ -11,6 +11,12 @@ complain() {
 }
 # constant NAME FILE: the digits of "NAME = 30000;" or "NAME = size_t{1} << 6;", the last number of the line.
 constant() { sed -nE "s/.*\b$1 = ([^;]*[^0-9])?([0-9]+)[),]*;.*/\2/p;s/.*\b$1 = ([0-9]+) .*/\1/p" "$2" | head -n 1; }
+# two_to_the NAME FILE: 2 to that constant; nothing if there is none, which differs from what HACKING says.
+two_to_the() {
+  local power
+  power=$(constant "$1" "$2")
+  [[ -z $power ]] || echo $((1 << power))
+}
 # same WHAT HACKING CODE
 same() { [[ -n $2 && $2 == "$3" ]] || complain "$1: HACKING has \"$2\", the code \"$3\""; }
 
@@ -35,13 +41,13 @@ same "numbers above the drawing" "$(grep -B 2 -E '^ +\|  +references  +\|' HACKI
 # Sizes that the text names.
 counts=base/registration/references.h
 same "near slots" "$(sed -nE 's/.*near slot \(([0-9,]+) per thread\).*/\1/p' HACKING | tr -d ,)" \
-  $((1 << $(constant kNearBits "$counts")))
+  "$(two_to_the kNearBits "$counts")"
 same "far slots" "$(sed -nE 's/.*far slot \(([0-9,]+) per thread\).*/\1/p' HACKING | tr -d ,)" \
-  $((1 << $(constant kFarBits "$counts")))
+  "$(two_to_the kFarBits "$counts")"
 same "largest count of a slot" "$(sed -nE 's/.*A slot that has counted ([0-9,]+),.*/\1/p' HACKING | tr -d ,)" \
   "$(constant kMaxCount "$counts")"
 same "recent requests" "$(sed -nE 's/.*recent\.h: ([0-9,]+) entries per thread.*/\1/p' HACKING | tr -d ,)" \
-  $((1 << $(constant kBits base/registration/recent_request.h)))
+  "$(constant kCount base/registration/recent_request.h)"
 grep -q 'Three$' HACKING && grep -q 'PINRAIL_START_ENTRIES = 3 ' base/registration/shortcut.h ||
   complain "a bucket of the start table has not three entries"
 
