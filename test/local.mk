@@ -207,6 +207,11 @@ test_unit_verbs_device_address_test_SOURCES = test/unit/verbs/device_address_tes
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc \
 	components/registrar/verbs/verbs_transfer.cc
 test_unit_verbs_device_address_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/verbs/device_fork_test
+TESTS += test/unit/verbs/device_fork_test
+test_unit_verbs_device_fork_test_SOURCES = test/unit/verbs/device_fork_test.cc \
+	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_loopback.cc
+test_unit_verbs_device_fork_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/verbs/odp_trial_test
 TESTS += test/unit/verbs/odp_trial_test
 test_unit_verbs_odp_trial_test_SOURCES = test/unit/verbs/odp_trial_test.cc \

@@ -18,6 +18,7 @@
 #include <pinrail/component.h>
 
 #include "base/core/status.h"
+#include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
 #include "components/registrar/verbs/verbs_library.h"
 #include "framework/registrar/request.h"
@@ -63,6 +64,7 @@ struct Registrar {
   pinrail_registrar_t limits{};  // the table that the pool calls; check_request() reads its limits
   Library library;
   ibv_context* context = nullptr;
+  closed_in_child::Note* note = nullptr;  // of the context's descriptor, which keeps the pages pinned; NULL: lent
   ibv_pd* pd = nullptr;
   bool lent = false;
   bool aligned_only = false;  // on-demand memory is right only from the start of pages

@@ -58,9 +58,24 @@ Status find_device(Registrar* registrar) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
+// Opens the wanted device, again if the process forked meanwhile: the child may have its descriptor (F1).
+Status open_noted(Registrar* registrar) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    const uint64_t forks = closed_in_child::count_forks();
+    const Status status = find_device(registrar);
+    if (!status.ok()) return status;
+    registrar->note = closed_in_child::note(registrar->context->cmd_fd, nullptr, forks);
+    if (registrar->note != nullptr) return success();
+    registrar->library.close_device(registrar->context);
+    registrar->context = nullptr;
+  }
+  return PINRAIL_ERR_OUT_OF_RESOURCE;
+}
+
 // Opens the device and makes a protection domain.
 Status own_domain(Registrar* registrar) {
-  const Status status = find_device(registrar);
+  const Status status = open_noted(registrar);
   if (!status.ok()) return status;
   registrar->pd = registrar->library.alloc_pd(registrar->context);
   if (registrar->pd != nullptr) return success();
@@ -111,6 +126,7 @@ void close_device(Registrar* registrar) {
     close_loopback_locked(registrar);
   }
   if (!registrar->lent && registrar->pd != nullptr) registrar->library.dealloc_pd(registrar->pd);
+  closed_in_child::forget(registrar->note);
   if (!registrar->lent && registrar->context != nullptr) registrar->library.close_device(registrar->context);
   registrar->library.close();
 }
