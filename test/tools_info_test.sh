@@ -66,7 +66,12 @@ shows 'more at higher levels'
 lacks 'mpool_grdma_verbose'
 
 echo "parsable output"
+expect 0 --param mpool grdma --level 9 --parsable --mca mpool_grdma_size_limit 5M
+limit=$(sed -n 's/^mca:mpool:grdma:param:size_limit:default://p' "$work/out")
 expect 0 --param mpool grdma --level 9 --parsable
+# The default that was derived from the machine is listed as the default, whether it is used or not.
+shows "^mca:mpool:grdma:param:size_limit:default:$limit\$"
+shows "^mca:mpool:grdma:param:size_limit:value:$limit\$"
 shows '^mca:mpool:grdma:param:size_limit:value:'
 shows '^mca:mpool:grdma:param:size_limit:source:default$'
 shows '^mca:mpool:grdma:param:size_limit:level:[1-9]$'

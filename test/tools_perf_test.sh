@@ -63,6 +63,10 @@ echo "a pool that cannot keep nothing"
 expect 0 --pool mrall --size 4K --iterations 100
 said 'pool mrall on registrar'
 
+echo "what was set is named with its source"
+expect 0 --size 4K --iterations 100 --mca mpool_grdma_leave_pinned no
+said 'leave_pinned is no, from the command line'
+
 echo "threads"
 expect 0 --size 64K --iterations 500 --regions 4 --threads 2 --json
 valid_json

@@ -125,6 +125,16 @@ void Registry::Impl::update_followers_locked(const Parameter* followed) {
   }
 }
 
+// Where replace_default() gave the parameter another default, that one is listed as its default.
+static void list_replaced_default(const Settings& settings, Strings* strings, Parameter* parameter) {
+  const std::vector<const Given*> given = settings.all_of(parameter->name);
+  if (given.empty() || given.front()->strength != kDerivedDefault) return;
+  Value value{};
+  std::string why;
+  if (!read_value(parameter->declaration, given.front()->value, strings, &value, &why).ok()) return;
+  parameter->declaration.fallback = strings->keep(format(parameter->declaration, value.typed));
+}
+
 // Gives the parameter its own value: the default, or the one of the strongest source that sets it.
 Status Registry::Impl::take_value_locked(Parameter* parameter) {
   const pinrail_param_t& declaration = parameter->declaration;
@@ -134,6 +144,7 @@ Status Registry::Impl::take_value_locked(Parameter* parameter) {
     report_fault({parameter->framework, parameter->component, {}}, declaration.name, why.c_str());
     return PINRAIL_ERR_ERROR;
   }
+  list_replaced_default(settings, &strings, parameter);
   const Given* given = settings.decide(parameter->name, parameter->synonyms);
   parameter->precedence = precedence_of(given);
   note_hidden_values(*parameter, given, settings);

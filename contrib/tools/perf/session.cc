@@ -98,7 +98,10 @@ std::string Session::describe(const char* short_name) const {
   pinrail_param_info_t info = {};
   info.size = sizeof(info);
   if (pinrail_param_find(parameter(short_name).c_str(), &info) != PINRAIL_SUCCESS) return "unknown";
-  std::string said = text("%s, from the %s", info.value, pinrail_param_source_name(info.source));
+  // This program's own settings are those of its command line.
+  const bool is_own = info.source == PINRAIL_SOURCE_COMMAND_LINE;
+  std::string said =
+      text("%s, from the %s", info.value, is_own ? "command line" : pinrail_param_source_name(info.source));
   if (*info.source_file != '\0') said += text(" %s line %d", info.source_file, info.source_line);
   return said;
 }
