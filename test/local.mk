@@ -351,10 +351,10 @@ oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/choice
 if HAVE_TOOLS
 check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
 test_oracle_oracle_SOURCES = $(oracle_sources) test/oracle/deaf_none.cc
-test_oracle_oracle_LDADD = libpinrail.la -lpthread
+test_oracle_oracle_LDADD = test/libtest_support.la libpinrail.la -lpthread
 test_oracle_oracle_mutants_SOURCES = $(oracle_sources) test/oracle/deaf_wrap.cc
 test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEjmm
-test_oracle_oracle_mutants_LDADD = libpinrail_internal.la -lpthread
+test_oracle_oracle_mutants_LDADD = test/libtest_support.la libpinrail_internal.la -lpthread
 endif
 TESTS += test/oracle_test.sh test/oracle_unpatchable_test.sh
 # As for bench_test.sh below.

@@ -166,7 +166,7 @@ int run_oracle(const Options& options) {
 }  // namespace
 }  // namespace pinrail::oracle
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   using namespace pinrail::oracle;
   // Workers have arenas of their own.
   pinrail::tools::keep_malloc_off_the_break();
@@ -180,3 +180,5 @@ int main(int argc, char** argv) {
   fill_in(&options);
   return run_oracle(options);
 }
+
+int main(int argc, char** argv) { return pinrail::tools::close_output("oracle", run(argc, argv)); }

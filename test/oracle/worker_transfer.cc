@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "test/oracle/worker.h"
+#include "test/support/proc_status.h"
 
 namespace pinrail::oracle {
 namespace {
@@ -17,12 +18,20 @@ std::string at_text(const Buffer& buffer, const Piece& piece) {
   return text;
 }
 
+// Whether the limit is in use. Where the user's own limit bounds both pools ("ulimit -l"), what one has pinned does not
+// give way to the other's requests.
+bool is_for_limit(pinrail_status_t status) {
+  constexpr size_t kWithoutLimit = size_t{1} << 46;
+  static const bool is_bounded = !test::may_lock(kWithoutLimit);
+  return status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE || (status == PINRAIL_ERR_OUT_OF_RESOURCE && is_bounded);
+}
+
 }  // namespace
 
 bool Worker::enter(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, pinrail_handle_t* handle_out) {
   unsigned char* const at = buffer->memory->base + piece.offset;
   const pinrail_status_t status = pinrail_mpool_register(pool, at, piece.length, kBothWays, 0, handle_out);
-  if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
+  if (is_for_limit(status)) {
     run_.judge.refused();
     return false;
   }
