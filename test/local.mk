@@ -4,7 +4,7 @@
 tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_chain
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
-	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/conform/mlock test/conform/mrall \
+	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/fault/iouring_fault test/conform/mlock test/conform/mrall \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
 tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
