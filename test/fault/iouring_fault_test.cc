@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <liburing.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "test/conform/suite/registrar.h"
 #include "test/support/proc_status.h"
@@ -40,32 +42,34 @@ class IouringFault : public ::testing::Test {
   }
   static void refuse_none() { refuse(0, -1); }
 
-  const Mapping mapping_{page_size()};
+  static constexpr size_t kTwoWindows = size_t{512} << 10;
+  const Mapping mapping_{kTwoWindows};
   std::unique_ptr<Device> device_;
 };
 
 // What the kernel refused must not be done later, when other memory has the slot, or the bytes of the caller are gone.
+// The transfer has two windows, with a submission each.
 TEST_F(IouringFault, what_was_refused_never_runs) {
   for (const int refused : {1, 2}) {
-    char bytes[64], later[64];
+    std::vector<char> bytes(kTwoWindows, 1), later(kTwoWindows);
     {
       Registration registration(device_->table());
-      ASSERT_TRUE(registration.make(mapping_.base(), page_size()).ok());
-      std::memset(bytes, 1, sizeof(bytes));
+      ASSERT_TRUE(registration.make(mapping_.base(), kTwoWindows).ok());
       refuse(refused, refused);
-      EXPECT_FALSE(registration.device_write(0, bytes, sizeof(bytes)).ok());
+      EXPECT_FALSE(registration.device_write(0, bytes.data(), kTwoWindows).ok());
       refuse(refused, refused);
-      EXPECT_FALSE(registration.device_read(0, bytes, sizeof(bytes)).ok());
+      EXPECT_FALSE(registration.device_read(0, bytes.data(), kTwoWindows).ok());
       refuse_none();
     }
-    std::memset(mapping_.base(), 2, sizeof(bytes));
-    std::memset(bytes, 3, sizeof(bytes));
+    std::memset(mapping_.base(), 2, kTwoWindows);
+    std::fill(bytes.begin(), bytes.end(), char{3});
     Registration registration(device_->table());
-    ASSERT_TRUE(registration.make(mapping_.base(), page_size()).ok());
-    ASSERT_TRUE(registration.device_read(0, later, sizeof(later)).ok());
-    EXPECT_EQ(later[0], 2) << refused;
-    EXPECT_EQ(mapping_.base()[0], 2) << refused;
-    EXPECT_EQ(bytes[0], 3) << refused;
+    ASSERT_TRUE(registration.make(mapping_.base(), kTwoWindows).ok());
+    ASSERT_TRUE(registration.device_read(0, later.data(), kTwoWindows).ok());
+    const std::vector<char> twos(kTwoWindows, 2), threes(kTwoWindows, 3);
+    EXPECT_EQ(later, twos) << refused;
+    EXPECT_EQ(std::memcmp(mapping_.base(), twos.data(), kTwoWindows), 0) << refused;
+    EXPECT_EQ(bytes, threes) << refused;
   }
 }
 

@@ -39,54 +39,76 @@ int need_file_locked(Ring* ring, size_t bytes) REQUIRES(ring->transfer) {
   return -result;
 }
 
-// Waits for the completion of the last operation and returns its result. Older completions, such as the probe's, are
-// dropped.
-int wait_completion_locked(Ring* ring) REQUIRES(ring->transfer) {
-  for (;;) {
-    io_uring_cqe* cqe = nullptr;
-    const int error = io_uring_wait_cqe(&ring->uring, &cqe);
-    if (error == -EINTR) continue;
-    if (error != 0) return error;
-    const bool ours = cqe->user_data == ring->operations;
-    const int result = cqe->res;
-    io_uring_cqe_seen(&ring->uring, cqe);
-    if (ours) return result;
-  }
+void prepare_locked(Ring* ring, io_uring_sqe* sqe, const Operation& operation) REQUIRES(ring->transfer) {
+  constexpr int kFile = 0;  // in the table of files
+  io_uring_prep_rw(operation.code, sqe, kFile, operation.memory, static_cast<unsigned>(operation.length), 0);
+  sqe->flags = IOSQE_FIXED_FILE;
+  sqe->buf_index = static_cast<uint16_t>(operation.slot);
+  sqe->user_data = ++ring->operations;
 }
 
-// Returns a negative errno if the kernel took nothing.
+// Returns how many entries the kernel took, or a negative errno.
 int submit_locked(Ring* ring) REQUIRES(ring->transfer) {
   int submitted = io_uring_submit(&ring->uring);
   while (submitted == -EINTR) submitted = io_uring_submit(&ring->uring);
   return submitted;
 }
 
-// Returns the bytes moved, or a negative errno.
-int run_locked(Ring* ring, const Operation& operation) REQUIRES(ring->transfer) {
-  if (io_uring_sq_space_left(&ring->uring) == 0) submit_locked(ring);  // what was refused before, and does nothing now
-  io_uring_sqe* sqe = io_uring_get_sqe(&ring->uring);
-  if (sqe == nullptr) return -EBUSY;
-  constexpr int kFile = 0;  // in the table of files
-  io_uring_prep_rw(operation.code, sqe, kFile, operation.memory, static_cast<unsigned>(operation.length), 0);
-  sqe->flags = IOSQE_FIXED_FILE;
-  sqe->buf_index = static_cast<uint16_t>(operation.slot);
-  sqe->user_data = ++ring->operations;
+// Waits for the completions of as many operations, from that number on. Older completions, such as the probe's, are
+// dropped. Returns 0 or a negative errno.
+int wait_completions_locked(Ring* ring, uint64_t first, int count, int* results_out) REQUIRES(ring->transfer) {
+  for (int seen = 0; seen < count;) {
+    io_uring_cqe* cqe = nullptr;
+    const int error = io_uring_wait_cqe(&ring->uring, &cqe);
+    if (error == -EINTR) continue;
+    if (error != 0) return error;
+    const uint64_t which = cqe->user_data - first;
+    if (which < static_cast<uint64_t>(count)) {
+      results_out[which] = cqe->res;
+      ++seen;
+    }
+    io_uring_cqe_seen(&ring->uring, cqe);
+  }
+  return 0;
+}
+
+// Runs the second operation after the first, and not at all if the first moves fewer bytes. Returns what the second
+// moved, or what the first did if that is less than it should; or a negative errno.
+int run_both_locked(Ring* ring, const Operation& first, const Operation& second) REQUIRES(ring->transfer) {
+  constexpr int kBoth = 2;
+  // What was refused before, and does nothing now.
+  if (io_uring_sq_space_left(&ring->uring) < kBoth) submit_locked(ring);
+  if (io_uring_sq_space_left(&ring->uring) < kBoth) return -EBUSY;
+  io_uring_sqe* const entries[] = {io_uring_get_sqe(&ring->uring), io_uring_get_sqe(&ring->uring)};
+  const uint64_t number = ring->operations + 1;
+  prepare_locked(ring, entries[0], first);
+  entries[0]->flags |= IOSQE_IO_LINK;
+  prepare_locked(ring, entries[1], second);
   const int submitted = submit_locked(ring);
-  if (submitted >= 0) return wait_completion_locked(ring);
-  // It stays in the queue until the next submission, when other memory may have the slot.
-  io_uring_prep_nop(sqe);
-  return submitted;
+  const int taken = std::max(submitted, 0);
+  // What was not taken stays in the queue until the next submission, when other memory may have the slot.
+  for (int i = taken; i < kBoth; ++i) io_uring_prep_nop(entries[i]);
+  int moved[kBoth] = {};
+  const int error = wait_completions_locked(ring, number, taken, moved);
+  if (error != 0) return error;
+  if (taken < kBoth) return submitted < 0 ? submitted : -EAGAIN;
+  return moved[0] == static_cast<int>(first.length) ? moved[1] : moved[0];
 }
 
 // Moves at most one window. Returns the bytes moved, or a negative errno.
 int move_window_locked(Ring* ring, uint32_t slot, char* at, char* memory, size_t length, Direction direction)
     REQUIRES(ring->transfer) {
-  if (direction == Direction::device_reads) {
-    const int moved = run_locked(ring, {IORING_OP_WRITE_FIXED, at, length, slot});
-    return moved <= 0 ? moved : run_locked(ring, {IORING_OP_READ, memory, static_cast<size_t>(moved), 0});
+  const bool reads = direction == Direction::device_reads;
+  for (;;) {
+    const Operation in =
+        reads ? Operation{IORING_OP_WRITE_FIXED, at, length, slot} : Operation{IORING_OP_WRITE, memory, length, 0};
+    const Operation out =
+        reads ? Operation{IORING_OP_READ, memory, length, 0} : Operation{IORING_OP_READ_FIXED, at, length, slot};
+    const int moved = run_both_locked(ring, in, out);
+    // The rest of the memory cannot be accessed: once more, with the bytes that can.
+    if (moved <= 0 || moved == static_cast<int>(length)) return moved;
+    length = static_cast<size_t>(moved);
   }
-  const int moved = run_locked(ring, {IORING_OP_WRITE, memory, length, 0});
-  return moved <= 0 ? moved : run_locked(ring, {IORING_OP_READ_FIXED, at, static_cast<size_t>(moved), slot});
 }
 
 Status failed(const Registrar& registrar, size_t bytes, int error) {
