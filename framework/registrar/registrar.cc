@@ -277,9 +277,9 @@ static __attribute__((noinline)) void tell_that_device_keeps(const pinrail_bound
 __attribute__((flatten)) pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                                                          pinrail_registration_t* reg, pinrail_reason_t reason) {
   RegistrarCall call(bound, thread);
-  // An index may have it still, by its rights (grdma/G7).
+  // An index may have it still, by its rights (grdma/G7). Other threads may read these: they are written if need be.
   const auto finish = [&, rights = reg->rights] {
-    reg->rights = rights;
+    if (reg->rights != rights) reg->rights = rights;
     forget(bound, reg, reason);
   };
   OnUnwind unwound(finish);

@@ -66,8 +66,10 @@ Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admis
   Victim& victim = admission->victim;
   Guard guard(mutex);
   pool->assert_cache_held();
-  if (victim.reg != nullptr) dismiss_locked(victim.owner, victim.reg);
-  victim = {};
+  if (victim.reg != nullptr) {
+    dismiss_locked(victim.owner, victim.reg);
+    victim = {};
+  }
   if (!admission->is_counted) Pool::count_one(&pool->misses_);
   admission->is_counted = true;
   if (pools_.size() > 1) count_miss_in_epoch_locked();
