@@ -2,6 +2,7 @@
 // GPUDirect: grdma registers GPU memory whole, by dmabuf, and believes nothing that the driver has not just said. Over
 // the driver double, with a device that takes dmabufs.
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
+#include "test/support/leaving_registrar.h"
 #include "test/support/library.h"
 #include "test/support/proc_status.h"
 
@@ -132,6 +134,19 @@ TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {
   EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
   EXPECT_EQ(stats.indexed, 1u);
   EXPECT_EQ(close(0), PINRAIL_SUCCESS);
+}
+
+// R10.
+TEST_P(GrdmaGpu, a_thread_that_is_cancelled_inside_the_device_comes_to_the_end_of_the_call) {
+  const GpuMemory memory(GetParam());
+  device_.meanwhile = [] { pthread_cancel(pthread_self()); };
+  const size_t descriptors = open_descriptors();
+  pinrail_handle_t handle{};
+  on_a_thread([&] { handle = must(memory.pointer(), 1); });
+  device_.meanwhile = nullptr;
+  ASSERT_NE(handle.reg, nullptr);
+  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
 TEST_P(GrdmaGpu, other_memory_at_the_same_address_is_registered_anew) {

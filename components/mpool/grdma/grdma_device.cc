@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/core/no_cancel.h"
 #include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma.h"
 #include "framework/mpool/device_request.h"
@@ -166,10 +167,14 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
     if (!is_status(status.code())) return PINRAIL_ERR_ERROR;  // C5
     if (status.ok()) {
       request->kind = PINRAIL_KIND_DMABUF;
-      OnUnwind unwound([request] { close(request->fd); });
+      const auto done = [request] {
+        const NoCancel no_cancel;  // close() is a cancellation point, and the device may know the registration
+        close(request->fd);
+      };
+      OnUnwind unwound(done);
       status = call_registrar(thread, *request, reg, room);
       unwound.disarm();
-      close(request->fd);
+      done();
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
