@@ -8,6 +8,7 @@
 #include "base/core/no_cancel.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/pin_job.h"
@@ -81,10 +82,12 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   return success();
 }
 
-// Destroys the pool's module. BUSY: a registration is referenced, and nothing has changed.
+// Destroys the pool's module. BUSY: a registration is referenced, and nothing has changed. An event that a signal
+// handler has reported of this pool may wait on its thread to be delivered, and holds the gate meanwhile.
 Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  gate::wait_until_released();
   return pool->ops->destroy(pool->module, thread, flags);
 }
 

@@ -2,7 +2,13 @@
 // GPU memory and events that come at a bad moment: postponed, because a signal handler causes them on a thread that
 // holds a lock of hooks, or between two steps of a release. The tests hold such a lock or take such steps themselves,
 // so they are linked with the library statically.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <chrono>
+#include <string>
+#include <thread>
 
 #include "base/registration/references.h"
 #include "base/registration/thread.h"
@@ -15,6 +21,7 @@
 #include "test/conform/gpu_library.h"
 #include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
+#include "test/support/tasks.h"
 
 namespace pinrail::test {
 namespace {
@@ -52,6 +59,38 @@ TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_g
   EXPECT_EQ(deferred::depth_hook()->gates, 0u);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   slots::leave(importer.word(block.slot), block.slot_word);
+}
+
+// A handler has invalidated the range of a pool, of any memory, which another thread destroys before the event is
+// delivered: the pool is named by its address there.
+TEST_F(PostponedEvents, a_pool_is_not_destroyed_before_what_was_postponed_for_it_is_delivered) {
+  constexpr uintptr_t kBase = 0x10000000;
+  const Library library({kFolder, {"monitor", "external"}});
+  const fake::FakeRegistrar registrar;
+  Pool pool(registrar);
+  pool.use(kBase, kPage);
+  std::atomic<pid_t> destroyer{0};
+  std::atomic<bool> is_destroyed{false};
+  std::thread other;
+  {
+    const Guard guard(mutex_);
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), reinterpret_cast<void*>(kBase), kPage), PINRAIL_SUCCESS);
+    other = std::thread([&] {
+      destroyer = static_cast<pid_t>(syscall(SYS_gettid));
+      EXPECT_EQ(pool.close(0), PINRAIL_SUCCESS);
+      is_destroyed = true;
+    });
+    constexpr int kNaps = 100;  // the gate's waiter takes one nap after the other
+    int naps = 0;
+    EXPECT_TRUE(comes_true([&] {
+      if (sleeps(std::to_string(destroyer.load()))) ++naps;
+      return is_destroyed.load() || naps >= kNaps;
+    }));
+    EXPECT_FALSE(is_destroyed.load());
+  }
+  other.join();
+  EXPECT_TRUE(is_destroyed.load());
+  EXPECT_EQ(registrar.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
 }
 
 // note/N1: a hit left a note, so the C face drops its reference and then finds out that the memory has died meanwhile.
