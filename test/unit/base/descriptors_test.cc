@@ -435,6 +435,9 @@ TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
   expect_content(ticket, 7);
   const int late = make_file(1);
   EXPECT_TRUE(server_->put(process_, late, forks, &of_other).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+  server_.reset();
+  EXPECT_EQ(content_of(other), 9u) << "the number is the program's";
+  close(other);
 }
 
 // The child drops all that it has of the parent's; the parent serves on.
