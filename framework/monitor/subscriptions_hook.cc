@@ -32,9 +32,9 @@ void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
     const HookScope scope;
     // First: a register that retries because of this event judges the mapping anew.
     if (kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0) coverage.forget_hook(Span::of(base, length));
-    if (!subscriptions.is_empty()) subscriptions.deliver_hook(kinds, base, length);
+    if (!subscriptions.is_empty_hook()) subscriptions.deliver_hook(kinds, base, length);
   }
-  if (likely(foreign_subscriptions.is_empty())) return;
+  if (likely(foreign_subscriptions.is_empty_hook())) return;
   const ForeignScope theirs;  // E3: the one exception to the hook wall
   foreign_subscriptions.deliver_hook(kinds, base, length);
 }

@@ -50,7 +50,7 @@ struct Subscriptions {
   static void leave_hook(Count* count) { count->fetch_sub(1); }
   // Sends new hooks to the other side and waits for those that are here. One thread at a time.
   void wait_for_hooks();
-  bool is_empty() const { return first.load() == nullptr; }
+  bool is_empty_hook() const { return first.load() == nullptr; }
   // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind.
   void deliver_hook(uint32_t kinds, uintptr_t base, size_t length);
 
