@@ -163,9 +163,9 @@ test_support_sources = \
 	test/fake/fake_host.h test/fake/fake_host.cc
 registrar_subject_sources = test/conform/suite/check.h test/conform/suite/registrar.h \
 	test/conform/suite/registrar_subject.cc test/conform/suite/registrar_checks.cc
-if HAVE_GTEST
 check_LTLIBRARIES += test/libtest_support.la
 test_libtest_support_la_SOURCES = $(test_support_sources)
+if HAVE_GTEST
 registrar_conformance_sources = test/conform/registrar_conformance.h $(registrar_subject_sources) test/support/skip_main.cc
 registrar_conformance_libs = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 
