@@ -26,6 +26,24 @@ class MrallMaker : public Mrall {
     Mrall::TearDown();
     alarm(0);
   }
+  // From now on the page is mapped anew whenever it is registered, until is_restless_ is false: each round makes the
+  // next one necessary. Returns when there were some.
+  void make_restless(void* page) {
+    const auto map_anew = [page] {
+      EXPECT_EQ(mmap(page, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), page);
+    };
+    is_restless_ = true;
+    device_->on_register([this, page, map_anew](const pinrail_register_request_t& request, pinrail_registration_t*) {
+      if (!is_restless_ || !Span::of(request.addr, request.length).contains(Span::of(page, 1))) return;
+      ++rounds_;
+      map_anew();
+    });
+    map_anew();
+    EXPECT_TRUE(comes_true([this] { return rounds_ > 3; }));
+  }
+
+  std::atomic<bool> is_restless_{false};
+  std::atomic<int> rounds_{0};
 };
 
 // The maker itself runs the function: what waits for a round would wait for its own thread.
@@ -56,19 +74,11 @@ TEST_F(MrallMaker, a_pool_that_is_never_done_leaves_the_thread_to_others) {
   fake::FakeRegistrar other_device;
   Pool other(other_device, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "other"});
   auto* const at = static_cast<char*>(map(2 * kPage));
-  std::atomic<bool> is_restless{true};
-  std::atomic<int> rounds{0};
-  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
-    if (!is_restless || !Span::of(request.addr, request.length).contains(Span::of(at, 1))) return;
-    ++rounds;
-    EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
-  });
-  EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
-  EXPECT_TRUE(comes_true([&] { return rounds > 3; }));
+  make_restless(at);
   other.use(reinterpret_cast<uintptr_t>(at) + kPage, kPage);
   munmap(at + kPage, kPage);
   EXPECT_TRUE(comes_true([&] { return other_device.live_count() == 0; }));
-  is_restless = false;
+  is_restless_ = false;
   pool_->catch_up();
   munmap(at, kPage);
 }
@@ -79,18 +89,10 @@ TEST_F(MrallMaker, a_pool_that_is_never_done_looks_for_what_no_monitor_reports) 
   auto* const at = static_cast<char*>(map(4 * kPage));
   auto* const other = static_cast<char*>(map(4 * kPage));
   ASSERT_TRUE(becomes_registered(other, 4 * kPage, kWrite));
-  std::atomic<bool> is_restless{true};
-  std::atomic<int> rounds{0};
-  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
-    if (!is_restless || !Span::of(request.addr, request.length).contains(Span::of(at, 1))) return;
-    ++rounds;
-    EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
-  });
-  EXPECT_EQ(mmap(at, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
-  EXPECT_TRUE(comes_true([&] { return rounds > 3; }));
+  make_restless(at);
   mprotect(other, 4 * kPage, PROT_READ);
   EXPECT_TRUE(comes_true([&] { return pool_->pinned(other, 4 * kPage, kWrite) == PINRAIL_PINNED_NONE; }));
-  is_restless = false;
+  is_restless_ = false;
   pool_->catch_up();
   munmap(at, 4 * kPage);
   munmap(other, 4 * kPage);
