@@ -13,6 +13,7 @@
 #include "base/registration/references.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
+#include "base/sync/gate.h"
 #include "base/sync/lock.h"
 
 namespace pinrail::arena {
@@ -42,7 +43,6 @@ SizeClass untouched;
 
 char* numbered_chunks[kMaxChunks];  // 2 MiB of zeros; pages are populated with the numbers used
 uint32_t last_number = 0;           // atomic
-uint32_t forks = 0;                 // how many lie behind this process; it changes before any other call of a child
 
 // Returns a number for a new chunk; 0 if there are none left.
 uint32_t number(char* chunk) {
@@ -104,7 +104,7 @@ void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_
   head->area_per_line = static_cast<uint32_t>(needs.area_per_line);
   head->areas_at = static_cast<uint32_t>(sizeof(Chunk) + chunk_count(needs) * needs.object() - needs.area_per_line);
   head->number = number(size_class.chunk);
-  head->forks = forks;
+  head->process = gate::process_number();
   size_class.used = 0;
 }
 
@@ -253,7 +253,7 @@ Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registrat
 // that do not exist here (references/C2).
 void free(pinrail_registration_t* reg) {
   check_tail(reg);
-  if (chunk_of(reg)->forks != forks) return state::renew(reg);
+  if (chunk_of(reg)->process != gate::process_number()) return state::renew(reg);
   const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
   pinrail_thread_t* const thread = thread::current_thread;
   if (per_thread) references::fold_own(thread, reg);
@@ -274,7 +274,6 @@ char* const* chunks() { return numbered_chunks; }
 
 // Most classes were never used; their pages are left untouched.
 void fork_reinit() {
-  ++forks;
   for (auto& of_counting : classes) {
     for (SizeClass& each : of_counting) {
       const void* const bytes = &each;

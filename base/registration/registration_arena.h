@@ -30,7 +30,7 @@ struct alignas(64) Chunk {
   uint32_t area_per_line;  // bytes
   uint32_t areas_at;       // where the area of the chunk's first line, the header, would begin, in bytes
   uint32_t number;         // 0: there are more chunks than numbers
-  uint32_t forks;          // how many forks the process that opened it had behind it
+  uint32_t process;        // gate::process_number() of the one that opened it
 };
 static_assert(sizeof(Chunk) == kTailAlignment, "the registrations begin on the next line");
 

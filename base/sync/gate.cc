@@ -15,11 +15,11 @@ namespace pinrail::gate {
 
 Page page;
 std::atomic<bool> was_opened{false};
+std::atomic<uint32_t> ancestors{0};  // how many forks lie between this process and the first one that called open()
 
 namespace {
 
 pthread_once_t once = PTHREAD_ONCE_INIT;
-std::atomic<uint32_t> ancestors{0};  // how many forks lie between this process and the first one that called open()
 
 void wipe() {
   page.word.store(0);
@@ -50,8 +50,6 @@ bool claim_child() {
   while (is_child()) sched_yield();
   return false;
 }
-
-uint32_t process_number() { return ancestors.load(); }
 
 // Stops register and find until the matching release_hook(). The thread's own count is changed by one instruction,
 // because a signal handler may interrupt this function and hold the gate for an event that it defers.

@@ -53,8 +53,9 @@ inline bool is_child() {
 bool claim_child();
 
 // A number of this process that its forked children, once they have called claim_child(), do not have: for what must
-// not be used in a child. API context.
-uint32_t process_number();
+// not be used in a child. API context. relaxed: it changes before any other call of a child.
+extern std::atomic<uint32_t> ancestors __attribute__((visibility("hidden")));
+inline uint32_t process_number() { return ancestors.load(std::memory_order_relaxed); }
 
 // Each hold_hook() needs one release_hook() on the same thread. The gate counts its holders.
 void hold_hook();
