@@ -169,10 +169,11 @@ component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
 	components/registrar/cuda_ipc/cuda_ipc_identify.cc components/registrar/cuda_ipc/cuda_ipc_register.cc \
-	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_pool.cc \
+	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_pool.cc components/registrar/cuda_ipc/pool_imports.cc \
 	components/registrar/cuda_ipc/cuda_ipc_event.cc \
 	components/registrar/cuda_ipc/cuda_library.cc \
-	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h
+	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h \
+	components/registrar/cuda_ipc/pool_imports.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_LIBADD = $(component_descriptor_libs)
 components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)

@@ -50,7 +50,7 @@ expect "story --reset" "$reset" '"id_where_it_was": 0, "open_after_reset": 0, "a
 kinds=$(timeout 120 test/gpu/kinds --double)
 expect kinds "$kinds" '{"ipc": {"bytes": 32768, "attributes": 0, "legacy": 1, "handle_types": 0,'
 expect kinds "$kinds" '"pool": {"bytes": 32768, "attributes": 0, "legacy": 0, "handle_types": 1, "has_pool": true,'
-expect kinds "$kinds" '"both_are_right": true, "close_first": 0, "second_is_right_still": true, "close_second": 0}}'
+expect kinds "$kinds" '"both_are_right": true, "close_first": 0, "second_is_right_still": true, "close_second": 0, "open_again": 0, "close_one": 0, "the_other_is_right_still": true}}'
 figures=$(timeout 120 test/gpu/figures --double)
 expect figures "$figures" '"free_at_once": 0, "released_ms": '
 for program in story figures kinds; do

@@ -570,7 +570,7 @@ TESTS += test/bench_test.sh
 # it sees a target of that name.
 bench_test_log = test/bench_test.sh.log
 $(bench_test_log): $(bench_programs)
-EXTRA_DIST += test/bench/run test/bench/compare test/bench/README test/bench_test.sh
+EXTRA_DIST += test/bench/run test/bench/compare test/bench/README test/bench/xeon16.json test/bench_test.sh
 CLEANFILES += test/bench/report.json test/bench/cost.svg test/bench/threads.svg
 
 # How long a patch over ours stays unseen: components/monitor/patcher/README. A program, no test.
@@ -775,7 +775,7 @@ EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
 # As for bench_test.sh above.
 gpu_soak_test_log = test/gpu_soak_test.sh.log
 $(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
-EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run
+EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.json
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
 check_PROGRAMS += test/stress/exit_stress

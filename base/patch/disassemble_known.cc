@@ -110,18 +110,18 @@ bool read_clear(Reader* reader, const Parts& parts, Instruction* out) {
   return true;
 }
 
-// Arithmetic with a constant. add and sub of rsp move the stack, cmp changes nothing, and other registers are
-// clobbered.
+// Arithmetic with a constant, of a register; of memory cmp alone. add and sub of rsp move the stack, cmp changes
+// nothing, and other registers are clobbered.
 bool read_arithmetic(Reader* reader, const Parts& parts, size_t bytes, Instruction* out) {
   Operand what, rm;
   int64_t amount;
-  if (!read_operands(reader, parts, &what, &rm, out) || rm.kind != Operand::reg || !reader->number(bytes, &amount)) {
-    return false;
-  }
+  if (!read_operands(reader, parts, &what, &rm, out) || !reader->number(bytes, &amount)) return false;
   enum : uint8_t { kAdd = 0, kSub = 5, kCompare = 7 };
   const auto kind = static_cast<uint8_t>(what.number & 7);
   if (kind == kCompare) {
     out->operation = Operation::nothing;
+  } else if (rm.kind != Operand::reg) {
+    return false;
   } else if (rm.number != kRsp) {
     out->operation = Operation::compute;
     out->clobbers = static_cast<uint16_t>(1u << rm.number);

@@ -10,8 +10,9 @@
 namespace pinrail {
 
 enum class LockRank : uint8_t {
-  device = 1,  // serialises the calls of one registrar and is held across them, so no lock may be held when it is
-               // taken. Not rank-checked, because a callback may call into another pool.
+  device = 1,  // serialises the calls of one registrar, or a registrar's calls about what its driver has once for all,
+               // and is held across them, so no lock may be held when it is taken. Not rank-checked, because a callback
+               // may call into another pool.
   fork = 3,  // held by init and finalize, and by fork() while it copies the process. No lock is held when it is taken.
   loader = 4,  // monitor framework: held while a miss reads the loader's list of objects, and by fork() while it copies
                // the process. Never taken in a hook.

@@ -53,9 +53,12 @@ class PinrailCache {
 
   Ref register_range(void* address, size_t length) {
     Ref handle;
-    const pinrail_status_t status = pinrail_mpool_register(pool_, address, length, PINRAIL_RIGHTS_MASK, 0, &handle);
-    if (status != PINRAIL_SUCCESS) fail("pinrail_mpool_register", pinrail_status_name(status));
-    return handle;
+    for (;;) {
+      const pinrail_status_t status = pinrail_mpool_register(pool_, address, length, PINRAIL_RIGHTS_MASK, 0, &handle);
+      if (status == PINRAIL_SUCCESS) return handle;
+      // Where many threads invalidate few regions, events of others may have hit this one at each of four tries.
+      if (status != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) fail("pinrail_mpool_register", pinrail_status_name(status));
+    }
   }
   void deregister(Ref handle) {
     if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) fail("pinrail_mpool_deregister");

@@ -3,9 +3,11 @@
 // memory. Exporter and importer are one process here; test/gpu/soak has two.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "base/slots/process.h"
 #include "test/conform/gpu_memory.h"
@@ -250,6 +252,73 @@ TEST_P(CudaPools, the_range_is_the_allocation_and_not_what_its_pool_has_around_i
     cuda_double_forget();
   }
   ASSERT_EQ(cuMemFree(pad), CUDA_SUCCESS);
+}
+
+// The driver has one mapping for all that open an allocation, and counts neither that nor the pool.
+TEST_P(CudaPools, an_allocation_stays_open_until_its_last_user_has_closed_it) {
+  const GpuMemory memory(GetParam());
+  Slot own(table()), first(table()), second(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+  const size_t open = cuda_double_open_handles();
+  ASSERT_TRUE(open_peer(&second, block_of(own)).ok());
+  EXPECT_EQ(first.reg->base, second.reg->base);
+  EXPECT_TRUE(first.end().ok());
+  EXPECT_EQ(cuda_double_open_handles(), open);
+  expect_same_bytes(second, memory, 7);
+  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+  EXPECT_TRUE(second.end().ok());
+  expect_same_bytes(first, memory, 8);
+  EXPECT_TRUE(first.end().ok());
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+}
+
+TEST_P(CudaPools, a_pool_stays_imported_until_nothing_of_it_is_open) {
+  const GpuMemory memory(GetParam());
+  CUdeviceptr at = 0;
+  ASSERT_EQ(cuMemAllocFromPoolAsync(&at, GpuMemory::kBytes, memory.pool(), nullptr), CUDA_SUCCESS);
+  Slot own(table()), other(table()), first(table()), second(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  ASSERT_TRUE(other.make(PINRAIL_KIND_GPU, at, GpuMemory::kBytes).ok());
+  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+  ASSERT_TRUE(open_peer(&second, block_of(other)).ok());
+  const uint64_t before = cuda_double_calls("cuMemPoolDestroy");
+  EXPECT_TRUE(first.end().ok());
+  EXPECT_EQ(cuda_double_calls("cuMemPoolDestroy"), before);
+  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+  expect_same_bytes(first, memory, 9);
+  EXPECT_TRUE(second.end().ok());
+  EXPECT_TRUE(first.end().ok());
+  EXPECT_EQ(cuda_double_calls("cuMemPoolDestroy"), before + 1);
+  EXPECT_TRUE(own.end().ok());
+  EXPECT_TRUE(other.end().ok());
+  ASSERT_EQ(cuMemFreeAsync(at, nullptr), CUDA_SUCCESS);
+}
+
+// Of the driver without a count of its own: what one thread has just imported is not what another one ends.
+TEST_P(CudaPools, threads_that_open_and_close_one_allocation_do_not_end_each_others) {
+  const GpuMemory memory(GetParam());
+  Slot own(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  std::vector<std::thread> threads;
+  std::atomic<int> refused{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        Slot peer(table());
+        if (!open_peer(&peer, block_of(own)).ok()) {
+          ++refused;
+          continue;
+        }
+        char byte = 0;
+        EXPECT_EQ(table().device_read(table().context, peer.reg, 0, &byte, 1), PINRAIL_SUCCESS);
+        EXPECT_TRUE(peer.end().ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
 // Asking spoils the program's pool with a driver of CUDA 13.0.

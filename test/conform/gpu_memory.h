@@ -21,6 +21,7 @@ class GpuMemory {
   GpuMemory& operator=(const GpuMemory&) = delete;
 
   CUdeviceptr at() const { return at_; }
+  CUmemoryPool pool() const { return pool_; }  // it is from; NULL: from none
   void* pointer() const { return reinterpret_cast<void*>(at_); }
   void put(uint32_t word) const { EXPECT_EQ(cuMemcpyHtoD(at_, &word, sizeof(word)), CUDA_SUCCESS); }
   // Other memory at the same address.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kinds - what the driver says of each kind of memory that can be exported, and whether a peer can have two allocations
-// of it open at a time, and one of them after the other was closed. Two processes; prints one JSON object. Errors are
-// the driver's numbers, 0: none; statuses are Pinrail's; null: the driver has no memory of that kind.
+// kinds - what the driver says of each kind of memory that can be exported; whether a peer can have two allocations of
+// it open at a time, and one of them after the other was closed; and whether two pools of a peer can have one open, and
+// one of them after the other has closed it. Two processes; prints one JSON object. Errors are the driver's numbers, 0:
+// none; statuses are Pinrail's; null: the driver has no memory of that kind.
 //   kinds [--double]
 // Exit: 0; 1 a peer did not see what the owner wrote; 2 usage; 77 no driver or no GPU here.
 #include <algorithm>
@@ -182,6 +183,26 @@ void print(const Told& told) {
               text_of(said.id != told.before.id), text_of(said.block_id != told.before.block_id));
 }
 
+// The importer's pools, which keep nothing open.
+struct Pools {
+  pinrail_mpool_t* const first = make_pool("rgpusm", 0, PINRAIL_UNSET);
+  pinrail_mpool_t* const second = make_pool("rgpusm", 0, PINRAIL_UNSET);
+  bool are_there() const { return first != nullptr && second != nullptr; }
+  bool destroy() const {
+    return pinrail_mpool_destroy(first, 0) == PINRAIL_SUCCESS && pinrail_mpool_destroy(second, 0) == PINRAIL_SUCCESS;
+  }
+};
+
+bool look_twice(const Pools& pools, const Told& told) {
+  Opened first(pools.first, told, 0), again(pools.second, told, 0);
+  const bool both = first.is_right() && again.is_right();
+  const pinrail_status_t closed = first.close();
+  const bool rest = again.is_right();
+  std::printf("\"open_again\": %d, \"close_one\": %d, \"the_other_is_right_still\": %s", again.status(), closed,
+              text_of(rest));
+  return both && rest && closed == PINRAIL_SUCCESS && again.close() == PINRAIL_SUCCESS;
+}
+
 bool look(pinrail_mpool_t* pool, const Told& told) {
   Opened first(pool, told, 0), second(pool, told, 1);
   const bool both = first.is_right() && second.is_right();
@@ -190,12 +211,12 @@ bool look(pinrail_mpool_t* pool, const Told& told) {
   const pinrail_status_t closed = first.close();
   const bool rest = second.is_right();
   const pinrail_status_t closed_second = second.close();
-  std::printf("\"close_first\": %d, \"second_is_right_still\": %s, \"close_second\": %d", closed, text_of(rest),
+  std::printf("\"close_first\": %d, \"second_is_right_still\": %s, \"close_second\": %d, ", closed, text_of(rest),
               closed_second);
   return both && rest && closed == PINRAIL_SUCCESS && closed_second == PINRAIL_SUCCESS;
 }
 
-bool look_at_all(pinrail_mpool_t* pool, int socket) {
+bool look_at_all(const Pools& pools, int socket) {
   bool well = true;
   const char* before = "{";
   Told told;
@@ -205,7 +226,8 @@ bool look_at_all(pinrail_mpool_t* pool, int socket) {
     before = ", ";
     if (told.is_there) {
       print(told);
-      well = look(pool, told) && well;
+      well = look(pools.first, told) && well;
+      well = look_twice(pools, told) && well;
       std::printf("}");
     }
     if (!send_all(socket, "g", 1)) return false;
@@ -218,9 +240,9 @@ int import_all(const Driver& driver, int socket) {
   const char* why = "";
   if (!driver.start(&why)) return 77;
   if (!initialise({{"monitor", "external"}})) return 1;
-  pinrail_mpool_t* pool = make_pool("rgpusm", 0, PINRAIL_UNSET);
-  bool well = pool != nullptr && look_at_all(pool, socket);
-  well = pool != nullptr && pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS && well;
+  const Pools pools;
+  bool well = pools.are_there() && look_at_all(pools, socket);
+  well = pools.are_there() && pools.destroy() && well;
   return pinrail_finalize() == PINRAIL_SUCCESS && well ? 0 : 1;
 }
 

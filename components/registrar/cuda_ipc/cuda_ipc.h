@@ -4,7 +4,8 @@
 // Owns     a reference to each primary context that it has used, the mappings behind its registrations, and the file
 //          descriptors and events behind its blocks.
 // Threads  All functions may run together; create and destroy exclude all others.
-// Context  API. Pools hold no lock when they call these functions (R6).
+// Context  API. Pools hold no lock when they call these functions (R6). No lock is held across a call of the driver,
+//          but for one (pool_imports/U1).
 //
 // cuda_ipc/I1  Each call of the driver that needs a context runs with the device's primary context current. Afterwards
 //     the context that was current before is current again.
@@ -31,6 +32,7 @@
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
 #include "components/registrar/cuda_ipc/cuda_library.h"
+#include "components/registrar/cuda_ipc/pool_imports.h"
 
 namespace pinrail::cuda_ipc {
 
@@ -39,6 +41,7 @@ constexpr int kMaxDevices = 64;
 struct Component {
   const pinrail_host_t* host;
   Library library;
+  PoolImports pool_imports;
 };
 
 // A local event, and its handle for other processes.

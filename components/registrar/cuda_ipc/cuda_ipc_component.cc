@@ -50,7 +50,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
   const Status found = host->param(host, "library", &file);
   if (!found.ok()) return found.code();
-  std::unique_ptr<Component> component(new (std::nothrow) Component{host, {}});
+  std::unique_ptr<Component> component(new (std::nothrow) Component{host, {}, {}});
   if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const char* why = "";
   const Status opened = component->library.open(file.s, &why);

@@ -166,7 +166,7 @@ Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   }
   if (!status.ok()) return status;
   const Mapping mapping = mapping_at(*registrar, tail->mapped);
-  tail->mapping_id = mapping.id;
+  if (tail->pool == nullptr) tail->mapping_id = mapping.id;  // a pool's import has found it already
   // A block with a wrong length would let transfers run past the end of the mapping.
   return tail->block.length <= mapping.most_bytes ? status : Status(PINRAIL_ERR_BAD_PARAM);
 }

@@ -54,19 +54,23 @@ CUresult map_physical(const Registrar& registrar, Tail* tail, const char** call_
   return cuda.cuMemSetAccess(tail->mapped, length, &access, 1);
 }
 
-CUresult unmap(const Library& cuda, const Tail& tail, const char** call_out) {
+CUresult unmap(const Registrar& registrar, const Tail& tail, const char** call_out) {
+  const Library& cuda = registrar.cuda;
   switch (tail.block.kind) {
     case PINRAIL_GPU_IPC: *call_out = "cuIpcCloseMemHandle"; return cuda.cuIpcCloseMemHandle(tail.mapped);
-    case PINRAIL_GPU_POOL: *call_out = "cuMemFree"; return cuda.cuMemFree(tail.mapped);
+    case PINRAIL_GPU_POOL:
+      *call_out = "cuMemFree";
+      return registrar.component->pool_imports.free_pointer(cuda, {tail.mapped, tail.mapping_id});
     default: *call_out = "cuMemUnmap"; return cuda.cuMemUnmap(tail.mapped, tail.block.length);
   }
 }
 
 // Undoes the last step that is still in the tail. Returns the driver's error.
-CUresult release_last(const Library& cuda, Tail* tail, const char** call_out) {
+CUresult release_last(const Registrar& registrar, Tail* tail, const char** call_out) {
+  const Library& cuda = registrar.cuda;
   CUresult error = CUDA_SUCCESS;
   if (tail->mapped != 0) {
-    error = unmap(cuda, *tail, call_out);
+    error = unmap(registrar, *tail, call_out);
     if (error == CUDA_SUCCESS) tail->mapped = 0;
   } else if (tail->reserved != 0) {
     *call_out = "cuMemAddressFree";
@@ -78,7 +82,7 @@ CUresult release_last(const Library& cuda, Tail* tail, const char** call_out) {
     if (error == CUDA_SUCCESS) tail->imported = 0;
   } else if (tail->pool != nullptr) {
     *call_out = "cuMemPoolDestroy";
-    error = cuda.cuMemPoolDestroy(tail->pool);
+    error = registrar.component->pool_imports.destroy_pool(cuda, tail->pool);
     if (error == CUDA_SUCCESS) tail->pool = nullptr;
   }
   return error;
@@ -94,7 +98,10 @@ bool is_gone(const Registrar& registrar, const Tail& tail) {
   return tail.mapped != 0 && tail.mapping_id != 0 && id_at(registrar, tail.mapped, &now) && now != tail.mapping_id;
 }
 
-Status forget(Tail* tail) {
+Status forget(const Registrar& registrar, Tail* tail) {
+  PoolImports& imports = registrar.component->pool_imports;
+  if (tail->pool != nullptr && tail->mapped != 0) imports.forget_pointer({tail->mapped, tail->mapping_id});
+  if (tail->pool != nullptr) imports.forget_pool(tail->pool);
   tail->mapped = tail->reserved = 0;
   tail->imported = 0;
   tail->pool = nullptr;
@@ -132,13 +139,13 @@ Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
 Status close_peer(Registrar* registrar, Tail* tail) {
   if (!has_anything(*tail)) return success();
   const CurrentContext current(registrar, tail->device);
-  if (has_ended(current.result())) return forget(tail);
+  if (has_ended(current.result())) return forget(*registrar, tail);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  if (is_gone(*registrar, *tail)) return forget(tail);
+  if (is_gone(*registrar, *tail)) return forget(*registrar, tail);
   while (has_anything(*tail)) {
     const char* call = "";
-    const CUresult error = release_last(registrar->cuda, tail, &call);
-    if (has_ended(error)) return forget(tail);
+    const CUresult error = release_last(*registrar, tail, &call);
+    if (has_ended(error)) return forget(*registrar, tail);
     if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
   }
   return success();

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -31,7 +32,7 @@ CUresult make_pool(State* in, const CUmemPoolProps& wanted, CUmemoryPool* pool_o
   const uint64_t id = in->next_id++;
   const int descriptor = make_memory(id, kGrain);  // what stands for the pool, when it is exported
   if (descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  *pool_out = new CUmemPoolHandle_st{wanted, id, descriptor, false, false};
+  *pool_out = new CUmemPoolHandle_st{wanted, id, descriptor};
   in->pools.insert(*pool_out);
   return CUDA_SUCCESS;
 }
@@ -72,10 +73,12 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* wanted) {
   });
 }
 
-// What was allocated from it lives on; of an imported one, too.
+// What was allocated from it lives on. An imported one of which memory is open is not destroyed.
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   return call("cuMemPoolDestroy", [&](State& in) {
-    if (in.pools.erase(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
+    const bool is_in_use = std::any_of(in.pool_imports.begin(), in.pool_imports.end(),
+                                       [&](const auto& each) { return each.second.pool == pool; });
+    if (is_in_use || in.pools.erase(pool) == 0) return CUDA_ERROR_INVALID_VALUE;
     if (pool->is_spoilt) std::abort();  // CUDA 13.0 crashes here, too
     for (auto& each : in.allocations) {
       if (each.second.pool == pool) each.second.pool = in.default_pools[0];
@@ -119,10 +122,12 @@ CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmem
     const int copied = fcntl(pool->descriptor, F_DUPFD_CLOEXEC, 0);
     if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     *static_cast<int*>(handle) = copied;
+    pool->is_exported = true;
     return CUDA_SUCCESS;
   });
 }
 
+// All imports of a pool are one object.
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* from, CUmemAllocationHandleType type,
                                             unsigned long long flags) {
   return call("cuMemPoolImportFromShareableHandle", [&](State& in) {
@@ -132,27 +137,31 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* from, CUme
     const bool sane =
         flags == 0 && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && is_memory(descriptor, &id, &bytes);
     if (!sane) return CUDA_ERROR_INVALID_VALUE;
+    const auto known = std::find_if(in.pools.begin(), in.pools.end(),
+                                    [&](CUmemoryPool each) { return each->imported && each->id == id; });
+    if (known != in.pools.end()) {
+      *pool = *known;
+      return CUDA_SUCCESS;
+    }
     const int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     CUmemPoolProps properties{};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.handleTypes = type;
     properties.location = cuda_double_on(0);
-    *pool = new CUmemPoolHandle_st{properties, id, copied, true, false};
+    *pool = new CUmemPoolHandle_st{properties, id, copied, true};
     in.pools.insert(*pool);
     return CUDA_SUCCESS;
   });
 }
 
-// base carries which pool it is of.
+// base carries which pool it is of. The pool must have been exported before.
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr address) {
   return call("cuMemPoolExportPointer", [&](State& in) {
     const auto found = in.holding(address);
     if (found == in.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
     const Allocation& memory = found->second;
-    if (memory.pool == nullptr || memory.pool->properties.handleTypes == CU_MEM_HANDLE_TYPE_NONE) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
+    if (memory.pool == nullptr || !memory.pool->is_exported) return CUDA_ERROR_INVALID_VALUE;
     const auto self = static_cast<uint32_t>(getpid());
     const Wire wire{kPoolMagic, self, self, memory.descriptor, memory.id, memory.pool->id, memory.bytes};
     std::memset(data, 0, sizeof(*data));
@@ -161,12 +170,19 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
   });
 }
 
+// All imports of a pointer are one mapping, and the first cuMemFree() ends it.
 CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
   return call("cuMemPoolImportPointer", [&](State& in) {
     Wire wire;
     std::memcpy(&wire, data, sizeof(wire));
     const bool sane = is_pool(in, pool) && pool->imported && wire.magic == kPoolMagic && wire.base == pool->id;
-    const int descriptor = sane ? fetch(wire) : -1;
+    if (!sane) return CUDA_ERROR_INVALID_VALUE;
+    for (const auto& each : in.pool_imports) {
+      if (each.second.pool != pool || each.second.id != wire.id) continue;
+      *address = each.first;
+      return CUDA_SUCCESS;
+    }
+    const int descriptor = fetch(wire);
     if (descriptor < 0) return CUDA_ERROR_INVALID_VALUE;
     const uintptr_t at = in.take(wire.bytes);
     const bool mapped = at != 0 && map_at(at, wire.bytes, descriptor);
@@ -178,6 +194,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPo
     Allocation made;
     made.bytes = wire.bytes;
     made.id = wire.id;
+    made.pool = pool;
     in.pool_imports[at] = made;
     *address = at;
     return CUDA_SUCCESS;

@@ -35,7 +35,8 @@ struct CUmemPoolHandle_st {
   uint64_t id = 0;
   int descriptor = -1;  // what is exported of it
   bool imported = false;
-  bool is_spoilt = false;  // was asked for a handle that it was not made with
+  bool is_spoilt = false;    // was asked for a handle that it was not made with
+  bool is_exported = false;  // a handle of it was given out
 };
 
 namespace pinrail::cuda_double {

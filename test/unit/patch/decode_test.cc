@@ -94,6 +94,25 @@ TEST_P(Decode, a_displacement_that_must_move_along_is_named) {
   EXPECT_EQ(entry.moved_at[0], 2u);
 }
 
+// The CUDA driver 580.159.04: all of its functions begin like this one, cuMemFree_v2.
+TEST_P(Decode, a_function_of_the_cuda_driver_is_patched_behind_its_frame) {
+  const std::vector<uint8_t> function = {
+      0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x48, 0x83, 0xec, 0x08,  // push %rbp, %r12; room for two words
+      0x81, 0x3d, 0xbc, 0xa2, 0x8a, 0x05, 0x00, 0xba, 0x1c, 0x32,  // cmpl $0x321cba00, 0x58aa2bc(%rip)
+      0x0f, 0x84, 0x96, 0x00, 0x00, 0x00,                          // je
+      0xff, 0x15, 0xe8, 0x46, 0x8a, 0x05,                          // call *0x58a46e8(%rip)
+      0x41, 0x89, 0xc4, 0x85, 0xc0, 0x74, 0x0f, 0x3d, 0x58, 0x02, 0x00, 0x00, 0x74, 0x08};
+  PatchPoint entry;
+  ASSERT_TRUE(decode_bytes(function, &entry).ok());
+  EXPECT_EQ(entry.offset, 10u);
+  EXPECT_EQ(entry.length, 10u);
+  ASSERT_EQ(entry.moved_count, 1u);
+  EXPECT_EQ(entry.moved_at[0], 12u);
+  EXPECT_EQ(undo_of(entry), (std::vector<uint8_t>{0xff, 0xb4, 0x24, 0x10, 0, 0, 0,           // push 16(%rsp)
+                                                  0x5d,                                      // pop %rbp
+                                                  0x48, 0x8d, 0xa4, 0x24, 0x18, 0, 0, 0}));  // lea 24(%rsp), %rsp
+}
+
 TEST_P(Decode, a_jump_that_is_there_is_another_runtimes_patch) {
   PatchPoint entry;
   ASSERT_TRUE(decode_bytes({0xe9, 0xfb, 0xff, 0xff, 0xff}, &entry).ok());

@@ -122,11 +122,12 @@ class RandomCode {
     add({rex(true, to, 0), 0x8d, 0x44u | (to & 7) << 3, 0x24, 8 * below(10)});  // lea
   }
   void add_harmless() {
-    switch (below(4)) {
+    switch (below(5)) {
       case 0: return add({0xf3, 0x0f, 0x1e, 0xfa});  // endbr64
       case 1: return add({0x90});
-      case 2: return add({0x48, 0x85, 0xff});                            // test %rdi, %rdi
-      default: return add({0x80, 0x3d, below(100), 0, 0, 0, below(2)});  // cmpb of a byte behind it
+      case 2: return add({0x48, 0x85, 0xff});                                // test %rdi, %rdi
+      case 3: return add({0x81, 0x3d, below(100), 0, 0, 0, 0, 0xba, 0, 0});  // cmpl of a word behind it
+      default: return add({0x80, 0x3d, below(100), 0, 0, 0, below(2)});      // cmpb of a byte behind it
     }
   }
 
