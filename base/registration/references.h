@@ -277,6 +277,19 @@ inline void discard_excess_drops(pinrail_registration_t* reg, int64_t sum) {
   if (sum < 0) add_own(reg, -sum);
 }
 
+// For a pool that is destroyed: whether a dead registration is referenced, of which the references sum to that. One
+// that was summed before is claimed if it is not: otherwise a thread that ends before it is freed would change the kept
+// part (references/C5) of memory that serves another registration by then. Takes the lock that sums.
+inline bool is_held_at_destroy(const pinrail_host_t* host, pinrail_registration_t* reg, int64_t sum) {
+  const uint64_t word = state::load(reg);
+  const bool is_kept = (word & state::kSummed) != 0 || sum > 0;
+  if ((word & state::kPerThread) != 0 && is_kept) {
+    return host->registrations->settle_dead(host, {reg, state::generation(word)}, PINRAIL_DEAD_HELD) != 1;
+  }
+  discard_excess_drops(reg, sum);
+  return sum > 0;
+}
+
 // Before a registration's memory is freed (arena::free): moves what the calling thread's slots count into the own
 // count. Takes the lock that sums if there is anything.
 inline void fold_own(const pinrail_thread_t* thread, pinrail_registration_t* reg) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // segment.h - the layout of the file in which an exporter keeps its validity slots. Both sides map it.
 //
-// The file contains the header (one page), one word for each slot, and the holders of each slot. It is a memfd of the
+// The file contains the header, one word for each slot, and the holders of each slot. It is a memfd of the
 // exporter, which importers open through /proc/PID/fd. It has its full length from the beginning and is sealed with it,
 // but memory is allocated only for as many slots as were ever used.
 //
@@ -16,8 +16,7 @@
 namespace pinrail::slots {
 
 constexpr uint32_t kMagic = 0x534c5250;
-constexpr uint32_t kVersion = 5;
-constexpr size_t kHeaderBytes = 4096;
+constexpr uint32_t kVersion = 6;
 constexpr uint32_t kImporterEntries = 256;
 // The seals of the file.
 constexpr int kFileSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -48,10 +47,11 @@ struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths has
   alignas(64) std::atomic<uint64_t> deaths;
   alignas(64) ImporterEntry importers[kImporterEntries];
 };
-// The end mark (end_mark.h), which the kernel sets when the exporter has ended. It lies directly before the slots'
-// words, near the words that hits read.
+// The end mark (end_mark.h), which the kernel sets when the exporter has ended, lies directly before the slots' words: in
+// one page with the first 239 of them, and in one cache line with the first 7. A hit reads both.
 constexpr size_t kEndBytes = sizeof(Word);
-static_assert(sizeof(Header) <= kHeaderBytes - kEndBytes, "words begin at the next page");
+constexpr size_t kHeaderBytes = sizeof(Header) + kEndBytes;
+static_assert(sizeof(Header) % 64 == 0, "the end mark begins a line");
 inline std::atomic<uint32_t>* end_of(Header* header) {
   return reinterpret_cast<std::atomic<uint32_t>*>(reinterpret_cast<char*>(header) + kHeaderBytes - kEndBytes);
 }

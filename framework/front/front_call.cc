@@ -78,12 +78,11 @@ __attribute__((noinline, cold)) void remember(const pinrail_mpool_t* pool, uintp
 inline void finish_answer(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr, uint32_t access,
                           pinrail_handle_t handle) {
   if (!lends_start_table(thread, pool, access)) return;
-  const uintptr_t key = recent::key_of(pool, addr);
-  if (!recent::is_asked_again(recent::place_of(thread, key).key, key)) return;
-  // The entry would count in the near slot: if that counts another registration, or is not the thread's own, leaves all
+  // An entry would count in the near slot: if that counts another registration, or is not the thread's own, leaves all
   // as it is.
   if (!references::names(references::load_slot(references::near_ref_slot(thread, handle.reg)), handle.reg)) return;
-  remember(pool, addr, access, handle);
+  const uintptr_t key = recent::key_of(pool, addr);
+  if (recent::is_asked_again(recent::place_of(thread, key).key, key)) remember(pool, addr, access, handle);
 }
 
 // Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. It has the

@@ -282,6 +282,34 @@ TEST_F(Summed, cells_of_threads_that_end_or_are_full_stay_in_the_sum) {
   EXPECT_EQ(sum_of(reg_), 0);
 }
 
+// Two drops on one thread did not see the mark, and the pool is destroyed before the other thread adds up again.
+TEST_F(Summed, what_a_destroy_frees_is_left_alone_by_a_thread_that_ends_meanwhile) {
+  pinrail_registration_services_t services{};
+  services.settle_dead = [](const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
+    return references::settle_dead(handle, what);
+  };
+  pinrail_host_t host{};
+  host.registrations = &services;
+  Worker taker;
+  taker.tell([&](pinrail_thread_t* thread) { take_often(thread, reg_, 2); });
+  die_held(2);
+  constexpr int64_t kOfTheNext = 77;
+  {
+    Worker dropper;
+    dropper.tell([&](pinrail_thread_t* thread) {
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(references::count(thread, reg_, -1));
+    });
+    ASSERT_EQ(sum_of(reg_), 0);
+    EXPECT_FALSE(references::is_held_at_destroy(&host, reg_, 0));
+    references::kept_part(reg_) = kOfTheNext;
+  }
+  EXPECT_EQ(references::kept_part(reg_), kOfTheNext);
+  EXPECT_EQ(sum_of(reg_), 0);
+  arena::free(reg_);
+  EXPECT_EQ(make_indexed(), reg_);
+  EXPECT_EQ(sum_of(reg_), 0);
+}
+
 TEST(Threads, threads_that_came_before_a_thousand_others_count_their_own_hits) {
   const auto crowd = [](size_t count) {
     std::mutex mutex;

@@ -155,15 +155,12 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
     --cache_->closing;
     unlink_locked(reg);
   }
-  if (references <= 0) {
-    references::discard_excess_drops(reg, references);
+  state::set(reg, (state::load(reg) & (state::kPerThread | state::kSummed)) | state::kDead);
+  if (references::is_held_at_destroy(host_, reg, references)) {
+    state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
+  } else {
     host_->registrations->free(host_, reg);
-    return;
   }
-  const pinrail_handle_t handle = {reg, generation_of(reg)};
-  state::set(reg, (state::load(reg) & state::kPerThread) | state::kDead);
-  if ((state::load(reg) & state::kPerThread) != 0) host_->registrations->settle_dead(host_, handle, PINRAIL_DEAD_HELD);
-  state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
 }
 
 // relaxed throughout: each counter is read on its own.

@@ -102,13 +102,10 @@ void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, in
   state::set(reg, kept | state::kDead);
   deregistrar_.deregister(thread, reg, PINRAIL_REASON_FINALIZED, device);
   cache_->dismiss(this, reg);
-  if (references <= 0) {
-    references::discard_excess_drops(reg, references);
+  if (!references::is_held_at_destroy(host_, reg, references)) {
     deregistrar_.free_dismissed(thread, reg);
     return;
   }
-  if ((kept & state::kPerThread) != 0)
-    host_->registrations->settle_dead(host_, {reg, generation_of(reg)}, PINRAIL_DEAD_HELD);
   state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
   in_flight_.end_releases(thread, 1);
 }
