@@ -321,6 +321,47 @@ TEST_P(CudaPools, threads_that_open_and_close_one_allocation_do_not_end_each_oth
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
+// What was open before a restart is abandoned, and not counted: the last user of the new life ends it. Another pool's
+// registrar is told of the restart at another time.
+TEST_P(CudaPools, what_was_open_before_a_restart_is_no_user) {
+  const GpuMemory memory(GetParam());
+  auto& device = static_cast<ComponentDevice&>(*device_);
+  pinrail_registrar_t others{};
+  ASSERT_TRUE(device.make_other(&others).ok());
+  {
+    Slot own(others), other(others), abandoned(table()), now(table());
+    ASSERT_TRUE(export_all(&own, memory).ok());
+    ASSERT_TRUE(open_peer(&abandoned, block_of(own)).ok());
+    ASSERT_TRUE(open_peer(&other, block_of(own)).ok());
+    ASSERT_EQ(table().restart(table().context), PINRAIL_SUCCESS);
+    ASSERT_TRUE(open_peer(&now, block_of(own)).ok());
+    EXPECT_TRUE(now.end().ok());
+    expect_same_bytes(other, memory, 10);
+    EXPECT_TRUE(other.end().ok());
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_TRUE(own.end().ok());
+  }
+  device.end_other(&others);
+}
+
+// Whether the driver tells the mapping's id may differ from one open to the next.
+TEST_P(CudaPools, a_mapping_is_one_also_if_the_driver_did_not_tell_its_id) {
+  const GpuMemory memory(GetParam());
+  Slot own(table()), first(table()), second(table());
+  ASSERT_TRUE(export_all(&own, memory).ok());
+  for (const bool is_first : {true, false}) {
+    if (is_first) cuda_double_fail("cuPointerGetAttribute", 1, CUDA_ERROR_UNKNOWN, 0);
+    ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+    if (!is_first) cuda_double_fail("cuPointerGetAttribute", 1, CUDA_ERROR_UNKNOWN, 0);
+    ASSERT_TRUE(open_peer(&second, block_of(own)).ok());
+    EXPECT_TRUE(first.end().ok());
+    expect_same_bytes(second, memory, 11);
+    EXPECT_TRUE(second.end().ok());
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+  }
+  EXPECT_TRUE(own.end().ok());
+}
+
 // Asking spoils the program's pool with a driver of CUDA 13.0.
 TEST_P(CudaPools, a_pool_that_was_made_without_descriptors_is_not_asked_for_one) {
   CUmemPoolProps wanted{};

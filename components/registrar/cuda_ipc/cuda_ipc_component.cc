@@ -115,6 +115,7 @@ pinrail_status_t start_session(Registrar* registrar) {
   if (!slots::this_process(&registrar->self).ok()) registrar->self = {};
   registrar->server = std::move(server);
   forget_events(registrar);
+  registrar->component->pool_imports.forget_all_of(registrar);
   return PINRAIL_SUCCESS;
 }
 

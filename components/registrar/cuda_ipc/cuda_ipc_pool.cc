@@ -58,14 +58,14 @@ Status open_pool(Registrar* registrar, int descriptor, Tail* tail) {
   PoolImports& imports = registrar->component->pool_imports;
   CUmemPoolPtrExportData data;
   std::memcpy(&data, tail->block.driver, sizeof(data));
-  CUresult error = imports.import_pool(registrar->cuda, descriptor, &tail->pool);
+  CUresult error = imports.import_pool(registrar->cuda, registrar, descriptor, &tail->pool);
   // The received descriptor is no pool, or the pool is gone.
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportFromShareableHandle", error);
   error = allow_access(*registrar, *tail);
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolSetAccess", error);
   PoolImports::Pointer pointer;
-  error = imports.import_pointer(registrar->cuda, tail->pool, &data, &pointer);
+  error = imports.import_pointer(registrar->cuda, registrar, tail->pool, &data, &pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportPointer", error);
   tail->mapped = pointer.first;

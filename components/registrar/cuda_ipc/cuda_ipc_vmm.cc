@@ -60,7 +60,7 @@ CUresult unmap(const Registrar& registrar, const Tail& tail, const char** call_o
     case PINRAIL_GPU_IPC: *call_out = "cuIpcCloseMemHandle"; return cuda.cuIpcCloseMemHandle(tail.mapped);
     case PINRAIL_GPU_POOL:
       *call_out = "cuMemFree";
-      return registrar.component->pool_imports.free_pointer(cuda, {tail.mapped, tail.mapping_id});
+      return registrar.component->pool_imports.free_pointer(cuda, &registrar, {tail.mapped, tail.mapping_id});
     default: *call_out = "cuMemUnmap"; return cuda.cuMemUnmap(tail.mapped, tail.block.length);
   }
 }
@@ -82,7 +82,7 @@ CUresult release_last(const Registrar& registrar, Tail* tail, const char** call_
     if (error == CUDA_SUCCESS) tail->imported = 0;
   } else if (tail->pool != nullptr) {
     *call_out = "cuMemPoolDestroy";
-    error = registrar.component->pool_imports.destroy_pool(cuda, tail->pool);
+    error = registrar.component->pool_imports.destroy_pool(cuda, &registrar, tail->pool);
     if (error == CUDA_SUCCESS) tail->pool = nullptr;
   }
   return error;
@@ -100,8 +100,8 @@ bool is_gone(const Registrar& registrar, const Tail& tail) {
 
 Status forget(const Registrar& registrar, Tail* tail) {
   PoolImports& imports = registrar.component->pool_imports;
-  if (tail->pool != nullptr && tail->mapped != 0) imports.forget_pointer({tail->mapped, tail->mapping_id});
-  if (tail->pool != nullptr) imports.forget_pool(tail->pool);
+  if (tail->pool != nullptr && tail->mapped != 0) imports.forget_pointer(&registrar, {tail->mapped, tail->mapping_id});
+  if (tail->pool != nullptr) imports.forget_pool(&registrar, tail->pool);
   tail->mapped = tail->reserved = 0;
   tail->imported = 0;
   tail->pool = nullptr;

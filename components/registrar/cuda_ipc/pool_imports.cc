@@ -2,55 +2,64 @@
 // API context; a context is current. Each function takes the lock of the imports.
 #include "components/registrar/cuda_ipc/pool_imports.h"
 
+#include <algorithm>
+#include <iterator>
 #include <new>
 
 namespace pinrail::cuda_ipc {
 namespace {
 
-// Counts one more user. False: there is no memory for the first one.
-template <typename Key>
-bool add_user(std::map<Key, size_t>* users, const Key& key) {
+// Notes one more use. Without memory for that, ends what was imported if nobody else uses it.
+template <typename Uses, typename Key, typename End>
+CUresult add_use(Uses* uses, PoolImports::User user, const Key& key, End&& end) {
   try {
-    ++(*users)[key];
-    return true;
+    uses->emplace(key, user);
+    return CUDA_SUCCESS;
   } catch (const std::bad_alloc&) {
-    return false;
+    if (uses->count(key) == 0) end();
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+}
+
+template <typename Uses>
+void erase_all_of(Uses* uses, PoolImports::User user) {
+  for (auto at = uses->begin(); at != uses->end();) at = at->second == user ? uses->erase(at) : std::next(at);
 }
 
 }  // namespace
 
-// Counts one user less; the last one ends it by end().
+// Ends one use; the last one ends it by end().
 template <typename Key, typename End>
-CUresult PoolImports::drop(std::map<Key, size_t>* users, const Key& key, End&& end) {
-  const auto found = users->find(key);
-  if (found == users->end()) return CUDA_ERROR_INVALID_VALUE;
-  if (found->second == 1) {
-    const CUresult error = end();
-    if (error != CUDA_SUCCESS) return error;
-    users->erase(found);
-  } else {
-    --found->second;
-  }
-  return CUDA_SUCCESS;
+CUresult PoolImports::drop(Uses<Key>* uses, User user, const Key& key, End&& end) {
+  const auto all = uses->equal_range(key);
+  const auto own = std::find_if(all.first, all.second, [&](const auto& each) { return each.second == user; });
+  if (own == all.second) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult error = std::next(all.first) == all.second ? end() : CUDA_SUCCESS;
+  if (error == CUDA_SUCCESS) uses->erase(own);
+  return error;
 }
 
-CUresult PoolImports::import_pool(const Library& cuda, int descriptor, CUmemoryPool* pool_out) {
+// The id under which the mapping's uses are noted. Where the driver tells the id at one import and not at another, it
+// is the same mapping: ids rise, so only the last one of an address can be mapped still.
+uint64_t PoolImports::common_id_locked(CUdeviceptr address, uint64_t id) const {
+  auto last = pointers_.upper_bound({address, UINT64_MAX});
+  if (last == pointers_.begin() || (--last)->first.first != address) return id;
+  return id == 0 || last->first.second == 0 ? last->first.second : id;
+}
+
+CUresult PoolImports::import_pool(const Library& cuda, User user, int descriptor, CUmemoryPool* pool_out) {
   void* const number = reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
   CUmemoryPool pool = nullptr;
   Guard guard(mutex_);
   const CUresult error =
       cuda.cuMemPoolImportFromShareableHandle(&pool, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   if (error != CUDA_SUCCESS) return error;
-  if (!add_user(&pools_, pool)) {
-    cuda.cuMemPoolDestroy(pool);  // nobody else uses it
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *pool_out = pool;
-  return CUDA_SUCCESS;
+  const CUresult added = add_use(&pools_, user, pool, [&] { cuda.cuMemPoolDestroy(pool); });
+  if (added == CUDA_SUCCESS) *pool_out = pool;
+  return added;
 }
 
-CUresult PoolImports::import_pointer(const Library& cuda, CUmemoryPool pool, CUmemPoolPtrExportData* data,
+CUresult PoolImports::import_pointer(const Library& cuda, User user, CUmemoryPool pool, CUmemPoolPtrExportData* data,
                                      Pointer* pointer_out) {
   CUdeviceptr address = 0;
   Guard guard(mutex_);
@@ -58,39 +67,42 @@ CUresult PoolImports::import_pointer(const Library& cuda, CUmemoryPool pool, CUm
   if (error != CUDA_SUCCESS) return error;
   unsigned long long id = 0;
   const bool has_id = cuda.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) == CUDA_SUCCESS;
-  const Pointer pointer = {address, has_id ? id : 0};
-  if (!add_user(&pointers_, pointer)) {
-    cuda.cuMemFree(address);  // nobody else uses it
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  *pointer_out = pointer;
-  return CUDA_SUCCESS;
+  const Pointer pointer = {address, common_id_locked(address, has_id ? id : 0)};
+  const CUresult added = add_use(&pointers_, user, pointer, [&] { cuda.cuMemFree(address); });
+  if (added == CUDA_SUCCESS) *pointer_out = pointer;
+  return added;
 }
 
-CUresult PoolImports::free_pointer(const Library& cuda, const Pointer& pointer) {
+CUresult PoolImports::free_pointer(const Library& cuda, User user, const Pointer& pointer) {
   Guard guard(mutex_);
-  return drop(&pointers_, pointer, [&] { return cuda.cuMemFree(pointer.first); });
+  return drop(&pointers_, user, pointer, [&] { return cuda.cuMemFree(pointer.first); });
 }
 
 // The driver refuses it, INVALID_VALUE, while the program itself has memory of the pool open. Then it is the program's
 // to destroy. It is asked twice, as for all that must not stay open.
-CUresult PoolImports::destroy_pool(const Library& cuda, CUmemoryPool pool) {
+CUresult PoolImports::destroy_pool(const Library& cuda, User user, CUmemoryPool pool) {
   Guard guard(mutex_);
-  return drop(&pools_, pool, [&] {
+  return drop(&pools_, user, pool, [&] {
     CUresult error = cuda.cuMemPoolDestroy(pool);
     if (error == CUDA_ERROR_INVALID_VALUE) error = cuda.cuMemPoolDestroy(pool);
     return error == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : error;
   });
 }
 
-void PoolImports::forget_pointer(const Pointer& pointer) {
+void PoolImports::forget_pointer(User user, const Pointer& pointer) {
   Guard guard(mutex_);
-  drop(&pointers_, pointer, [] { return CUDA_SUCCESS; });
+  drop(&pointers_, user, pointer, [] { return CUDA_SUCCESS; });
 }
 
-void PoolImports::forget_pool(CUmemoryPool pool) {
+void PoolImports::forget_pool(User user, CUmemoryPool pool) {
   Guard guard(mutex_);
-  drop(&pools_, pool, [] { return CUDA_SUCCESS; });
+  drop(&pools_, user, pool, [] { return CUDA_SUCCESS; });
+}
+
+void PoolImports::forget_all_of(User user) {
+  Guard guard(mutex_);
+  erase_all_of(&pools_, user);
+  erase_all_of(&pointers_, user);
 }
 
 }  // namespace pinrail::cuda_ipc

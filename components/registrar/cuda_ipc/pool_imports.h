@@ -3,7 +3,7 @@
 // imports of a pool, and one mapping for all imports of a pointer, and counts neither (seen with 580.159.04): the first
 // cuMemFree() ends the mapping for all, and a pool that was destroyed may not be used again.
 //
-// Owns     the imported pools and pointers, until their last user has closed them.
+// Owns     the imported pools and pointers, until their last user has closed them. A user is a registrar.
 // Threads  all functions may run together.
 // Context  API; a context is current. No lock is held by the caller.
 //
@@ -13,6 +13,7 @@
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_POOL_IMPORTS_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_POOL_IMPORTS_H
 
+#include <cstdint>
 #include <map>
 #include <utility>
 
@@ -27,23 +28,31 @@ class PoolImports {
   // at the address.
   using Pointer = std::pair<CUdeviceptr, uint64_t>;
 
+  using User = const void*;
+
   // Errors: the driver's; OUT_OF_MEMORY also without host memory. Nothing was opened then.
-  CUresult import_pool(const Library& cuda, int descriptor, CUmemoryPool* pool_out);
-  CUresult import_pointer(const Library& cuda, CUmemoryPool pool, CUmemPoolPtrExportData* data, Pointer* pointer_out);
-  // Ends it if the caller is its last user. Errors: the driver's; the caller is still a user then.
-  CUresult free_pointer(const Library& cuda, const Pointer& pointer);
-  CUresult destroy_pool(const Library& cuda, CUmemoryPool pool);
+  CUresult import_pool(const Library& cuda, User user, int descriptor, CUmemoryPool* pool_out);
+  CUresult import_pointer(const Library& cuda, User user, CUmemoryPool pool, CUmemPoolPtrExportData* data,
+                          Pointer* pointer_out);
+  // Ends it if this was its last use. Errors: the driver's; it is still in use then.
+  CUresult free_pointer(const Library& cuda, User user, const Pointer& pointer);
+  CUresult destroy_pool(const Library& cuda, User user, CUmemoryPool pool);
   // The context has ended, and everything in it.
-  void forget_pointer(const Pointer& pointer);
-  void forget_pool(CUmemoryPool pool);
+  void forget_pointer(User user, const Pointer& pointer);
+  void forget_pool(User user, CUmemoryPool pool);
+  // After a restart: the pool abandons all that this user has open (F2). Needs no context.
+  void forget_all_of(User user);
 
  private:
+  template <typename Key>
+  using Uses = std::multimap<Key, User>;
   template <typename Key, typename End>
-  static CUresult drop(std::map<Key, size_t>* users, const Key& key, End&& end);
+  static CUresult drop(Uses<Key>* uses, User user, const Key& key, End&& end);
+  uint64_t common_id_locked(CUdeviceptr address, uint64_t id) const REQUIRES(mutex_);
 
   Mutex mutex_{LockRank::device};
-  std::map<CUmemoryPool, size_t> pools_ GUARDED_BY(mutex_);  // the number of users of each
-  std::map<Pointer, size_t> pointers_ GUARDED_BY(mutex_);
+  Uses<CUmemoryPool> pools_ GUARDED_BY(mutex_);
+  Uses<Pointer> pointers_ GUARDED_BY(mutex_);
 };
 
 }  // namespace pinrail::cuda_ipc
