@@ -115,12 +115,16 @@ pinrail_status_t start_session(Registrar* registrar) {
   if (!slots::this_process(&registrar->self).ok()) registrar->self = {};
   registrar->server = std::move(server);
   forget_events(registrar);
-  registrar->component->pool_imports.forget_all_of(registrar);
   return PINRAIL_SUCCESS;
 }
 
 // The checkpointer restores the driver's own state.
-pinrail_status_t restart(void* context) { return start_session(static_cast<Registrar*>(context)); }
+pinrail_status_t restart(void* context) {
+  auto* registrar = static_cast<Registrar*>(context);
+  const pinrail_status_t status = start_session(registrar);
+  if (status == PINRAIL_SUCCESS) registrar->component->pool_imports.forget_all_of(registrar);
+  return status;
+}
 
 // Reads how descriptors are fetched.
 pinrail_status_t read_descriptors(Registrar* registrar) {
