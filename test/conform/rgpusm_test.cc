@@ -85,6 +85,27 @@ TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
   EXPECT_EQ(pool.stats().registered_count, 3u);
 }
 
+// Without slots only the next block tells that memory was freed, and a driver may open it beside the old mapping. As
+// long as that is open, it keeps the freed memory.
+TEST_F(Rgpusm, without_slots_what_the_next_block_overlaps_is_closed) {
+  GpuPool pool("rgpusm");
+  PeerMemory idle(kA, kBase, kSmall), used(kA, 2 * kBase, kSmall);
+  const PeerMemory same_place_of_another(kB, kBase, kSmall), beside(kA, 3 * kBase, kSmall);
+  for (const auto& block : {idle.block, same_place_of_another.block, beside.block}) pool.use(block);
+  const pinrail_handle_t held = pool.must(used.block);
+  idle.free();
+  used.free();
+  const PeerMemory in_idle(kA, kBase + 4096, 4096), in_used(kA, 2 * kBase + 4096, 4096);
+  pool.use(in_idle.block);
+  pool.use(in_used.block);
+  EXPECT_EQ(cuda_double_is_open(kA, kBase), 0);
+  EXPECT_EQ(cuda_double_is_open(kA, 2 * kBase), 1);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_is_open(kA, 2 * kBase), 0);
+  EXPECT_EQ(pool.stats().indexed, 4u) << "the two new ones, and the others";
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
 // The least recently used one of all, whosever it is; Open MPI's rgpusm takes the one that was released last.
 TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
   constexpr size_t kMany = 6;

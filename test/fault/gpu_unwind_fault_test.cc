@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "framework/registrar/request.h"
 #include "test/conform/gpu_library.h"
 #include "test/support/leaving_registrar.h"
 
@@ -30,6 +31,17 @@ class TablePool : public AnyPool {
   void use(const pinrail_gpu_block_t& block) const {
     pinrail_handle_t handle{};
     if (open(block, &handle) == PINRAIL_SUCCESS) pinrail_mpool_deregister(handle);
+  }
+};
+
+class OwnersPool : public AnyPool {
+ public:
+  explicit OwnersPool(const pinrail_registrar_t& table) { make("gpusm", lend(table), {}); }
+  void use(uintptr_t at) const {
+    pinrail_handle_t handle{};
+    auto* const addr = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr): never read
+    if (pinrail_mpool_register(pool_, addr, kLength, 0, 0, &handle) == PINRAIL_SUCCESS)
+      pinrail_mpool_deregister(handle);
   }
 };
 
@@ -97,6 +109,47 @@ TEST_P(GpuUnwindingBack, out_of_a_batch_does_not_keep_the_pool_from_going) {
   EXPECT_EQ(registrar_.tails.load(), 0);
 }
 
+// What a block without a slot overlaps is closed after the request has got its reference.
+TEST_P(GpuUnwindingBack, out_of_what_the_next_block_overlaps_leaves_no_reference) {
+  const PeerMemory old(kPid, 0x10000, 2 * kLength), fresh(kPid, 0x10000 + kLength, kLength);
+  TablePool pool(registrar_, {});
+  pool.use(old.block);
+  leave([&] { pool.use(fresh.block); });
+  expect_whole(&pool, fresh.block);
+}
+
+// The same at the owner, whose registrar says at each request that the allocation at an address is another one.
+class OwnerUnwinding : public GpuUnwinding {
+ protected:
+  static pinrail_status_t identify(void*, const void* addr, pinrail_gpu_range_t* range_out) {
+    range_out->base = const_cast<void*>(addr);
+    range_out->length = 2 * kLength;
+    range_out->buffer_id = id;
+    return PINRAIL_SUCCESS;
+  }
+  static inline uint64_t id = 0;
+};
+
+TEST_P(OwnerUnwinding, out_of_what_an_export_overlaps_leaves_no_reference) {
+  pinrail_registrar_t table = registrar_.table();
+  static pinrail_status_t (*inner)(void*, const pinrail_register_request_t*, pinrail_registration_t*);
+  inner = table.register_mem;
+  table.kinds = PINRAIL_KIND_GPU;
+  table.tail_size = sizeof(pinrail_gpu_block_t);
+  table.identify = identify;
+  table.register_mem = [](void* self, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+    static_cast<pinrail_gpu_block_t*>(registrar_tail(reg))->buffer_id = id;
+    return inner(self, request, reg);
+  };
+  OwnersPool pool(table);
+  id = 1;
+  pool.use(0x10000);
+  id = 2;
+  leave([&] { pool.use(0x10000 + kLength); });
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar_.tails.load(), 0);
+}
+
 const Case kBack[] = {{In::deregister_mem, Leave::throws},
                       {In::deregister_mem, Leave::exits},
                       {In::tail_fini, Leave::throws},
@@ -110,6 +163,7 @@ const Case kForth[] = {{In::register_mem, Leave::throws},
 INSTANTIATE_TEST_SUITE_P(back, GpuUnwinding, ::testing::ValuesIn(kBack));
 INSTANTIATE_TEST_SUITE_P(forth, GpuUnwinding, ::testing::ValuesIn(kForth));
 INSTANTIATE_TEST_SUITE_P(back, GpuUnwindingBack, ::testing::ValuesIn(kBack));
+INSTANTIATE_TEST_SUITE_P(back, OwnerUnwinding, ::testing::ValuesIn(kBack));
 
 }  // namespace
 }  // namespace pinrail::test

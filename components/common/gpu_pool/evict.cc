@@ -366,12 +366,16 @@ size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
   return kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return everything || is_stale(reg); });
 }
 
-// Kills the peer's registrations in that range of its addresses that have another id.
-void Pool::kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id) {
-  const Span span = Span::of(base, length);
-  kill_where(thread, peer, [&](const pinrail_registration_t* reg) {
-    return identity_of(reg).id != but_id && remote_span(reg).overlaps(span);
+// Kills what overlaps this registration in its owner's addresses and has another id. The caller's reference is dropped
+// if the thread ends here (R10).
+void Pool::kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+  OnUnwind unwound([&] { Status(deregister(thread, handle_of(reg))).ignore(); });
+  const uint64_t id = identity_of(reg).id;
+  const Span span = remote_span(reg);
+  kill_where(thread, area_of(reg).peer, [&](const pinrail_registration_t* other) {
+    return identity_of(other).id != id && remote_span(other).overlaps(span);
   });
+  unwound.disarm();
 }
 
 // Kills all registrations mapped in that range of this process. What is pending is told by events_ (gpu_pool/X7).

@@ -185,9 +185,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // Kills the peer's stale registrations (everything: all of them) and closes those that are idle. Returns how many it
   // closed.
   size_t sweep(pinrail_thread_t* thread, Peer* peer, bool everything);
-  // kill_overlapping(): kills the peer's registrations in that range with another id than but_id. kill_local(): kills
-  // those mapped in that range of this process. Both close what is idle of them.
-  void kill_overlapping(pinrail_thread_t* thread, Peer* peer, uintptr_t base, size_t length, uint64_t but_id);
+  // kill_overlapping(): kills what overlaps this registration in its owner's addresses and has another id; the caller
+  // has a reference. kill_local(): kills what is mapped in that range of this process. Both close what is idle of it.
+  void kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
   void forget_slot_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
 

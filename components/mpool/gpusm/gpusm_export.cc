@@ -71,7 +71,7 @@ Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t leng
   status = acquire(thread, request, &reg);
   if (!status.ok()) return status;
   // Other registrations at these addresses are of freed memory, even if no free was reported (gpusm/O1).
-  kill_overlapping(thread, own_peer_, request.key.base, request.key.length, request.key.id);
+  kill_overlapping(thread, reg);
   *reg_out = reg;
   return status;
 }

@@ -149,7 +149,13 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
     status = copy.slot < peer->slots->count() ? success() : Status(PINRAIL_ERR_BAD_PARAM);
     if (status.ok()) request.key.slot = peer->slots->word(copy.slot);
   }
-  return status.ok() ? acquire(thread, request, reg_out) : status;
+  pinrail_registration_t* reg = nullptr;
+  if (status.ok()) status = acquire(thread, request, &reg);
+  if (!status.ok()) return status;
+  // Without slots this block alone tells that what it overlaps was freed; the driver may open both.
+  if (peer->slots == nullptr) kill_overlapping(thread, reg);
+  *reg_out = reg;
+  return status;
 }
 
 // Counts this process in the slot before the driver opens the memory (rgpusm/P2): an exporter that defers a free waits
