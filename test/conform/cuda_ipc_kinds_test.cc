@@ -344,6 +344,25 @@ TEST_P(CudaPools, what_was_open_before_a_restart_is_no_user) {
   device.end_other(&others);
 }
 
+// Who could not close it does not use it any more: the next one that closes it asks the driver again.
+TEST_P(CudaPools, what_the_driver_did_not_close_is_closed_with_its_next_user) {
+  const GpuMemory memory(GetParam());
+  for (const char* function : {"cuMemFree", "cuMemPoolDestroy", "cuCtxPushCurrent"}) {
+    SCOPED_TRACE(function);
+    Slot own(table()), first(table()), next(table());
+    ASSERT_TRUE(export_all(&own, memory).ok());
+    ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+    cuda_double_fail(function, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT_FALSE(first.end().ok());
+    cuda_double_forget();
+    EXPECT_GT(cuda_double_open_handles(), 0u);
+    ASSERT_TRUE(open_peer(&next, block_of(own)).ok());
+    EXPECT_TRUE(next.end().ok());
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    EXPECT_TRUE(own.end().ok());
+  }
+}
+
 // Whether the driver tells the mapping's id may differ from one open to the next.
 TEST_P(CudaPools, a_mapping_is_one_also_if_the_driver_did_not_tell_its_id) {
   const GpuMemory memory(GetParam());

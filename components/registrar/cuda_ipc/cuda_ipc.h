@@ -167,6 +167,7 @@ Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t
 Status open_pool(Registrar* registrar, int descriptor, Tail* tail);
 // Gives back what the tail still has of a peer's memory, in reverse order. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail);
+Status forget_peer(const Registrar& registrar, Tail* tail);  // leaves it to the driver; SUCCESS
 
 // cuda_ipc_event.cc. Takes an event of the tail's device and writes it to the tail and its block. SUCCESS also if no
 // events are wanted or the driver has none.

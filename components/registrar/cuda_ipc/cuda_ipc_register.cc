@@ -171,10 +171,13 @@ Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   return tail->block.length <= mapping.most_bytes ? status : Status(PINRAIL_ERR_BAD_PARAM);
 }
 
-// A second attempt, because an open mapping keeps the peer's memory for as long as this process lives.
+// A second attempt, because an open mapping keeps the peer's memory for as long as this process lives. If it fails,
+// too, the next user of the mapping tries again when it closes.
 Status close_with_retry(Registrar* registrar, Tail* tail) {
-  const Status status = close_peer(registrar, tail);
-  return status.ok() ? status : close_peer(registrar, tail);
+  Status status = close_peer(registrar, tail);
+  if (!status.ok()) status = close_peer(registrar, tail);
+  if (!status.ok()) forget_peer(*registrar, tail).ignore();
+  return status;
 }
 
 // Fetches the block's descriptor, if it needs one, and maps the peer's memory. After an error nothing stays open.

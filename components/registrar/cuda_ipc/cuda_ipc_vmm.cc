@@ -98,16 +98,6 @@ bool is_gone(const Registrar& registrar, const Tail& tail) {
   return tail.mapped != 0 && tail.mapping_id != 0 && id_at(registrar, tail.mapped, &now) && now != tail.mapping_id;
 }
 
-Status forget(const Registrar& registrar, Tail* tail) {
-  PoolImports& imports = registrar.component->pool_imports;
-  if (tail->pool != nullptr && tail->mapped != 0) imports.forget_pointer(&registrar, {tail->mapped, tail->mapping_id});
-  if (tail->pool != nullptr) imports.forget_pool(&registrar, tail->pool);
-  tail->mapped = tail->reserved = 0;
-  tail->imported = 0;
-  tail->pool = nullptr;
-  return success();
-}
-
 }  // namespace
 
 Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out) {
@@ -135,17 +125,28 @@ Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
   return success();
 }
 
+// What the tail has of a peer's memory is not this registration's to give back any more.
+Status forget_peer(const Registrar& registrar, Tail* tail) {
+  PoolImports& imports = registrar.component->pool_imports;
+  if (tail->pool != nullptr && tail->mapped != 0) imports.forget_pointer(&registrar, {tail->mapped, tail->mapping_id});
+  if (tail->pool != nullptr) imports.forget_pool(&registrar, tail->pool);
+  tail->mapped = tail->reserved = 0;
+  tail->imported = 0;
+  tail->pool = nullptr;
+  return success();
+}
+
 // Gives back, in reverse order, what the tail has of a peer's memory. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail) {
   if (!has_anything(*tail)) return success();
   const CurrentContext current(registrar, tail->device);
-  if (has_ended(current.result())) return forget(*registrar, tail);
+  if (has_ended(current.result())) return forget_peer(*registrar, tail);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  if (is_gone(*registrar, *tail)) return forget(*registrar, tail);
+  if (is_gone(*registrar, *tail)) return forget_peer(*registrar, tail);
   while (has_anything(*tail)) {
     const char* call = "";
     const CUresult error = release_last(*registrar, tail, &call);
-    if (has_ended(error)) return forget(*registrar, tail);
+    if (has_ended(error)) return forget_peer(*registrar, tail);
     if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
   }
   return success();

@@ -37,7 +37,7 @@ class PoolImports {
   // Ends it if this was its last use. Errors: the driver's; it is still in use then.
   CUresult free_pointer(const Library& cuda, User user, const Pointer& pointer);
   CUresult destroy_pool(const Library& cuda, User user, CUmemoryPool pool);
-  // The context has ended, and everything in it.
+  // The context has ended, and everything in it; or the user could not end it and leaves it to the next one.
   void forget_pointer(User user, const Pointer& pointer);
   void forget_pool(User user, CUmemoryPool pool);
   // After a restart: the pool abandons all that this user has open (F2). Needs no context.
