@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -23,6 +25,15 @@
 #include "test/support/child.h"
 #include "test/support/few_descriptors.h"
 #include "test/support/proc_status.h"
+
+namespace {
+std::atomic<bool> is_memory_shared_out{false};  // no file gets memory any more
+}
+
+extern "C" __attribute__((visibility("default"))) int posix_fallocate(int file, off_t from, off_t bytes) {
+  if (is_memory_shared_out) return ENOSPC;
+  return fallocate(file, 0, from, bytes) == 0 ? 0 : errno;
+}
 
 namespace pinrail::test {
 namespace {
@@ -462,6 +473,17 @@ TEST_F(Descriptors, a_table_that_is_full_says_so_and_leaks_nothing) {
   EXPECT_TRUE(server_->put(process_, -1, closed_in_child::count_forks(), &more).is(PINRAIL_ERR_BAD_PARAM));
   server_->remove(tickets[1]);
   EXPECT_EQ(put(2).place, tickets[1].place) << "the lowest free place";
+}
+
+// A write to a file's mapping would end the process then.
+TEST_F(Descriptors, without_memory_for_the_table_nothing_is_put_in) {
+  Ticket ticket;
+  is_memory_shared_out = true;
+  const Status status = server_->put(process_, make_file(1), closed_in_child::count_forks(), &ticket);
+  is_memory_shared_out = false;
+  EXPECT_TRUE(status.is(PINRAIL_ERR_OUT_OF_RESOURCE));
+  EXPECT_EQ(open_descriptors(), before_);
+  expect_content(put(2), 2);
 }
 
 // descriptors/D1, while places and numbers are used again and again.
