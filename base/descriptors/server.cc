@@ -43,12 +43,11 @@ socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_u
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
 }
 
-// The file is sealed, so that its length cannot change while another process reads or maps it. Its memory is allocated
-// here: without it, a write through the mapping would end the process.
+// The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
   if (!may_make_file(sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
   file = above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file < 0 || posix_fallocate(file, 0, sizeof(Table)) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (file < 0 || !allocate_in_file(file, 0, sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
   void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;

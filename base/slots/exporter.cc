@@ -33,11 +33,11 @@ bool Exporter::make_file() {
          fcntl(file_, F_ADD_SEALS, kFileSeals) == 0;
 }
 
-// Allocates the file's memory for these slots. Without it, a write through the mapping would end the process.
+// Allocates the file's memory for these slots.
 bool Exporter::reserve(uint32_t first, uint32_t count) const {
   const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
   const auto has_room = [&](off_t array, off_t each) {
-    return posix_fallocate(file_, array + off_t{first} * each, off_t{count} * each) == 0;
+    return allocate_in_file(file_, array + off_t{first} * each, off_t{count} * each);
   };
   return has_room(words, sizeof(Word)) && has_room(holders, sizeof(Holders));
 }
@@ -59,7 +59,7 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   count_ = slots;
   std::unique_ptr<uint8_t[]> taken(new (std::nothrow) uint8_t[slots]());
   const bool has_room =
-      make_file() && posix_fallocate(file_, 0, off_t{kHeaderBytes}) == 0 && reserve(0, std::min(kReserved, slots));
+      make_file() && allocate_in_file(file_, 0, off_t{kHeaderBytes}) && reserve(0, std::min(kReserved, slots));
   void* at = MAP_FAILED;
   if (has_room) at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   if (at == MAP_FAILED || taken == nullptr) {

@@ -28,9 +28,14 @@
 
 namespace {
 std::atomic<int64_t> room_left{INT64_MAX};  // bytes that files of this program may still get
-}
+std::atomic<int> interruptions{0};          // how many tries to get some a signal will interrupt
+}  // namespace
 
 extern "C" __attribute__((visibility("default"))) int posix_fallocate(int file, off_t from, off_t bytes) {
+  if (interruptions.load() != 0) {
+    --interruptions;
+    return EINTR;
+  }
   if (room_left.fetch_sub(bytes) < bytes) return ENOSPC;
   return fallocate(file, 0, from, bytes) == 0 ? 0 : errno;
 }
@@ -57,6 +62,14 @@ class Slots : public ::testing::Test {
   const Process process_ = self();
   Exporter exporter_;
 };
+
+// As older kernels do it with files in memory.
+TEST_F(Slots, a_signal_that_interrupts_an_allocation_changes_nothing) {
+  Exporter other;
+  interruptions = 3;
+  EXPECT_TRUE(other.create(process_, 8).ok());
+  EXPECT_EQ(interruptions.load(), 0);
+}
 
 TEST_F(Slots, an_importer_sees_the_death_of_the_one_slot_and_of_no_other) {
   uint32_t first = 0, second = 0;
