@@ -47,8 +47,8 @@ struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths has
   alignas(64) std::atomic<uint64_t> deaths;
   alignas(64) ImporterEntry importers[kImporterEntries];
 };
-// The end mark (end_mark.h), which the kernel sets when the exporter has ended, lies directly before the slots' words: in
-// one page with the first 239 of them, and in one cache line with the first 7. A hit reads both.
+// The end mark (end_mark.h), which the kernel sets when the exporter has ended, lies directly before the slots' words:
+// in one page with the first 239 of them, and in one cache line with the first 7. A hit reads both.
 constexpr size_t kEndBytes = sizeof(Word);
 constexpr size_t kHeaderBytes = sizeof(Header) + kEndBytes;
 static_assert(sizeof(Header) % 64 == 0, "the end mark begins a line");
