@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/core/machine.h"
+#include "base/core/no_cancel.h"
 #include "base/core/struct_size.h"
 #include "framework/front/front.h"
 #include "framework/front/refuse.h"
@@ -44,6 +45,7 @@ pinrail_status_t pinrail_machine_read(pinrail_machine_t* machine_out) {
     return pinrail::front::refuse("pinrail_machine_read",
                                   "machine_out is NULL, or its size is not sizeof(pinrail_machine_t)");
   }
+  const pinrail::NoCancel no_cancel;  // reading files is a cancellation point
   return pinrail::guarded([machine_out] {
     const size_t size = std::min(machine_out->size, sizeof(*machine_out));
     pinrail_machine_t machine = public_machine(pinrail::read_machine());

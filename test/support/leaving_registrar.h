@@ -45,7 +45,12 @@ class LeavingRegistrar {
     };
   }
   const pinrail_registrar_t& table() const { return table_; }
-  void page_on_demand() { table_.on_demand = PINRAIL_ON_DEMAND_EXPLICIT; }
+  void page_on_demand() {
+    table_.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
+    table_.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) {
+      return PINRAIL_SUCCESS;
+    };
+  }
   void leave_in(In where, Leave how) {
     how_ = how;
     where_ = where;
