@@ -45,7 +45,8 @@ Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_ou
 // Whether the first chunk that is ready was not ended by an event.
 bool ChunkStream::has_valid_locked() const { return !ready_.empty() && is_cached(ready_.front().handle); }
 
-// Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready.
+// Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready. All of it, also if a
+// registrar's function ends this thread.
 void ChunkStream::drop_ready() {
   for (;;) {
     pinrail_handle_t handle;
@@ -56,8 +57,10 @@ void ChunkStream::drop_ready() {
       next_ = ready_.back().span.base;
       ready_.pop_back();
     }
+    OnUnwind unwound([this] { drop_ready(); });
     const deferred::CallerScope outside;
     drop_pin(handle);
+    unwound.disarm();
   }
 }
 

@@ -468,6 +468,30 @@ TEST(UnwindingOf, out_of_an_advice_that_gives_back_leaves_nothing_behind) {
   expect_whole(&pool, registrar);
 }
 
+// R10: what was registered ahead and an event has ended since goes back when the stream is closed.
+TEST(UnwindingOf, out_of_the_close_of_a_stream_drops_the_rest) {
+  alarm(60);
+  const Library library;
+  LeavingRegistrar registrar;
+  Pool pool(registrar.table(), {1});
+  pinrail_chunk_stream_t* stream = nullptr;
+  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
+  options.chunk_size = kLength;
+  options.ahead = 8;
+  ASSERT_EQ(pinrail_chunk_stream_open(pool.get(), reinterpret_cast<void*>(kBase), 8 * kLength, 1, &options, &stream),
+            PINRAIL_SUCCESS);
+  EXPECT_TRUE(comes_true([&] { return pool.stats().indexed == 8; }));
+  report(kBase, 8 * kLength);
+  registrar.leave_in(In::deregister_mem, Leave::exits);
+  on_a_thread([&] { pinrail_chunk_stream_close(stream); });
+  EXPECT_TRUE(registrar.has_left());
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS) << "the first close did not come to that";
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  alarm(0);
+}
+
 // R10: the pins are removed before the first one is given back.
 TEST(UnwindingOf, out_of_an_unpin_drops_the_rest) {
   const Library library;
