@@ -99,7 +99,7 @@ Parameter* Registry::Impl::followed_by_locked(const Parameter& parameter) const 
 
 // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
 void Registry::Impl::update_effective_value_locked(Parameter* parameter) {
-  parameter->value = parameter->own;
+  Value effective = parameter->own;
   const Parameter* const followed = parameter->followed;
   if (followed != nullptr && std::min(followed->precedence, Precedence::chosen) > parameter->precedence) {
     Value taken;
@@ -111,18 +111,10 @@ void Registry::Impl::update_effective_value_locked(Parameter* parameter) {
       taken.file = followed->value.file;
       taken.from = followed->value.from;
       taken.line = followed->value.line;
-      parameter->value = taken;
+      effective = taken;
     }
   }
-  // relaxed: no other data is published with the number.
-  parameter->number.store(parameter->value.typed.i, std::memory_order_relaxed);
-}
-
-// Updates the parameters that follow this one.
-void Registry::Impl::update_followers_locked(const Parameter* followed) {
-  for (const auto& parameter : parameters) {
-    if (parameter->followed == followed) update_effective_value_locked(parameter.get());
-  }
+  parameter->take(effective);
 }
 
 // Where replace_default() gave the parameter another default, that one is listed as its default.

@@ -57,6 +57,11 @@ struct Parameter {
   Value value;  // the effective value: own, or that of `followed`
   Precedence precedence = Precedence::fallback;
   std::atomic<int64_t> number{0};  // value.typed.i, for readers without the lock
+
+  void take(const Value& effective) {
+    value = effective;
+    number.store(value.typed.i, std::memory_order_relaxed);  // relaxed: no other data is published with the number
+  }
 };
 
 // The parts with which the names of a component's parameters begin.

@@ -45,7 +45,8 @@ struct Registry::Impl {
   Parameter* followed_by_locked(const Parameter& parameter) const REQUIRES(mutex);
   // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
   void update_effective_value_locked(Parameter* parameter) REQUIRES(mutex);
-  void update_followers_locked(const Parameter* followed) REQUIRES(mutex);
+  // Sets the parameter's own value, and so that of those that follow it. May throw bad_alloc; then nothing has changed.
+  void set_own_value_locked(Parameter* parameter, const Value& own) REQUIRES(mutex);
 
   std::vector<std::string_view> all_names_locked() const REQUIRES(mutex);
   std::set<std::string> components_locked() const REQUIRES(mutex);

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Sets parameters while the program runs. API context; set() takes the registry's lock.
+#include <utility>
+#include <vector>
+
+#include "base/core/on_unwind.h"
 #include "base/param/registry_impl.h"
 #include "base/param/suggest.h"
 #include "base/report/report.h"
@@ -49,6 +53,24 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
 
 }  // namespace
 
+void Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own) {
+  const Value own_before = parameter->own;
+  const Precedence precedence_before = parameter->precedence;
+  std::vector<std::pair<Parameter*, Value>> before = {{parameter, parameter->value}};
+  for (const auto& each : parameters) {
+    if (each->followed == parameter) before.emplace_back(each.get(), each->value);
+  }
+  OnUnwind unwound([&] {
+    parameter->own = own_before;
+    parameter->precedence = precedence_before;
+    for (const auto& [changed, value] : before) changed->take(value);
+  });
+  parameter->own = own;
+  parameter->precedence = Precedence::own;
+  for (const auto& [changed, value] : before) update_effective_value_locked(changed);
+  unwound.disarm();
+}
+
 // Any thread. Takes the registry's lock and reports a refusal after releasing it. NOT_FOUND, PERM or BAD_PARAM.
 Status Registry::set(std::string_view name, std::string_view value) {
   Refusal refusal;
@@ -64,10 +86,7 @@ Status Registry::set(std::string_view name, std::string_view value) {
     }
     if (refusal.status.ok()) {
       set_value.source = PINRAIL_SOURCE_API;
-      parameter->own = set_value;
-      parameter->precedence = Precedence::own;
-      impl_->update_effective_value_locked(parameter);
-      impl_->update_followers_locked(parameter);
+      impl_->set_own_value_locked(parameter, set_value);
     }
   }
   if (!refusal.status.ok()) say(name, value, refusal);

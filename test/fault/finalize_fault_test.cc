@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // R10: an allocation fails in finalize or destroy. These end everything, or nothing; no monitor goes on without its
-// component.
+// component. And one fails while a parameter is set: all that follow it change, or nothing does.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -122,6 +122,29 @@ TEST(DestroyFault, of_a_pool_of_everything_the_nth_allocation_fails_and_it_goes_
     EXPECT_EQ(answer[2], PINRAIL_ERR_BUSY);
     EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
     if (answer[1] == 0) break;
+  }
+}
+
+std::string value_of(const char* name) {
+  pinrail_param_info_t info{};
+  info.size = sizeof(info);
+  EXPECT_EQ(pinrail_param_find(name, &info), PINRAIL_SUCCESS);
+  return info.value;
+}
+
+// "A call that fails changes nothing": neither the parameter nor those that follow it.
+TEST(ParamFault, the_nth_allocation_fails_and_all_that_follow_are_set_or_none) {
+  NEED_GLIBC("the library brings its own operator new");
+  const Library library;
+  bool failed = true;
+  for (long n = 1; failed; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    const std::string before = value_of("mpool_base_verbose"), after = std::to_string(n % 97 + 1);
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    failed = with_nth_allocation_failing(n, [&] { status = pinrail_param_set("mpool_base_verbose", after.c_str()); });
+    EXPECT_EQ(value_of("mpool_base_verbose"), status == PINRAIL_SUCCESS ? after : before);
+    EXPECT_EQ(value_of("mpool_grdma_verbose"), value_of("mpool_base_verbose"));
+    EXPECT_EQ(value_of("mpool_odp_verbose"), value_of("mpool_base_verbose"));
   }
 }
 
