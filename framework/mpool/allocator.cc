@@ -75,6 +75,8 @@ Status Allocator::alloc_alone(Heap* heap, size_t length, size_t alignment, void*
 }
 
 Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int node, void** addr_out) {
+  // Regions begin and end at multiples of a slab: the pool would extend their registrations to other memory.
+  if (settings_.unit > kSlab) return PINRAIL_ERR_NOT_SUPPORTED;
   Heap* const heap = heap_of(node);
   if (settings_.one_each || length > size_classes::kLargest || alignment > size_classes::kLargest) {
     return alloc_alone(heap, length, alignment, addr_out);

@@ -350,6 +350,24 @@ TEST_F(Alloc, a_limit_of_the_pool_holds) {
   for (char* each : all) EXPECT_EQ(release(each), PINRAIL_SUCCESS);
 }
 
+// The pool would extend their registrations to memory that is not the allocator's.
+TEST_F(Alloc, a_device_that_takes_only_more_than_a_slab_at_a_time_gets_no_allocations) {
+  for (const char* const backing : {"slabs", "single"}) {
+    fake::FakeOptions fake;
+    fake.granularity = 64 * kMiB;
+    start({{"mpool_alloc_backing", backing}}, {}, fake);
+    for (const size_t length : {size_t{100}, 3 * kMiB}) {
+      void* at = nullptr;
+      EXPECT_EQ(alloc(length, &at), PINRAIL_ERR_NOT_SUPPORTED) << backing << " " << length;
+      EXPECT_EQ(pool_->stats().registered_bytes, stats().mapped_bytes) << backing << " " << length;
+      EXPECT_EQ(release(at), PINRAIL_SUCCESS);
+    }
+    TearDown();
+    pool_.reset();
+    library_.reset();
+  }
+}
+
 TEST_F(Alloc, a_device_without_atomics_is_enough) {
   fake::FakeOptions fake;
   fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;

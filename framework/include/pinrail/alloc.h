@@ -27,8 +27,8 @@ enum { PINRAIL_NODE_ANY = -1 /**< numa_node: of the thread that first touches th
  * @param alignment  0 or a power of two, at most 2 MiB. Every allocation is aligned to 64 bytes
  * @param numa_node  PINRAIL_NODE_ANY, or the system's number of the NUMA node that the memory shall lie on
  * OUT_OF_RESOURCE: no memory, or it cannot be registered (a limit); TEMP_OUT_OF_RESOURCE as pinrail_mpool_register().
- * NOT_SUPPORTED: the pool cannot keep memory registered (no monitor sees what can happen to it). NOT_AVAILABLE: in a
- * forked child, for a pool of the parent.
+ * NOT_SUPPORTED: the pool cannot keep memory registered (no monitor sees what can happen to it), or its registrar's
+ * granularity is more than 2 MiB. NOT_AVAILABLE: in a forked child, for a pool of the parent.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t *pool, size_t length, size_t alignment, int numa_node,
                                                  void **addr_out);
