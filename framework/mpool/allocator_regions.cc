@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "base/core/guarded.h"
 #include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
@@ -129,19 +130,18 @@ Status Allocator::pin_region(Region* region, Backing backing) {
   return status;
 }
 
-// Makes the region known, with so many of its slabs free. If that fails, by a status or by bad_alloc, the region is
-// ended.
+// Makes the region known, with so many of its slabs free. If that fails, the region is ended.
 Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) {
   Region* const added = region.release();
-  OnUnwind unwound([&] { end_region(added, true); });
-  const Status status = enter(added);
-  if (status.ok()) {
+  const Status status = guarded([&]() -> Status {
+    const Status entered = enter(added);
+    if (!entered.ok()) return entered;
     Guard guard(mutex_);
     added->heap->regions.push_back(added);
     added->free_slabs = free_slabs;
     added->heap->free_bytes += free_slabs * kSlab;
-  }
-  unwound.disarm();
+    return entered;
+  });
   if (!status.ok()) end_region(added, true);  // not in a destructor, because the registrar may end the thread
   return status;
 }
