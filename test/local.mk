@@ -820,6 +820,6 @@ check_PROGRAMS += test/fault/unwind_fault
 TESTS += test/fault/unwind_fault
 # The first of them counts 300 references of one thread, for which its slots have room if its registrations are new.
 test_fault_unwind_fault_SOURCES = test/fault/dead_fault_test.cc test/fault/unwind_fault_test.cc \
-	test/support/leaving_registrar.h test/support/tasks.h $(fake_registrar_sources)
+	test/fault/cancel_fault_test.cc test/support/leaving_registrar.h test/support/tasks.h $(fake_registrar_sources)
 test_fault_unwind_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
