@@ -115,16 +115,17 @@ bool ChunkStream::begin_ahead(Span* span_out) {
   return true;
 }
 
-// The helper thread: keeps `ahead` chunks ready, until it meets one that cannot be kept.
+// The helper thread: keeps `ahead` chunks ready, until two in a row cannot be kept. For one an event may have been
+// faster; what the pool does not cache would be registered twice for each chunk.
 void ChunkStream::run_ahead() {
   Span span;
-  while (begin_ahead(&span)) {
+  for (int in_a_row = 0; in_a_row < 2 && begin_ahead(&span);) {
     pinrail_handle_t handle;
     Status status = register_piece(span, &handle);
     const bool is_registered = status.ok();
     if (is_registered) status = keep(span, handle);
     end(span, status);
-    if (is_registered && status.is(PINRAIL_ERR_NOT_SUPPORTED)) return;
+    in_a_row = is_registered && status.is(PINRAIL_ERR_NOT_SUPPORTED) ? in_a_row + 1 : 0;
   }
 }
 

@@ -178,7 +178,7 @@ TEST_F(CudaDoubleKinds, a_pools_pointer_is_imported_through_its_pool_and_no_othe
   ASSERT_EQ(cuMemAllocFromPoolAsync(&at, 5000, pool, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at), reinterpret_cast<uintptr_t>(pool));
   CUmemPoolPtrExportData data;
-  ASSERT_EQ(cuMemPoolExportPointer(&data, at), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolExportPointer(&data, at), CUDA_ERROR_INVALID_VALUE) << "its pool was not exported yet";
   CUmemoryPool imported[2];
   const CUmemoryPool exported[2] = {pool, other};
   for (int i = 0; i < 2; ++i) {
@@ -188,10 +188,20 @@ TEST_F(CudaDoubleKinds, a_pools_pointer_is_imported_through_its_pool_and_no_othe
     ASSERT_EQ(cuMemPoolImportFromShareableHandle(&imported[i], reinterpret_cast<void*>(intptr_t{descriptor}),
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
               CUDA_SUCCESS);
+    CUmemoryPool again = nullptr;
+    EXPECT_EQ(cuMemPoolImportFromShareableHandle(&again, reinterpret_cast<void*>(intptr_t{descriptor}),
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+              CUDA_SUCCESS);
+    EXPECT_EQ(again, imported[i]);
     close(descriptor);
   }
+  ASSERT_EQ(cuMemPoolExportPointer(&data, at), CUDA_SUCCESS);
   EXPECT_EQ(cuMemPoolImportPointer(&mapped, imported[1], &data), CUDA_ERROR_INVALID_VALUE);
   ASSERT_EQ(cuMemPoolImportPointer(&mapped, imported[0], &data), CUDA_SUCCESS);
+  CUdeviceptr mapped_again = 0;
+  EXPECT_EQ(cuMemPoolImportPointer(&mapped_again, imported[0], &data), CUDA_SUCCESS);
+  EXPECT_EQ(mapped_again, mapped) << "one free ends both";
+  EXPECT_EQ(cuMemPoolDestroy(imported[0]), CUDA_ERROR_INVALID_VALUE) << "memory of it is open";
   EXPECT_EQ(cuMemAllocFromPoolAsync(&mapped, 8, imported[0], nullptr), CUDA_ERROR_INVALID_VALUE);
   const unsigned char sent = 3;
   unsigned char seen = 0;
