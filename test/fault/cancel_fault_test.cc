@@ -24,14 +24,10 @@ constexpr size_t kLength = 0x1000;
 TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
   const Library library;
   LeavingRegistrar registrar;
-  std::atomic<bool> is_inside{false}, may_go_on{false};
-  registrar.in_register = [&] {
-    is_inside = true;
-    while (!may_go_on) usleep(100);
-  };
+  registrar.hold_registrations();
   Pool pool(registrar.table(), {1});
   std::thread first([&] { EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase, kLength)), PINRAIL_SUCCESS); });
-  while (!is_inside) usleep(100);
+  while (!registrar.is_inside) usleep(100);
   struct Second {
     Pool* pool;
     std::atomic<bool> is_back{false};
@@ -49,7 +45,7 @@ TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
   usleep(20000);
   pthread_cancel(waiting);
   usleep(20000);
-  may_go_on = true;
+  registrar.may_go_on = true;
   pthread_join(waiting, nullptr);
   first.join();
   EXPECT_TRUE(second.is_back);

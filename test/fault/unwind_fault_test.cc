@@ -114,18 +114,14 @@ TEST(Cancellation, of_a_miss_wakes_the_call_that_waits_for_it) {
   alarm(60);
   const Library library;
   LeavingRegistrar registrar;
-  std::atomic<bool> is_inside{false}, may_go_on{false};
-  registrar.in_register = [&] {
-    is_inside = true;
-    while (!may_go_on) usleep(100);
-  };
+  registrar.hold_registrations();
   Pool pool(registrar.table(), {1});
   registrar.leave_in(In::register_mem, Leave::exits);
   std::thread first([&] { on_a_thread([&] { pool.must(kBase, kLength); }); });
-  while (!is_inside) usleep(100);
+  while (!registrar.is_inside) usleep(100);
   std::thread second([&] { EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase, kLength)), PINRAIL_SUCCESS); });
   usleep(20000);
-  may_go_on = true;
+  registrar.may_go_on = true;
   first.join();
   second.join();
   expect_whole(&pool, registrar);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <functional>
@@ -51,6 +52,13 @@ class LeavingRegistrar {
       return PINRAIL_SUCCESS;
     };
   }
+  // From now on register_mem() waits until may_go_on; is_inside: a call has come there.
+  void hold_registrations() {
+    in_register = [this] {
+      is_inside = true;
+      while (!may_go_on) usleep(100);
+    };
+  }
   void leave_in(In where, Leave how) {
     how_ = how;
     where_ = where;
@@ -58,7 +66,8 @@ class LeavingRegistrar {
   bool has_left() const { return where_ == In::none; }
 
   std::atomic<int> tails{0};
-  std::function<void()> in_register;  // runs first
+  std::function<void()> in_register;                     // runs first
+  std::atomic<bool> is_inside{false}, may_go_on{false};  // of hold_registrations()
 
  private:
   static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }

@@ -9,7 +9,8 @@
 namespace pinrail::cuda_ipc {
 namespace {
 
-// Notes one more use. Without memory for that, ends what was imported if nobody else uses it.
+// Counts one more use of an imported pool or pointer. OUT_OF_MEMORY: there is no host memory for the count; end() has
+// then given the import back to the driver, unless it has other uses.
 template <typename Uses, typename Key, typename End>
 CUresult add_use(Uses* uses, PoolImports::User user, const Key& key, End&& end) {
   try {
@@ -28,7 +29,7 @@ void erase_all_of(Uses* uses, PoolImports::User user) {
 
 }  // namespace
 
-// Ends one use; the last one ends it by end().
+// Removes one use. The last use of an import gives it back to the driver by end().
 template <typename Key, typename End>
 CUresult PoolImports::drop(Uses<Key>* uses, User user, const Key& key, End&& end) {
   const auto all = uses->equal_range(key);
