@@ -70,9 +70,18 @@ try_program() {
   check "the program runs, and its second registration is a hit ($kind)" says "again: hit" "$work/first"
   check "without leave_pinned its second registration is a miss ($kind)" \
     says "again: miss" env PINRAIL_MCA_mpool_grdma_leave_pinned=0 "$work/first"
+  # shellcheck disable=SC2086
+  check "the program compiles with a second buffer ($kind)" \
+    ${CC:-cc} $flags $cflags "$work/other.c" -o "$work/other" "$@" || return
+  check "the first registration of a second buffer is a miss ($kind)" says "again: miss" "$work/other"
 }
 
 listing first.c >"$work/first.c"
+# The same program, but "again" is another buffer's: the one line that registers it is changed.
+sed 's/register(pool, buffer, length, access, 0, &again)/register(pool, malloc(length), length, access, 0, \&again)/' \
+  "$work/first.c" >"$work/other.c"
+[ "$(diff "$work/first.c" "$work/other.c" | grep -c '^>')" = 1 ] ||
+  { echo "FAIL: the program does not register its buffer again in one line"; failures=$((failures + 1)); }
 tried=0
 if [ -e "$libdir/libpinrail.so" ]; then
   tried=1

@@ -208,6 +208,14 @@ PINRAIL_API pinrail_status_t pinrail_mpool_find(pinrail_mpool_t *pool, void *add
 PINRAIL_API pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle);
 
 /**
+ * Whether two handles name one registration: 1, or 0. If the handles of two requests do, the second was a hit.
+ * Generations alone do not tell: registrations in different memory may have the same one. The handles may be spent.
+ */
+static inline int pinrail_handle_equal(pinrail_handle_t one, pinrail_handle_t other) {
+  return one.reg == other.reg && one.generation == other.generation;
+}
+
+/**
  * Reports that the range's memory is about to be unmapped, or was unmapped. After the return no call returns a
  * registration that overlaps the range. May be called in a hook and in a signal handler.
  */
