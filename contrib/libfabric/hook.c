@@ -39,9 +39,15 @@ void free_table(void* table) {
 
 bool providers_are_gone(void) { return atomic_load(&is_over); }
 
-bool prints_stats(void) {
+// Read at the start, because libfabric forgets parameters before it cleans hooks up.
+static bool stats_wanted, sharing_wanted;
+
+bool prints_stats(void) { return stats_wanted; }
+bool shares(void) { return sharing_wanted; }
+
+static bool is_set(const char* parameter) {
   int value = 0;
-  return fi_param_get_bool(&provider, "stats", &value) == 0 && value != 0;
+  return fi_param_get_bool(&provider, parameter, &value) == 0 && value != 0;
 }
 
 static int open_domain(struct fid_fabric* fabric, struct fi_info* info, struct fid_domain** domain, void* context) {
@@ -80,7 +86,11 @@ static int close_fabric(struct fid* fid) {
 
 static bool start(void) {
   pthread_mutex_lock(&start_mutex);
-  if (!started) started = pinrail_init(NULL) == PINRAIL_SUCCESS;
+  if (!started) {
+    stats_wanted = is_set("stats");
+    sharing_wanted = is_set("share");
+    started = pinrail_init(NULL) == PINRAIL_SUCCESS;
+  }
   const bool result = started;
   pthread_mutex_unlock(&start_mutex);
   if (!result) fprintf(stderr, "pinrail: Pinrail does not start; FI_HOOK=pinrail does nothing.\n");
@@ -90,6 +100,10 @@ static bool start(void) {
 static int hook_fabric(struct fi_fabric_attr* attr, struct fid_fabric** fabric_out, void* context) {
   struct fid_fabric* const fabric = attr->fabric;
   if (!start()) return -FI_ENOSYS;
+  if (fabric->ops->domain == open_domain) {  // FI_HOOK names pinrail twice: one cache is enough
+    *fabric_out = fabric;
+    return 0;
+  }
   hooked_fabric_t* const hooked = calloc(1, sizeof(*hooked));
   struct fi_ops_fabric* const table = hooked != NULL ? copy_table(fabric->ops, hooked) : NULL;
   struct fi_ops* const ops = hooked != NULL ? copy_table(fabric->fid.ops, hooked) : NULL;
@@ -114,6 +128,7 @@ static int hook_fabric(struct fi_fabric_attr* attr, struct fid_fabric** fabric_o
 
 static void clean_up(void) {
   atomic_store(&is_over, true);
+  if (prints_stats()) print_stats_of_open_domains();
   pthread_mutex_lock(&start_mutex);
   if (started) (void)pinrail_finalize();
   started = false;
@@ -128,6 +143,9 @@ static struct fi_provider provider = {.version = FI_VERSION(1, 0),
 
 PINRAIL_API struct fi_provider* fi_prov_ini(void);
 struct fi_provider* fi_prov_ini(void) {
-  fi_param_define(&provider, "stats", FI_PARAM_BOOL, "Print the cache's figures when a domain is closed (default: no)");
+  fi_param_define(&provider, "stats", FI_PARAM_BOOL,
+                  "Print the cache's figures when a domain is closed, or the process exits (default: no)");
+  fi_param_define(&provider, "share", FI_PARAM_BOOL,
+                  "Answer also from a larger region, whose key exposes more memory than was asked for (default: no)");
   return &provider;
 }

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 
 typedef struct hooked_domain {
+  struct hooked_domain* next;  // of the domains that are open
   struct fid_domain* domain;
   struct fi_ops_mr* own_mr;        // the provider's table, and ours, for it to be put back
   struct fi_ops_mr* hooked_mr;     //
@@ -53,7 +54,14 @@ pinrail_registrar_t registrar_of_domain(hooked_domain_t* hooked);
 // be called any more.
 bool providers_are_gone(void);
 
-// Whether to print figures when a domain is closed: FI_PINRAIL_STATS.
+// Whether to print figures when a domain is closed, or the process exits before that: FI_PINRAIL_STATS.
 bool prints_stats(void);
+
+// Whether a region may be answered from one that contains it or has more rights, whose key then exposes these:
+// FI_PINRAIL_SHARE.
+bool shares(void);
+
+// The process exits: prints the figures of the domains that it left open. Not in a forked child of the process.
+void print_stats_of_open_domains(void);
 
 #endif

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Domains: which of them are cached, and their pools.
+#include <pthread.h>
 #include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "contrib/libfabric/hook.h"
 
@@ -11,6 +13,26 @@
 enum { kBasicMode = 1 << 0 };
 // FI_REG_MR, likewise: registrations complete by events.
 static const uint64_t kRegistersByEvent = UINT64_C(1) << 59;
+
+static pthread_mutex_t open_mutex = PTHREAD_MUTEX_INITIALIZER;
+static hooked_domain_t* open_domains;  // open_mutex
+static pid_t opener;                   // open_mutex; the process to which they belong
+
+static void add_open(hooked_domain_t* hooked) {
+  pthread_mutex_lock(&open_mutex);
+  opener = getpid();
+  hooked->next = open_domains;
+  open_domains = hooked;
+  pthread_mutex_unlock(&open_mutex);
+}
+
+static void remove_open(const hooked_domain_t* hooked) {
+  pthread_mutex_lock(&open_mutex);
+  hooked_domain_t** at = &open_domains;
+  while (*at != hooked) at = &(*at)->next;
+  *at = hooked->next;
+  pthread_mutex_unlock(&open_mutex);
+}
 
 // Why a domain cannot be cached; NULL: it can.
 static const char* obstacle(const struct fi_info* info) {
@@ -36,7 +58,9 @@ static void name_passed_through(const char* provider, const char* why) {
 static bool make_pool(hooked_domain_t* hooked) {
   const pinrail_registrar_t table = registrar_of_domain(hooked);
   const pinrail_registrar_choice_t registrar = {.table = &table};
-  return pinrail_mpool_create("grdma", &registrar, "libfabric", NULL, &hooked->pool) == PINRAIL_SUCCESS;
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  if (!shares()) options.flags = PINRAIL_POOL_EXACT;
+  return pinrail_mpool_create("grdma", &registrar, "libfabric", &options, &hooked->pool) == PINRAIL_SUCCESS;
 }
 
 static void put_ours(hooked_domain_t* hooked) {
@@ -78,12 +102,24 @@ static int close_domain(struct fid* fid) {
   put_back(hooked);
   result = fid->ops->close(fid);
   if (result == 0) {
+    remove_open(hooked);
     discard(hooked);
     return 0;
   }
   put_ours(hooked);  // it is in use, and stays open
   (void)make_pool(hooked);
   return result;
+}
+
+// A child has the list of its parent, which prints its own figures.
+void print_stats_of_open_domains(void) {
+  pthread_mutex_lock(&open_mutex);
+  for (const hooked_domain_t* each = opener == getpid() ? open_domains : NULL; each != NULL; each = each->next) {
+    pinrail_mpool_stats_t stats = {.size = sizeof(stats)};
+    if (each->pool != NULL && pinrail_mpool_read_stats(each->pool, &stats) == PINRAIL_SUCCESS)
+      print_stats(each, &stats);
+  }
+  pthread_mutex_unlock(&open_mutex);
 }
 
 static int bind_domain(struct fid* fid, struct fid* other, uint64_t flags) {
@@ -116,5 +152,6 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
   fill_mr_table(hooked->hooked_mr);
   hooked->hooked_ops->close = close_domain;
   hooked->hooked_ops->bind = bind_domain;
+  add_open(hooked);
   put_ours(hooked);
 }

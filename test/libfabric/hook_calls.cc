@@ -68,6 +68,23 @@ TEST_F(HookCalls, a_range_is_registered_once) {
   EXPECT_EQ(provider_double_made(), before + 1);
 }
 
+// What a peer may reach by the key of a region that was asked for 4 KiB of remote read, after a larger one with more
+// rights was closed. The test runs this again with FI_PINRAIL_SHARE=1.
+TEST_F(HookCalls, a_key_exposes_what_was_asked_for_unless_sharing_is_on) {
+  const char* share = getenv("FI_PINRAIL_SHARE");
+  const bool shares = share != nullptr && strcmp(share, "1") == 0;
+  fid_mr *large = nullptr, *small = nullptr;
+  ASSERT_EQ(fi_mr_reg(opened.domain, memory, kBytes, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 0, 0, &large, nullptr), 0);
+  const uint64_t large_key = fi_mr_key(large);
+  ASSERT_EQ(fi_close(&large->fid), 0);
+  ASSERT_EQ(fi_mr_reg(opened.domain, memory, kPage, FI_REMOTE_READ, 0, 0, 0, &small, nullptr), 0);
+  const uint64_t key = fi_mr_key(small), remote = provider_double_access(key) & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+  EXPECT_EQ(key == large_key, shares);
+  EXPECT_EQ(provider_double_length(key), shares ? kBytes : kPage);
+  EXPECT_EQ(remote, shares ? uint64_t{FI_REMOTE_READ | FI_REMOTE_WRITE} : uint64_t{FI_REMOTE_READ});
+  EXPECT_EQ(fi_close(&small->fid), 0);
+}
+
 TEST_F(HookCalls, what_the_pool_refuses_is_up_to_the_provider) {
   fid_mr* mr = nullptr;
   EXPECT_EQ(reg(reinterpret_cast<void*>(UINTPTR_MAX - kPage), 2 * kPage, &mr), -FI_EFAULT);
@@ -110,6 +127,20 @@ TEST(HookExit, a_program_may_exit_with_a_domain_open) {
         exit(0);
       },
       ::testing::ExitedWithCode(0), "");
+}
+
+// The test sets FI_PINRAIL_STATS=1.
+TEST(HookExit, a_program_that_exits_with_a_region_open_sees_its_figures) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const Domain opened;
+        void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        fid_mr* mr = nullptr;
+        if (fi_mr_reg(opened.domain, memory, kBytes, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr) != 0) exit(1);
+        exit(fi_close(&opened.domain->fid) == -FI_EBUSY ? 0 : 2);
+      },
+      ::testing::ExitedWithCode(0), "pinrail: " PROVIDER_DOUBLE ": 0 hits, 1 misses, 1 registrations by the provider");
 }
 
 }  // namespace

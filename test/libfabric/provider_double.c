@@ -16,7 +16,15 @@
 static atomic_ullong made, live, most_live = UINT64_MAX;
 static atomic_bool is_cleaned_up;
 
+enum { REMEMBERED = 64 };
+static struct {
+  uint64_t access;
+  size_t length;
+} regions[REMEMBERED];  // by key
+
 EXPORTED uint64_t provider_double_made(void) { return made; }
+EXPORTED uint64_t provider_double_access(uint64_t key) { return regions[key % REMEMBERED].access; }
+EXPORTED size_t provider_double_length(uint64_t key) { return regions[key % REMEMBERED].length; }
 EXPORTED void provider_double_most_live(uint64_t count) { most_live = count; }
 
 static int close_mr(struct fid* fid) {
@@ -40,8 +48,13 @@ static int make(struct fid_mr** mr_out, void* context) {
 
 static int reg(struct fid* fid, const void* buffer, size_t length, uint64_t access, uint64_t offset, uint64_t key,
                uint64_t flags, struct fid_mr** mr_out, void* context) {
-  (void)fid, (void)access, (void)offset, (void)key, (void)flags;
-  return length > UINTPTR_MAX - (uintptr_t)buffer ? -FI_EFAULT : make(mr_out, context);
+  (void)fid, (void)offset, (void)key, (void)flags;
+  if (length > UINTPTR_MAX - (uintptr_t)buffer) return -FI_EFAULT;
+  const int result = make(mr_out, context);
+  if (result != 0) return result;
+  regions[(*mr_out)->key % REMEMBERED].access = access;
+  regions[(*mr_out)->key % REMEMBERED].length = length;
+  return 0;
 }
 static int regv(struct fid* fid, const struct iovec* ranges, size_t count, uint64_t access, uint64_t offset,
                 uint64_t key, uint64_t flags, struct fid_mr** mr_out, void* context) {

@@ -8,6 +8,7 @@
 #ifndef PINRAIL_TEST_LIBFABRIC_PROVIDER_DOUBLE_H
 #define PINRAIL_TEST_LIBFABRIC_PROVIDER_DOUBLE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define PROVIDER_DOUBLE "netdir"
@@ -17,6 +18,8 @@ extern "C" {
 #endif
 
 uint64_t provider_double_made(void);             // regions made so far
+uint64_t provider_double_access(uint64_t key);   // FI_* of the region of that key; of the latest 64 regions
+size_t provider_double_length(uint64_t key);     // its length in bytes, likewise
 void provider_double_most_live(uint64_t count);  // while so many regions exist, registrations fail with FI_ENOMEM
 
 #ifdef __cplusplus
