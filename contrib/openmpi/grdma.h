@@ -55,6 +55,9 @@ pinrail_status_t start_pinrail(void);
 // Whether Open MPI's memory hooks are to be passed on.
 bool monitor_is_open_mpi(void);
 
+// Whether Open MPI lets registrations be kept after their last use.
+bool keeps_pinned(void);
+
 // NULL, after a message, if there can be none.
 mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources);
 void finalize_module(mca_rcache_base_module_t* rcache);

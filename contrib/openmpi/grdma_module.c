@@ -44,6 +44,8 @@ static int64_t leave_pinned(void) {
   return opal_leave_pinned == -1 && !monitor_is_open_mpi() ? PINRAIL_UNSET : 0;
 }
 
+bool keeps_pinned(void) { return leave_pinned() != 0; }
+
 static pinrail_status_t make_pool(grdma_module_t* module) {
   const pinrail_registrar_t table = registrar_of(module);
   const pinrail_registrar_choice_t registrar = {.table = &table};

@@ -24,7 +24,9 @@ if OPENMPI_COMPONENT
 openmpidir = $(pkglibdir)/openmpi
 openmpi_LTLIBRARIES = contrib/openmpi/mca_rcache_pinrail.la
 dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
-openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic \
+# Open MPI unloads components while it still keeps what leads to them: variables, and at MPI_Finalize free lists in
+# memory of an mpool. So their code stays.
+openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
 openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contrib/openmpi/grdma_start.h \
 	contrib/openmpi/grdma_start.c contrib/openmpi/grdma_settings.c \
@@ -35,9 +37,8 @@ openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contri
 contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
 EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
 if OPENMPI_TAKEOVER
-# Open MPI's grdma keeps its variables, which lead here, when this component has been closed.
 contrib_openmpi_mca_rcache_pinrail_la_SOURCES = contrib/openmpi/takeover_component.c $(openmpi_grdma_sources)
-contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags) -Wl,-z,nodelete
+contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_pinrail_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
 # For GPU memory: with CUDA, Open MPI 5 loads its own from files of these names; without, its transports ask for none.
 openmpi_LTLIBRARIES += contrib/openmpi/mca_rcache_gpusm.la contrib/openmpi/mca_rcache_rgpusm.la

@@ -14,3 +14,7 @@ void print_fatal_help(const char* happened, const char* follows, const char* to_
 void print_line(const char* line) {
   if (opal_process_info.my_local_rank == 0) opal_output(0, "%s", line);
 }
+
+void print_job_line(const char* line) {
+  if (OPAL_PROC_MY_NAME.vpid == 0) opal_output(0, "%s", line);
+}

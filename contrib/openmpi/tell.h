@@ -10,7 +10,8 @@ void print_help(const char* happened, const char* follows, const char* to_do);
 // others before they have printed.
 void print_fatal_help(const char* happened, const char* follows, const char* to_do);
 
-// One line, likewise.
+// One line, likewise; and one by the first process of the job alone.
 void print_line(const char* line);
+void print_job_line(const char* line);
 
 #endif

@@ -43,7 +43,7 @@ make_work() {
 }
 
 select_ours() {
-  read -ra ours < <("$here/mpirun-args" --components "$build/contrib/openmpi/.libs")
+  read -ra ours < <("$here/mpirun-args" --path --components "$build/contrib/openmpi/.libs")
   ((${#ours[@]})) || { echo "failed openmpi: mpirun-args printed nothing" && exit 1; }
 }
 

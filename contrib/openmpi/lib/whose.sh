@@ -49,6 +49,42 @@ setting() {
   if ((condition)); then pass "$name"; else fail_case "$name" "not: $condition" "$work/$name"; fi
 }
 
+# The options of README, as far as other cases have none of them.
+readme_options() {
+  setting passed_on_by_x 'evictions > 0' -x PINRAIL_MCA_mpool_grdma_count_limit=3
+  # Open MPI 5 lets no component outside of its library serve MPI_Alloc_mem in this way.
+  ((mpi_major >= 5)) ||
+    setting mpool_base_default_hints 'hits > 0' --mca mpool_base_default_hints mpool=pinrail
+}
+
+# Lines that begin with mpirun in a README, as they stand there, with a program of the tests. They must be served, say so
+# once, and print no complaint of PMIx's.
+readme_lines() {
+  local line count=0 name
+  while IFS= read -r line; do
+    count=$((count + 1)) name=readme_line_$count
+    wanted "$name" || continue
+    readme_line "$name" "$line"
+  done < <(sed -nE 's/^    (\$ )?(mpirun \$\([^)]*mpirun-args.* \.\/program).*/\2/p' "$here/README" "$here/../../README")
+  ((count >= 4)) || fail_case readme_lines "only $count lines were found" /dev/null
+}
+
+# readme_line NAME LINE: the folder of the component and the program are put in, and the ranks share the processors.
+readme_line() {
+  local name=$1 line=$2 log=$work/$1 status=0
+  line=${line//contrib\/openmpi\/mpirun-args/"$here/mpirun-args" --components "$build/contrib/openmpi/.libs"}
+  line=${line/.\/program/"$build/test/openmpi/rma" 2}
+  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+    timeout --foreground -k 10 300 bash -c "$line" >"$log" 2>&1 </dev/null || status=$?
+  ran "$name" "$status" "$log" || return 0
+  (($(lines "$log" '^ok ') == 1)) || { fail_case "$name" "wrong data" "$log" && return; }
+  (($(lines "$log" 'Pinrail .* serves this job: registrations of the transport ofi; memory events from openmpi') == 1)) ||
+    { fail_case "$name" "not said once that Pinrail serves" "$log" && return; }
+  (($(lines "$log" 'bad prefix') == 0)) || { fail_case "$name" "PMIx complains" "$log" && return; }
+  [[ $line != *print_stats* ]] || (($(total "$log" 1) > 0)) || { fail_case "$name" "no hits" "$log" && return; }
+  pass "$name"
+}
+
 settings() {
   setting leave_pinned_0 'hits == 0 && misses > 24 && evictions == 0' --mca mpi_leave_pinned 0
   setting leave_pinned_1 'hits > 0 && misses <= 24' --mca mpi_leave_pinned 1
