@@ -680,8 +680,8 @@ check_PROGRAMS += test/conform/grdma_gpu
 TESTS += test/conform/grdma_gpu
 test_conform_grdma_gpu_SOURCES = $(fake_registrar_sources) test/conform/grdma_gpu_test.cc test/conform/gpu_memory.h
 test_conform_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_modes_test.cc \
-	test/conform/rgpusm_slots_test.cc test/conform/gpu_library.h
+test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_lack_test.cc \
+	test/conform/rgpusm_modes_test.cc test/conform/rgpusm_slots_test.cc test/conform/gpu_library.h
 test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/gpu_locks
 TESTS += test/conform/gpu_locks

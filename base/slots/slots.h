@@ -25,7 +25,7 @@
 // slots/V4  An importer's bit is set before the importer opens the memory and cleared after it has closed it. The
 //     exporter clears the bits of a crashed importer when it waits for them, and looks at one importer entry after the
 //     other, so that crashes do not use up the table. An importer that is only counted and
-//     crashes delays a waiting exporter until the exporter's time limit.
+//     crashes delays a waiting exporter until the exporter's time limit. rgpusm reports that it has no entry.
 // slots/V5  No process can shorten a mapped segment, whatever else processes of that user do to it.
 #ifndef PINRAIL_BASE_SLOTS_SLOTS_H
 #define PINRAIL_BASE_SLOTS_SLOTS_H
@@ -133,6 +133,7 @@ class Importer {
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
   // Takes an importer entry if one is free. The destructor gives it back, if it runs in the same process.
   void register_importer(const Process& self);
+  bool has_entry() const { return importer_entry_ != nullptr; }
   uint32_t count() const { return count_; }
   const Source& source() const { return source_; }
 

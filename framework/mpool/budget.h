@@ -35,13 +35,20 @@ struct Usage {
   uint64_t bytes = 0;
   uint64_t count = 0;
   uint64_t peak_bytes = 0;
+  uint64_t added = 0;  // how often a registration was added
 };
+
+// Whether nothing but the caller's own registration was in the budget between two looks. If the registrar refused that
+// one meanwhile, it was for no lack that others cause: OUT_OF_RESOURCE, not TEMP_OUT_OF_RESOURCE (R7).
+inline bool was_alone(const Usage& before, const Usage& after) {
+  return before.count == 1 && after.added == before.added;
+}
 
 class Budget {
  public:
   explicit Budget(const Limits& limits) : limits_(limits) {}
 
-  Usage usage() const { return {bytes_, count_, peak_bytes()}; }
+  Usage usage() const { return {bytes_, count_, peak_bytes(), added_}; }
   // May be read without the lock of the others. relaxed: statistics.
   uint64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
 
@@ -71,6 +78,7 @@ class Budget {
   void add(uint64_t bytes) {
     bytes_ += bytes;
     count_ += 1;
+    added_ += 1;
     if (bytes_ > peak_bytes()) peak_bytes_.store(bytes_, std::memory_order_relaxed);
     shortest_ = std::min(shortest_, bytes);
   }
@@ -91,6 +99,7 @@ class Budget {
 
   uint64_t bytes_ = 0;
   uint64_t count_ = 0;
+  uint64_t added_ = 0;
   std::atomic<uint64_t> peak_bytes_{0};
   uint64_t shortest_ = UINT64_MAX;  // length of what was ever added
   const Limits limits_;

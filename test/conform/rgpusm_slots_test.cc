@@ -288,6 +288,43 @@ TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
+// The driver may take both for one exporter.
+TEST_F(RgpusmSlots, what_a_dead_exporter_left_is_not_in_the_way_of_another_one_with_its_pid) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  for (const bool is_marked : {false, true}) {
+    slots::Process dead = bystander_.process;
+    dead.start -= is_marked ? 1 : 2;  // started before the present one, so it does not run any more
+    slots::Exporter of_dead;
+    ASSERT_TRUE(of_dead.create(dead, 16).ok() && bystander_.adopt(of_dead.segment()));
+    PeerMemory memory(bystander_.process.pid, 0x10000, 4096), beside(bystander_.process.pid, 0x20000, 4096);
+    pool.use(test::with_slot(memory, dead, &of_dead));
+    pool.use(with_slot(beside));
+    if (is_marked) mark_as_ended(of_dead);
+    memory.replace(4096);
+    pool.use(with_slot(memory));
+    EXPECT_EQ(cuda_double_open_handles(), 2u) << "the dead one's is closed, and nothing else";
+    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  }
+}
+
+TEST_F(RgpusmSlots, an_importer_that_cannot_be_told_from_others_says_so_once) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory first(bystander_.process.pid, 0x10000, 4096), second(bystander_.process.pid, 0x20000, 4096);
+  const pinrail_gpu_block_t of_first = with_slot(first), of_second = with_slot(second);
+  std::vector<std::unique_ptr<slots::Importer>> others;
+  for (uint32_t i = 0; i < slots::kImporterEntries; ++i) {
+    others.push_back(std::make_unique<slots::Importer>());
+    ASSERT_TRUE(others.back()->open(of_first.user, of_first.pid, of_first.start, of_first.segment).ok());
+    others.back()->register_importer(bystander_.process);
+  }
+  const std::string said = said_by([&] { pool.use(of_first); });
+  EXPECT_NE(said.find("256 processes, the most that can be told apart"), std::string::npos) << said;
+  EXPECT_EQ(said_by([&] { pool.use(of_second); }), "");
+}
+
 TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothing_stays_open) {
   Library library(without_threads());
   GpuPool pool("rgpusm");

@@ -47,7 +47,7 @@ void Pool::add_peer(Peer* peer) {
 // Closes what died and is unreferenced. Called by the gc thread and by pinrail_mpool_progress().
 Status Pool::progress(pinrail_thread_t* thread) {
   before_progress(thread);
-  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer, false);
+  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer);
   sum_again(thread);
   return success();
 }

@@ -163,11 +163,9 @@ bool Pool::make_room(pinrail_thread_t* thread) {
   return true;
 }
 
-// The error if nothing is idle: TEMP_OUT_OF_RESOURCE if another registration than `own` exists, else OUT_OF_RESOURCE.
-Status Pool::no_victim_status(const pinrail_registration_t* own) {
+mpool::Usage Pool::usage() const {
   Guard guard(cache_->mutex);
-  const uint64_t others = cache_->budget.usage().count - (own != nullptr ? 1 : 0);
-  return others != 0 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+  return cache_->budget.usage();
 }
 
 // Closes up to one batch of the exporter's idle registrations that overlap the range; returns how many. held_out
@@ -229,13 +227,14 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
 }
 
 // The driver reports that a stale mapping is in the way. Each call closes something, and the caller then asks the
-// driver again: first closes what is idle at that base, of any length; then what overlaps; then the exporter's other
-// idle registrations, one per call. Where nothing is left the driver is asked once more: what another thread was
-// closing when the driver refused may be closed by now. in_use: nothing could be closed, or what overlaps is
-// referenced.
+// driver again: first closes what exporters left that have ended, because another process may have the pid of a dead
+// one; then what is idle at that base, of any length; then what overlaps; then the exporter's other idle registrations,
+// one per call. Where nothing is left the driver is asked once more: what another thread was closing when the driver
+// refused may be closed by now. in_use: nothing could be closed, or what overlaps is referenced.
 Pool::StaleMapping Pool::clear_stale_mapping(pinrail_thread_t* thread, const Request& request, int* stage) {
   if (request.block == nullptr) return StaleMapping::in_use;
   const Key& key = request.key;
+  if (*stage == 0 && close_ended_peers(thread, key.peer) != 0) return StaleMapping::cleared;
   bool held = false;
   for (; *stage < 2;) {
     const size_t length = *stage == 0 ? kSmall : key.length;
@@ -353,17 +352,23 @@ size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
   return closed;
 }
 
-// Kills and closes the peer's stale registrations (everything: all of them). Returns how many it closed. Without
-// `everything` it does nothing if no slot of the peer has died since the last call.
-size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer, bool everything) {
-  if (!everything) {
+// Kills and closes the peer's stale registrations. Returns how many it closed. Does nothing if no slot of the peer has
+// died since the last call.
+size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer) {
+  {
     Guard guard(cache_->mutex);
     if (peer->deaths == nullptr) return 0;
     const uint64_t deaths = peer->deaths->load();  // before the slots are read: a later death is seen next time
     if (deaths == peer->deaths_seen) return 0;
     peer->deaths_seen = deaths;
   }
-  return kill_where(thread, peer, [&](const pinrail_registration_t* reg) { return everything || is_stale(reg); });
+  return kill_where(thread, peer, is_stale);
+}
+
+// Kills and closes all registrations of the peer while it serves that owner. Returns how many it closed.
+size_t Pool::close_all_of(pinrail_thread_t* thread, Peer* peer, const pinrail_owner_t& owner) {
+  return kill_where(thread, peer,
+                    [&](const pinrail_registration_t*) { return peer->is(owner.pid, owner.start, owner.segment); });
 }
 
 // Kills what overlaps this registration in its owner's addresses and has another id. The caller's reference is dropped

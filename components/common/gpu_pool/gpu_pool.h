@@ -172,6 +172,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   virtual void after_close(pinrail_registration_t* reg) = 0;
   // The registrar refused the request: whether the memory or its owner is gone, so that eviction would not help.
   virtual bool is_gone(const Request&) const { return false; }
+  // Closes what exporters left that have ended, as far as it is idle; returns how many. With a successor, also asks
+  // the system about other exporters of its pid.
+  virtual size_t close_ended_peers(pinrail_thread_t*, const Peer* /*successor*/) { return 0; }
   // Called at the start of progress().
   virtual void before_progress(pinrail_thread_t*) {}
   // Handles RESTART: the process may have another identity now. Steps that may fail come before abandon_all().
@@ -184,7 +187,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool has_peers() const { return peers_.load() != nullptr; }
   // Kills the peer's stale registrations (everything: all of them) and closes those that are idle. Returns how many it
   // closed.
-  size_t sweep(pinrail_thread_t* thread, Peer* peer, bool everything);
+  size_t sweep(pinrail_thread_t* thread, Peer* peer);
+  size_t close_all_of(pinrail_thread_t* thread, Peer* peer, const pinrail_owner_t& owner);
   // kill_overlapping(): kills what overlaps this registration in its owner's addresses and has another id; the caller
   // has a reference. kill_local(): kills what is mapped in that range of this process. Both close what is idle of it.
   void kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* reg);
@@ -272,7 +276,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // May be called for another pool of the cache, under the shared cache_->mutex.
   uint64_t last_use_locked(const pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  Status no_victim_status(const pinrail_registration_t* own);
+  mpool::Usage usage() const;
   void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
   void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                               Device device);

@@ -151,7 +151,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   try {
     // Closes what died of this peer first, because it may be in the way.
-    if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer, false);
+    if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer);
     status = open_and_publish(thread, request, true, &reg);
     if (status.ok()) *reg_out = reg;
   } catch (const std::bad_alloc&) {
@@ -260,23 +260,28 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
       }
       is_possible = is_possible || could_fit_locked(reg->length);
     }
-    if (!is_possible) return no_victim_status(nullptr);
-    if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(nullptr);
+    if (!is_possible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    if (!make_room(thread) && !std::exchange(once_more, false)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
   report_limit(reg);
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
 // Calls the registrar; evicts and repeats while it is out of resources or a stale mapping is in the way. Where nothing
-// is idle it asks once more: what another thread was closing when the driver refused may be closed by now.
+// is idle it asks once more: what another thread was closing when the driver refused may be closed by now. The status
+// then depends on what was open during that last call.
 Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   const pinrail_register_request_t asked = request_for(request, reg);
   int stage = 0;
-  for (bool once_more = true;;) {
+  mpool::Usage before;
+  for (bool once_more = true;; before = usage()) {
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &asked, reg);
     if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
     if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
-      if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(reg);
+      const bool was_alone = mpool::was_alone(before, usage());
+      if (!make_room(thread) && !std::exchange(once_more, false)) {
+        return was_alone ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+      }
     } else if (status.is(PINRAIL_ERR_WOULD_BLOCK)) {
       if (clear_stale_mapping(thread, request, &stage) == StaleMapping::in_use) return status;
     } else {

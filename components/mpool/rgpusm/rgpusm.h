@@ -62,8 +62,9 @@ class Pool final : public gpu_pool::Pool {
   struct Range {  // of an allocation
     size_t offset, length;
   };
-  enum class Refusal : uint8_t { version, user, machine, own };
-  Status refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status);
+  enum class Report : uint8_t { version, user, machine, own, no_entry };
+  void report(Report what, const pinrail_gpu_block_t& block);
+  Status refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status);
   Status check_block(const pinrail_gpu_block_t& block);
   __attribute__((noinline)) pinrail_status_t register_on_slow_path(pinrail_thread_t* thread,
                                                                    const pinrail_gpu_block_t& block, const Range& range,
@@ -81,14 +82,14 @@ class Pool final : public gpu_pool::Pool {
   Status acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
   Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);
-  void close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer);
-  void close_ended_peers(pinrail_thread_t* thread);
-  void free_peer(gpu_pool::Peer* peer);
+  size_t close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const pinrail_owner_t& owner);
+  size_t close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* successor) override;
+  void free_peer(gpu_pool::Peer* peer, const pinrail_owner_t& owner);
   void forget_slots();
   void drain_invalidated(pinrail_thread_t* thread);
 
   slots::Process self_;
-  std::atomic<uint32_t> reported_{0};    // a bit for each refusal that was reported
+  std::atomic<uint32_t> reported_{0};    // a bit for each Report that was made
   Mutex peers_mutex_{LockRank::caches};  // held while an exporter's segment is opened; before cache_->mutex
   // Guarded by cache_->mutex.
   std::unordered_map<Exporter, gpu_pool::Peer*, HashOfExporter> known_;

@@ -68,18 +68,20 @@ void Pool::release_peer(gpu_pool::Peer* peer) {
   --peer->users;
 }
 
-// Closes a dead exporter's idle registrations, and frees its Peer if none is left. Referenced ones die now and are
-// closed at their last drop.
-void Pool::close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer) {
-  sweep(thread, peer, true);
-  free_peer(peer);
+// Closes a dead exporter's idle registrations, and frees its Peer if none is left; returns how many it closed.
+// Referenced ones die now and are closed at their last drop. Does nothing if the Peer serves another exporter by now.
+size_t Pool::close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const pinrail_owner_t& owner) {
+  const size_t closed = close_all_of(thread, peer, owner);
+  free_peer(peer, owner);
+  return closed;
 }
 
-// Frees the Peer for another exporter, unless it has a registration or a request.
-void Pool::free_peer(gpu_pool::Peer* peer) {
+// Frees the Peer for another exporter, unless it has a registration or a request, or serves another exporter by now.
+void Pool::free_peer(gpu_pool::Peer* peer, const pinrail_owner_t& owner) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
+  if (!peer->is(owner.pid, owner.start, owner.segment)) return;
   known_.erase(exporter_of(*peer));
   free_peers_.push_back(peer);  // has room: open_peer_locked() reserved it
   segment = std::move(peer->slots);
@@ -87,16 +89,25 @@ void Pool::free_peer(gpu_pool::Peer* peer) {
   peer->set_exporter(0, 0, 0, nullptr);
 }
 
-// Buries the exporters whose segments are marked as ended: all of them, because that costs a load each.
-void Pool::close_ended_peers(pinrail_thread_t* thread) {
+// Closes what exporters left whose segments are marked as ended: of all, because that costs a load each. Also of
+// other processes with the successor's pid that do not run any more. Returns how many it closed.
+size_t Pool::close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* successor) {
+  size_t closed = 0;
   for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
-    bool has_ended = false;
+    bool has_ended = false, had_its_pid = false;
+    pinrail_owner_t owner;
+    slots::Source source;
     {
       Guard guard(cache_->mutex);
       has_ended = peer->has_ended();
+      owner = peer->owner;
+      source = peer->source();
+      had_its_pid = successor != nullptr && owner.pid == successor->owner.pid && owner.start != successor->owner.start;
     }
-    if (has_ended) close_dead_peer(thread, peer);
+    if (had_its_pid && !has_ended) has_ended = !source.is_alive();
+    if (has_ended) closed += close_dead_peer(thread, peer, owner);
   }
+  return closed;
 }
 
 // Asks about a few exporters in each round; buries the dead ones. One thread at a time; others return.
@@ -105,16 +116,18 @@ void Pool::before_progress(pinrail_thread_t* thread) {
   if (!is_checking_.compare_exchange_strong(not_checking, true)) return;
   const OnUnwind done([this] { is_checking_.store(false); });  // also if the registrar ends the thread
   drain_invalidated(thread);
-  close_ended_peers(thread);
+  close_ended_peers(thread, nullptr);
   for (int i = 0; i < kPeersPerRound; ++i) {
+    pinrail_owner_t owner;
     slots::Source source;
     {
       Guard guard(cache_->mutex);
       last_checked_ = last_checked_ == nullptr ? first_peer() : last_checked_->next;
       if (last_checked_ == nullptr) break;
+      owner = last_checked_->owner;
       source = last_checked_->source();
     }
-    if (source.pid != 0 && !source.is_alive()) close_dead_peer(thread, last_checked_);
+    if (source.pid != 0 && !source.is_alive()) close_dead_peer(thread, last_checked_, owner);
   }
 }
 
@@ -137,7 +150,7 @@ Status Pool::restart(pinrail_thread_t* thread) {
   if (!status.ok()) return status;
   if (!self_.is(next)) forget_slots();
   abandon_all(thread);
-  for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) free_peer(peer);
+  for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) free_peer(peer, peer->owner);
   self_ = next;
   return status;
 }

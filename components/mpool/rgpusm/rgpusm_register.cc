@@ -74,12 +74,12 @@ pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, co
   return pool->register_on_slow_path(thread, *block, range, access_and_flags, handle_out);
 }
 
-// Reports a refusal once for each kind, because a transport may send thousands of such blocks; returns the status.
-Status Pool::refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_status_t status) {
+// Reports once for each kind, because a transport may send thousands of such blocks.
+void Pool::report(Report what, const pinrail_gpu_block_t& block) {
   constexpr const char* kTopics[] = {"block of another version", "block of another user", "block of another machine",
-                                     "own block"};
-  const uint32_t bit = 1u << static_cast<unsigned>(why);
-  if ((reported_.fetch_or(bit) & bit) != 0) return status;
+                                     "own block", "too many importers"};
+  const uint32_t bit = 1u << static_cast<unsigned>(what);
+  if ((reported_.fetch_or(bit) & bit) != 0) return;
   const std::string pid = std::to_string(block.pid), user = std::to_string(block.user),
                     self = std::to_string(geteuid()), version = std::to_string(block.version),
                     size = std::to_string(block.size);
@@ -88,21 +88,25 @@ Status Pool::refuse(Refusal why, const pinrail_gpu_block_t& block, pinrail_statu
                                      {"self", self.c_str()},
                                      {"version", version.c_str()},
                                      {"size", size.c_str()}};
-  host_->help(host_, kTopics[static_cast<size_t>(why)], args, sizeof(args) / sizeof(args[0]));
+  host_->help(host_, kTopics[static_cast<size_t>(what)], args, sizeof(args) / sizeof(args[0]));
+}
+
+Status Pool::refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status) {
+  report(why, block);
   return status;
 }
 
 // Checks every field of the block before it is used.
 Status Pool::check_block(const pinrail_gpu_block_t& block) {
   const Status head = check_head(block);
-  if (head.is(PINRAIL_ERR_VERSION)) return refuse(Refusal::version, block, head.code());
+  if (head.is(PINRAIL_ERR_VERSION)) return refuse(Report::version, block, head.code());
   if (!head.ok()) return head;
   if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
   if (block.pid == 0) return PINRAIL_ERR_BAD_PARAM;  // no process; and it marks a Peer that is free
-  if (block.user != geteuid()) return refuse(Refusal::user, block, PINRAIL_ERR_PERM);
-  if (block.machine != self_.machine) return refuse(Refusal::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
+  if (block.user != geteuid()) return refuse(Report::user, block, PINRAIL_ERR_PERM);
+  if (block.machine != self_.machine) return refuse(Report::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
   const bool is_own = self_.is(block.pid, block.start);
-  return is_own ? refuse(Refusal::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
+  return is_own ? refuse(Report::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
 }
 
 // Registers after draining what hooks noted: a hit under the cache lock, or a miss.
@@ -146,6 +150,7 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
   request.key.peer = peer;
   request.block = &copy;
   if (peer->slots != nullptr) {
+    if (!peer->slots->has_entry()) report(Report::no_entry, copy);
     status = copy.slot < peer->slots->count() ? success() : Status(PINRAIL_ERR_BAD_PARAM);
     if (status.ok()) request.key.slot = peer->slots->word(copy.slot);
   }

@@ -29,7 +29,7 @@ Device* make_device() {
 }
 Device* const device = make_device();
 
-uint64_t key_of(uint32_t owner, uint64_t id) { return uint64_t{owner} << 32 | (id & UINT32_MAX); }
+uint64_t key_of(uint64_t owner, uint64_t id) { return (owner * 0x9e3779b97f4a7c15u + id) | 1; }  // 0: free
 
 Held* find(uint64_t key) {
   if (device == nullptr) return nullptr;
@@ -41,7 +41,7 @@ Held* find(uint64_t key) {
 
 }  // namespace
 
-void hold_memory(uint32_t owner, uint64_t id, size_t bytes) {
+void hold_memory(uint64_t owner, uint64_t id, size_t bytes) {
   const uint64_t key = key_of(owner, id);
   Held* held = find(key);
   if (held == nullptr && device != nullptr) {
@@ -56,7 +56,7 @@ void hold_memory(uint32_t owner, uint64_t id, size_t bytes) {
   if (held != nullptr) ++held->holders;
 }
 
-void let_memory_go(uint32_t owner, uint64_t id) {
+void let_memory_go(uint64_t owner, uint64_t id) {
   Held* held = find(key_of(owner, id));
   if (held == nullptr || --held->holders != 0) return;
   held->bytes.store(0);

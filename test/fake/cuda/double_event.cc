@@ -53,7 +53,7 @@ CUresult create(State* in, CUevent* event_out, unsigned flags) {
 CUresult open_handle(State* in, const Wire& wire, CUevent* event_out) {
   if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
   if (wire.magic != kEventMagic) return CUDA_ERROR_INVALID_HANDLE;
-  if (wire.owner == static_cast<uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
+  if (wire.owner == this_owner()) return CUDA_ERROR_INVALID_CONTEXT;
   const int descriptor = fetch(wire);
   if (descriptor < 0) return CUDA_ERROR_INVALID_HANDLE;
   auto memory = map_event(descriptor);
@@ -188,7 +188,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
     const bool shareable = is_event(in, event) && event->flags == kShareable && event->descriptor >= 0;
     if (!shareable) return CUDA_ERROR_INVALID_HANDLE;
     const auto self = static_cast<uint32_t>(getpid());
-    const Wire wire = {kEventMagic, self, self, event->descriptor, event->id, 0, sizeof(SharedEvent)};
+    const Wire wire = {kEventMagic, self, this_owner(), event->descriptor, event->id, 0, sizeof(SharedEvent)};
     std::memset(handle, 0, sizeof(*handle));
     std::memcpy(handle, &wire, sizeof(wire));
     return CUDA_SUCCESS;

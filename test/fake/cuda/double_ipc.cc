@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "test/fake/cuda/double_state.h"
 
@@ -34,7 +35,7 @@ CUresult open_new(State* in, const Wire& wire, CUdeviceptr* address_out) {
 
 CUresult open_handle(State* in, const Wire& wire, CUdeviceptr* address_out) {
   if (wire.magic != kMagic) return CUDA_ERROR_INVALID_HANDLE;
-  if (wire.owner == static_cast<uint32_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
+  if (wire.owner == this_owner()) return CUDA_ERROR_INVALID_CONTEXT;
   for (auto& [at, import] : in->imports) {
     if (import.owner != wire.owner || import.base != wire.base) continue;
     if (import.id != wire.id) {
@@ -62,8 +63,8 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (found == in.allocations.end() || found->second.pool != nullptr) return CUDA_ERROR_INVALID_VALUE;
   found->second.exported = true;
   const auto self = static_cast<uint32_t>(getpid());
-  write_handle(handle,
-               {kMagic, self, self, found->second.descriptor, found->second.id, found->first, found->second.bytes});
+  write_handle(handle, {kMagic, self, this_owner(), found->second.descriptor, found->second.id, found->first,
+                        found->second.bytes});
   return CUDA_SUCCESS;
 }
 
@@ -105,7 +106,7 @@ size_t cuda_double_open_handles(void) {
 int cuda_double_is_open(uint32_t pid, CUdeviceptr base) {
   Lock lock(state().mutex);
   for (const auto& each : state().imports) {
-    if (each.second.owner == pid && each.second.base == base) return 1;
+    if (pid_of(each.second.owner) == pid && each.second.base == base) return 1;
   }
   return 0;
 }
@@ -121,7 +122,8 @@ CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes,
   made.descriptor = make_memory(made.id, bytes);
   if (made.descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   in.foreign[{pid, base}] = made;
-  write_handle(handle_out, {kMagic, pid, static_cast<uint32_t>(getpid()), made.descriptor, made.id, base, bytes});
+  const uint64_t owner = owner_of(pid, in.foreign_lives[pid]);
+  write_handle(handle_out, {kMagic, static_cast<uint32_t>(getpid()), owner, made.descriptor, made.id, base, bytes});
   *buffer_id_out = made.id;
   return CUDA_SUCCESS;
 }
@@ -134,6 +136,20 @@ CUresult cuda_double_foreign_free(uint32_t pid, CUdeviceptr base) {
   close(found->second.descriptor);
   in.foreign.erase(found);
   return CUDA_SUCCESS;
+}
+
+void cuda_double_foreign_restart(uint32_t pid) {
+  State& in = state();
+  Lock lock(in.mutex);
+  ++in.foreign_lives[pid];
+  for (auto at = in.foreign.begin(); at != in.foreign.end();) {
+    const auto next = std::next(at);
+    if (at->first.first == pid) {
+      close(at->second.descriptor);
+      in.foreign.erase(at);
+    }
+    at = next;
+  }
 }
 
 }  // extern "C"

@@ -163,7 +163,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
     const Allocation& memory = found->second;
     if (memory.pool == nullptr || !memory.pool->is_exported) return CUDA_ERROR_INVALID_VALUE;
     const auto self = static_cast<uint32_t>(getpid());
-    const Wire wire{kPoolMagic, self, self, memory.descriptor, memory.id, memory.pool->id, memory.bytes};
+    const Wire wire{kPoolMagic, self, this_owner(), memory.descriptor, memory.id, memory.pool->id, memory.bytes};
     std::memset(data, 0, sizeof(*data));
     std::memcpy(data, &wire, sizeof(wire));
     return CUDA_SUCCESS;

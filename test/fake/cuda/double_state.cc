@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,15 @@ namespace pinrail::cuda_double {
 State& state() {
   static auto* only = new State;  // never destroyed: atexit functions of tests still call
   return *only;
+}
+
+// A forked child has its parent's life and another pid.
+uint64_t this_owner() {
+  static const uint32_t life = [] {
+    uint32_t drawn = 0;
+    return getrandom(&drawn, sizeof(drawn), 0) == ssize_t{sizeof(drawn)} ? drawn : 0;
+  }();
+  return owner_of(static_cast<uint32_t>(getpid()), life);
 }
 
 std::vector<CUcontext>& contexts() {
@@ -123,14 +133,14 @@ CUresult State::allocate(CUdeviceptr* address_out, size_t bytes, int device, CUm
   made.pool = pool;
   allocations[at] = made;
   used += bytes;
-  hold_memory(static_cast<uint32_t>(getpid()), id, bytes);
+  hold_memory(this_owner(), id, bytes);
   *address_out = at;
   return CUDA_SUCCESS;
 }
 
 void State::end(std::map<uintptr_t, Allocation>::iterator allocation) {
   used -= allocation->second.bytes;
-  let_memory_go(static_cast<uint32_t>(getpid()), allocation->second.id);
+  let_memory_go(this_owner(), allocation->second.id);
   close(allocation->second.descriptor);
   give_back(allocation->first);
   allocations.erase(allocation);

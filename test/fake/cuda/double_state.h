@@ -65,15 +65,20 @@ constexpr int kMaxDevices = 8;
 
 // The device's memory, of all processes that were forked from one: what is freed stays as long as a peer has it open.
 // Counted by who allocated it and its id there. Any process, at any time; what a crash leaves stays counted.
-void hold_memory(uint32_t owner, uint64_t id, size_t bytes);
-void let_memory_go(uint32_t owner, uint64_t id);
+void hold_memory(uint64_t owner, uint64_t id, size_t bytes);
+void let_memory_go(uint64_t owner, uint64_t id);
 size_t memory_in_use();
+
+// A process: its pid in the low half, and in the high half what tells it from others that had that pid before.
+constexpr uint64_t owner_of(uint32_t pid, uint32_t life) { return uint64_t{life} << 32 | pid; }
+constexpr uint32_t pid_of(uint64_t owner) { return static_cast<uint32_t>(owner); }
+uint64_t this_owner();
 
 // What travels in a CUipcMemHandle, a CUmemFabricHandle and a CUmemPoolPtrExportData.
 struct Wire {
   uint32_t magic;
-  uint32_t owner;   // the exporter's pid, or what a foreign allocation pretends
-  uint32_t holder;  // the process whose descriptor it is
+  uint32_t holder;  // the pid of the process whose descriptor it is
+  uint64_t owner;   // the exporter, or what a foreign allocation pretends
   int32_t descriptor;
   uint64_t id;
   uint64_t base;
@@ -130,7 +135,7 @@ struct Range {
 };
 
 struct Import {
-  uint32_t owner = 0;
+  uint64_t owner = 0;
   uint64_t base = 0;
   uint64_t id = 0;  // its owner's
   size_t bytes = 0;
@@ -178,6 +183,7 @@ struct State {
   std::map<uintptr_t, Allocation> allocations;
   std::map<uintptr_t, Import> imports;
   std::map<std::pair<uint32_t, uint64_t>, Allocation> foreign;
+  std::map<uint32_t, uint32_t> foreign_lives;  // how often cuda_double_foreign_restart() was called for the pid
   std::map<CUmemGenericAllocationHandle, Physical> physical;
   std::map<uintptr_t, Reservation> reservations;
   std::map<uintptr_t, Mapping> mappings;

@@ -234,7 +234,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, Handle handle, CUmemAlloc
     if ((unsigned{type} & unsigned{physical.properties.requestedHandleTypes}) == 0) return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
       const auto self = static_cast<uint32_t>(getpid());
-      const Wire wire{kFabricMagic, self, self, physical.descriptor, physical.id, 0, physical.bytes};
+      const Wire wire{kFabricMagic, self, this_owner(), physical.descriptor, physical.id, 0, physical.bytes};
       std::memset(shareable, 0, sizeof(CUmemFabricHandle));
       std::memcpy(shareable, &wire, sizeof(wire));
       return CUDA_SUCCESS;

@@ -119,6 +119,22 @@ TEST_F(CudaDouble, a_newer_allocation_is_already_mapped_while_the_older_one_is_o
   EXPECT_EQ(cuda_double_foreign_free(7, 0x10000), CUDA_SUCCESS);
 }
 
+// Its first allocation may have the address and the id of the other's.
+TEST_F(CudaDouble, a_process_that_got_the_pid_of_another_one_is_another_exporter) {
+  CUipcMemHandle of_first, of_second;
+  uint64_t id = 0;
+  CUdeviceptr mapped = 0, other = 0;
+  ASSERT_EQ(cuda_double_foreign_alloc(7, 0x10000, 4096, &of_first, &id), CUDA_SUCCESS);
+  ASSERT_EQ(open(of_first, &mapped), CUDA_SUCCESS);
+  cuda_double_foreign_restart(7);
+  ASSERT_EQ(cuda_double_foreign_alloc(7, 0x10000, 4096, &of_second, &id), CUDA_SUCCESS);
+  ASSERT_EQ(open(of_second, &other), CUDA_SUCCESS);
+  EXPECT_NE(mapped, other);
+  EXPECT_EQ(cuIpcCloseMemHandle(mapped), CUDA_SUCCESS);
+  EXPECT_EQ(cuIpcCloseMemHandle(other), CUDA_SUCCESS);
+  EXPECT_EQ(cuda_double_foreign_free(7, 0x10000), CUDA_SUCCESS);
+}
+
 TEST_F(CudaDouble, the_same_handle_again_counts_and_gives_the_same_address) {
   CUipcMemHandle handle;
   uint64_t id = 0;
