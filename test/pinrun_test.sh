@@ -41,10 +41,16 @@ if [ -x test/pinrun/calls ]; then
   export LD_LIBRARY_PATH
   expect 0 'registrations by the program' --stats test/pinrun/calls
   grep -E '\[ +(OK|FAILED) +\]' "$work/out"
+  ! grep -n 'What happened' "$work/out" || fail "a program of libibverbs is told about pools"
   expect 1 'FAILED' --share test/pinrun/calls --gtest_filter='*exposes_no_more*'
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*gpu_memory*'
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*dmabuf_at*'
   expect 1 'FAILED' --release test/pinrun/calls --gtest_filter='*registered_once*'
+  # Parts of a program that do not find pinrun's functions; a library that wraps them.
+  expect 0 '10 tests' test/pinrun/doors
+  LD_PRELOAD=$PWD/test/pinrun/.libs/wrapper.so expect 0 'wrapper: 4 calls' --stats test/pinrun/calls \
+    --gtest_filter='*equal_requests*:*a_key_exposes_no_more*'
+  grep -q '4 registrations by the program' "$work/out" || fail "what a preloaded library wraps is not served"
   # A child counts its own calls.
   expect 0 '1 registrations by the program' --stats test/pinrun/calls --gtest_filter='*gives_back_what_it_inherited*'
   [ "$(grep -c ' 1 registrations by the program' "$work/out")" -eq 2 ] || fail "a child counts what its parent did"

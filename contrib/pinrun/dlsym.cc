@@ -6,19 +6,14 @@
 // So the functions that the program calls are written in assembly: they jump to the C library's own with the arguments
 // and the return address unchanged, except if answer_dlsym() or answer_dlvsym() has an answer.
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 #include <pthread.h>
 
 #include <cstring>
 
+#include "contrib/pinrun/loaded_object.h"
 #include "contrib/pinrun/real_verbs.h"
 
 #if defined __GLIBC__ && (defined __x86_64__ || defined __aarch64__)
-
-// Headers before those of libibverbs 34 lack the one, before 31 the other.
-extern "C" void ibv_unimport_pd(ibv_pd* pd);
-extern "C" ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
 
 namespace pinrail::pinrun {
 extern "C" {
@@ -44,34 +39,6 @@ namespace {
 
 pthread_once_t found = PTHREAD_ONCE_INIT;
 
-// The tables in which the dynamic linker finds an object's symbols.
-struct Tables {
-  const uint32_t* hash = nullptr;  // of DT_GNU_HASH
-  const ElfW(Sym) * symbols = nullptr;
-  const char* names = nullptr;
-};
-
-// The dynamic linker has replaced offsets by addresses, except in the kernel's object.
-template <typename Type>
-const Type* at(const dl_phdr_info& object, ElfW(Addr) where) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
-  return reinterpret_cast<const Type*>(where < object.dlpi_addr ? object.dlpi_addr + where : where);
-}
-
-Tables tables_of(const dl_phdr_info& object) {
-  Tables result;
-  for (size_t i = 0; i < object.dlpi_phnum; ++i) {
-    if (object.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    const auto* entry = at<ElfW(Dyn)>(object, object.dlpi_addr + object.dlpi_phdr[i].p_vaddr);
-    for (; entry->d_tag != DT_NULL; ++entry) {
-      if (entry->d_tag == DT_GNU_HASH) result.hash = at<uint32_t>(object, entry->d_un.d_ptr);
-      if (entry->d_tag == DT_SYMTAB) result.symbols = at<ElfW(Sym)>(object, entry->d_un.d_ptr);
-      if (entry->d_tag == DT_STRTAB) result.names = at<char>(object, entry->d_un.d_ptr);
-    }
-  }
-  return result;
-}
-
 uint32_t hash_of(const char* name) {
   uint32_t hash = 5381;
   for (; *name != '\0'; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
@@ -89,8 +56,8 @@ uint32_t first_in_bucket(const uint32_t* table, uint32_t hash, const uint32_t** 
 
 // Returns the address of the function that the object exports by this name; 0 if it exports none.
 uintptr_t exported(const dl_phdr_info& object, const char* name) {
-  const Tables tables = tables_of(object);
-  if (tables.hash == nullptr || tables.symbols == nullptr || tables.names == nullptr) return 0;
+  const SymbolTables tables = symbol_tables_of(object);
+  if (!tables.is_complete()) return 0;
   const uint32_t hash = hash_of(name), *hashes = nullptr;
   for (uint32_t i = first_in_bucket(tables.hash, hash, &hashes); i != 0; ++i) {
     const ElfW(Sym)& symbol = tables.symbols[i];
@@ -115,25 +82,11 @@ int look_into(dl_phdr_info* object, size_t, void*) {
 
 void find_real() { dl_iterate_phdr(look_into, nullptr); }
 
-template <typename Function>
-void* replaced(void* symbol, Function real, Function own) {
-  return symbol == reinterpret_cast<void*>(real) ? reinterpret_cast<void*>(own) : nullptr;
-}
-
 // Returns what stands for a function of libibverbs; NULL for every other address.
 void* own_for(void* symbol) {
-  const RealVerbs& real = real_verbs();
-  void* const candidates[] = {replaced(symbol, real.reg_mr, &::ibv_reg_mr),
-                              replaced(symbol, real.reg_mr_iova, &::ibv_reg_mr_iova),
-                              replaced(symbol, real.reg_mr_iova2, &::ibv_reg_mr_iova2),
-                              replaced(symbol, real.reg_dmabuf_mr, RegDmabuf{&::ibv_reg_dmabuf_mr}),
-                              replaced(symbol, real.rereg_mr, &::ibv_rereg_mr),
-                              replaced(symbol, real.dereg_mr, &::ibv_dereg_mr),
-                              replaced(symbol, real.dealloc_pd, &::ibv_dealloc_pd),
-                              replaced(symbol, real.unimport_pd, UnimportPd{&::ibv_unimport_pd}),
-                              replaced(symbol, real.close_device, &::ibv_close_device)};
-  for (void* candidate : candidates) {
-    if (candidate != nullptr) return candidate;
+  static_cast<void>(real_verbs());
+  for (const Replacement& each : replacements()) {
+    if (each.real == symbol) return each.own;
   }
   return nullptr;
 }
@@ -144,6 +97,11 @@ bool may_be_ours(const void* handle, const char* name) {
 }
 
 }  // namespace
+
+void* real_dlsym(void* handle, const char* name) {
+  pthread_once(&found, find_real);
+  return pinrun_real_dlsym(handle, name);
+}
 
 void* real_dlvsym(void* handle, const char* name, const char* version) {
   pthread_once(&found, find_real);
@@ -209,6 +167,7 @@ __asm__(".symver pinrun_dlsym, dlsym@" PINRUN_FIRST_VERSION
 #else  // another C library or processor: such programs are not served
 
 namespace pinrail::pinrun {
+void* real_dlsym(void* handle, const char* name) { return dlsym(handle, name); }
 void* real_dlvsym(void* handle, const char* name, const char* version) { return dlvsym(handle, name, version); }
 }  // namespace pinrail::pinrun
 

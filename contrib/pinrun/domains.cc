@@ -4,10 +4,9 @@
 
 #include <pthread.h>
 
-#include <memory>
+#include <list>
 #include <mutex>
 #include <new>
-#include <vector>
 
 #include "contrib/pinrun/recorder.h"
 
@@ -25,7 +24,7 @@ struct Table {
   std::mutex mutex;
   bool started = false;  // pinrail_init() was called in this process
   bool usable = false;   // and succeeded
-  std::vector<std::unique_ptr<Pool>> pools;
+  std::list<Pool> pools;  // they stay where they are: a pool keeps the address of its registrar
 };
 
 // The memory of the table is never freed: threads may use it while the process exits.
@@ -79,34 +78,49 @@ pinrail_status_t create_pool(Pool* own) {
 
 // A pool that could not be created stays in the table without one, so that the message is printed once.
 pinrail_mpool_t* find_or_create_locked(Table* own, ibv_pd* native, unsigned number) {
-  for (const auto& known : own->pools) {
-    if (known->native == native && known->number == number) return known->pool;
+  for (const Pool& known : own->pools) {
+    if (known.native == native && known.number == number) return known.pool;
   }
-  auto added = std::make_unique<Pool>(Pool{native, number, registrar_of(native), nullptr});
-  own->pools.reserve(own->pools.size() + 1);
-  if (create_pool(added.get()) != PINRAIL_SUCCESS) added->pool = nullptr;
-  own->pools.push_back(std::move(added));
-  return own->pools.back()->pool;
+  own->pools.push_back(Pool{native, number, registrar_of(native), nullptr});
+  if (create_pool(&own->pools.back()) != PINRAIL_SUCCESS) own->pools.back().pool = nullptr;
+  return own->pools.back().pool;
 }
 
 pinrail_mpool_t* look_up(ibv_pd* native, unsigned number) {
   Table& own = the_table();
   const std::lock_guard<std::mutex> guard(own.mutex);
   if (!start_locked(&own)) return nullptr;
-  // relaxed: forget_domain() does not run together with calls of the same domain
+  // relaxed: end_domain() does not run together with calls of the same domain
   const uint64_t before = forgotten.load(std::memory_order_relaxed);
   pinrail_mpool_t* pool = find_or_create_locked(&own, native, number);
   last_used[number] = {native, pool, before};
   return pool;
 }
 
-// Returns false if the pool is held.
-bool destroy_locked(Table* own, size_t index, uint32_t flags) {
-  pinrail_mpool_t* pool = own->pools[index]->pool;
-  if (pool != nullptr && pinrail_mpool_destroy(pool, flags) != PINRAIL_SUCCESS) return false;
-  own->pools.erase(own->pools.begin() + static_cast<std::ptrdiff_t>(index));
-  forgotten.fetch_add(1, std::memory_order_relaxed);
-  return true;
+// Takes out of the table the pools that the function chooses. A new domain at the address of an old one finds none.
+template <typename Chosen>
+std::list<Pool> take_out(Chosen chosen) {
+  std::list<Pool> taken;
+  Table& own = the_table();
+  const std::lock_guard<std::mutex> guard(own.mutex);
+  for (auto next = own.pools.begin(); next != own.pools.end();) {
+    const auto pool = next++;
+    if (chosen(*pool)) taken.splice(taken.end(), own.pools, pool);
+  }
+  if (!taken.empty()) forgotten.fetch_add(1, std::memory_order_relaxed);
+  return taken;
+}
+
+void put_back(std::list<Pool>* taken) {
+  Table& own = the_table();
+  const std::lock_guard<std::mutex> guard(own.mutex);
+  own.pools.splice(own.pools.end(), *taken);
+}
+
+void destroy(const std::list<Pool>& taken) {
+  for (const Pool& each : taken) {
+    if (each.pool != nullptr) static_cast<void>(pinrail_mpool_destroy(each.pool, PINRAIL_DESTROY_FORCE));
+  }
 }
 
 }  // namespace
@@ -124,36 +138,32 @@ pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number) {
 bool make_room() {
   Table& own = the_table();
   const std::lock_guard<std::mutex> guard(own.mutex);
-  for (const auto& known : own.pools) {
-    if (known->pool != nullptr && pinrail_mpool_evict(known->pool) == PINRAIL_SUCCESS) return true;
+  for (const Pool& known : own.pools) {
+    if (known.pool != nullptr && pinrail_mpool_evict(known.pool) == PINRAIL_SUCCESS) return true;
   }
   return false;
 }
 
-// If one pool is held, those that went before it lost nothing but what they kept.
-bool forget_domain(ibv_pd* domain) {
-  Table& own = the_table();
-  const std::lock_guard<std::mutex> guard(own.mutex);
-  for (size_t i = own.pools.size(); i > 0; --i) {
-    if (own.pools[i - 1]->native == domain && !destroy_locked(&own, i - 1, 0)) return false;
+// Whether the domain is busy is for libibverbs to say: the device has a region for each that the program holds.
+int end_domain(ibv_pd* domain, int (*end)(ibv_pd*)) {
+  std::list<Pool> taken = take_out([domain](const Pool& pool) { return pool.native == domain; });
+  for (const Pool& each : taken) {
+    if (each.pool != nullptr) static_cast<void>(pinrail_mpool_ft_event(each.pool, PINRAIL_FT_CHECKPOINT));
   }
-  return true;
+  const int error = end(domain);
+  if (error != 0)
+    put_back(&taken);
+  else
+    destroy(taken);
+  return error;
 }
 
 void abandon_domain(const ibv_pd* domain) {
-  Table& own = the_table();
-  const std::lock_guard<std::mutex> guard(own.mutex);
-  for (size_t i = own.pools.size(); i > 0; --i) {
-    if (own.pools[i - 1]->native == domain) destroy_locked(&own, i - 1, PINRAIL_DESTROY_FORCE);
-  }
+  destroy(take_out([domain](const Pool& pool) { return pool.native == domain; }));
 }
 
 void forget_device(const ibv_context* device) {
-  Table& own = the_table();
-  const std::lock_guard<std::mutex> guard(own.mutex);
-  for (size_t i = own.pools.size(); i > 0; --i) {
-    if (own.pools[i - 1]->native->context == device) destroy_locked(&own, i - 1, PINRAIL_DESTROY_FORCE);
-  }
+  destroy(take_out([device](const Pool& pool) { return pool.native->context == device; }));
 }
 
 }  // namespace pinrail::pinrun

@@ -2,7 +2,7 @@
 // domains.h - the pools of each protection domain.
 //
 // Owns     the pools. A pool exists from the first region that needs it until its domain is freed.
-// Threads  all functions may run together; forget_domain() and abandon_domain() exclude other calls with the same
+// Threads  all functions may run together; end_domain() and abandon_domain() exclude other calls with the same
 //          domain, as ibv_dealloc_pd() and ibv_unimport_pd() do.
 #ifndef PINRAIL_CONTRIB_PINRUN_DOMAINS_H
 #define PINRAIL_CONTRIB_PINRUN_DOMAINS_H
@@ -22,8 +22,9 @@ pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number);
 // is no such one.
 bool make_room();
 
-// Deregisters what the domain's pools keep. Returns false if the program holds regions of it.
-bool forget_domain(ibv_pd* domain);
+// Deregisters what the domain's pools keep, and calls the function that ends the domain. Returns its result; if that is
+// an error, the pools stay, with what the program holds.
+int end_domain(ibv_pd* domain, int (*end)(ibv_pd*));
 
 // Destroys the domain's pools, whatever the program holds.
 void abandon_domain(const ibv_pd* domain);

@@ -6,7 +6,7 @@
 #include "contrib/pinrun/domains.h"
 #include "contrib/pinrun/real_verbs.h"
 #include "contrib/pinrun/recorder.h"
-#include "contrib/pinrun/regions.h"
+#include "contrib/pinrun/reregister.h"
 
 namespace pinrail::pinrun {
 namespace {
@@ -22,8 +22,11 @@ struct Request {
 
 uint64_t address_of(const void* addr) { return reinterpret_cast<uintptr_t>(addr); }
 
-void count_passed() {
-  if (!inside_real_call()) counts().passed.fetch_add(1, std::memory_order_relaxed);
+void count_passed() { counts().passed.fetch_add(1, std::memory_order_relaxed); }
+
+// A pool calls such ranges wrong in words; libibverbs and the kernel have an errno for them.
+bool is_range(const Request& request) {
+  return request.addr != nullptr && request.length != 0 && request.length <= UINT64_MAX - address_of(request.addr);
 }
 
 // Fills in the region that the program sees.
@@ -40,9 +43,11 @@ void show(const Request& request, Region* region) {
   region->mr.rkey = reg.rkey;
 }
 
-// Whether the registration, of the range that was asked for, is also of the memory and at the address on the wire.
-bool serves(const pinrail_registration_t* reg, const Request& request) {
-  return request.is_dmabuf == is_dmabuf(reg) && shift_of(reg) == request.iova - address_of(request.addr);
+// Whether the registration, of the range that was asked for, is also of the memory and at the address on the wire, and
+// no other region took what the device has of it.
+bool serves(pinrail_registration_t* reg, const Request& request) {
+  return request.is_dmabuf == is_dmabuf(reg) && shift_of(reg) == request.iova - address_of(request.addr) &&
+         start_use(reg);
 }
 
 // NOT_FOUND: the pool has another registration of the range.
@@ -75,31 +80,16 @@ pinrail_status_t register_in_some_pool(const Request& request, uint32_t access, 
 // Returns false if the request cannot be cached; nothing is held then.
 bool register_cached(const Request& request, Region* region) {
   uint32_t access = 0;
-  if (request.length == 0 || !cacheable(request.access, &access)) return false;
+  if (!is_range(request) || !cacheable(request.access, &access)) return false;
   if (register_in_some_pool(request, access, &region->handle) != PINRAIL_SUCCESS) return false;
   counts().registrations.fetch_add(1, std::memory_order_relaxed);
   region->trace_id = Recorder::registered(request.addr, request.length, access & PINRAIL_RIGHTS_MASK);
-  region->real = nullptr;
   show(request, region);
   return true;
 }
 
-// Registers by a real function. Without pinrun, what the pools keep unused would not be at the device: it goes if the
-// device lacks something. The last try is for what was dead.
-template <typename Function, typename... Arguments>
-ibv_mr* register_real(Function function, Arguments... arguments) {
-  ibv_mr* region = call_real(function, arguments...);
-  bool has_more = !inside_real_call();
-  while (region == nullptr && is_lack(errno) && has_more) {
-    has_more = make_room();
-    region = call_real(function, arguments...);
-  }
-  return region;
-}
-
-// Returns NULL if the request cannot be cached, or comes from libibverbs itself.
+// Returns NULL if the request cannot be cached.
 ibv_mr* cached_region(const Request& request) {
-  if (inside_real_call()) return nullptr;
   Region* region = new_region();
   if (region == nullptr) return nullptr;
   if (register_cached(request, region)) return &region->mr;
@@ -108,45 +98,17 @@ ibv_mr* cached_region(const Request& request) {
   return nullptr;
 }
 
+ibv_mr* cached_or_real(ibv_pd* domain, void* addr, size_t length, uint64_t iova, unsigned access) {
+  ibv_mr* cached = cached_region({false, domain, addr, length, iova, access});
+  return cached != nullptr ? cached : register_real(domain, addr, length, iova, access);
+}
+
 // Gives back what the region stands for. Returns 0 or an errno.
 int release(const Region& region) {
-  if (region.real != nullptr) return call_real(real_verbs().dereg_mr, region.real);
-  if (region.handle.reg == nullptr) return EINVAL;  // deregistered already
+  if (region.real != nullptr) return real_verbs().dereg_mr(region.real);
   Recorder::deregistered(region.trace_id, region.mr.addr, region.mr.length);
+  end_use(region.handle.reg);
   return pinrail_mpool_deregister(region.handle) == PINRAIL_SUCCESS ? 0 : EINVAL;
-}
-
-// What a region that ibv_rereg_mr() changes is asked to be.
-Request changed(const Region& region, int flags, ibv_pd* domain, void* addr, size_t length, int access) {
-  Request request{false, region.mr.pd, region.mr.addr, region.mr.length, region.iova, region.access};
-  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) request.domain = domain;
-  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) request.access = static_cast<unsigned>(access);
-  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) == 0) return request;
-  request.addr = addr;
-  request.length = length;
-  request.iova = address_of(addr);
-  return request;
-}
-
-bool register_somehow(const Request& request, Region* region) {
-  if (register_cached(request, region)) return true;
-  ibv_mr* real = register_real(real_region, request.domain, request.addr, request.length, request.iova, request.access);
-  if (real == nullptr) return false;
-  count_passed();
-  region->mr = *real;
-  region->real = real;
-  region->iova = request.iova;
-  region->access = request.access;
-  return true;
-}
-
-// The old region is given back last, so that it stays valid if the new registration fails.
-int reregister(Region* region, const Request& request) {
-  Region next{};
-  if (!register_somehow(request, &next)) return IBV_REREG_MR_ERR_CMD;
-  release(*region);
-  *region = next;
-  return 0;
 }
 
 }  // namespace
@@ -157,18 +119,15 @@ using namespace pinrail::pinrun;
 extern "C" {
 
 PINRAIL_API ibv_mr* ibv_reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
-  ibv_mr* cached = cached_region({false, pd, addr, length, address_of(addr), static_cast<unsigned>(access)});
-  return cached != nullptr ? cached : register_real(real_verbs().reg_mr, pd, addr, length, access);
+  return cached_or_real(pd, addr, length, address_of(addr), static_cast<unsigned>(access));
 }
 
 PINRAIL_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access) {
-  ibv_mr* cached = cached_region({false, pd, addr, length, iova, access});
-  return cached != nullptr ? cached : register_real(real_verbs().reg_mr_iova2, pd, addr, length, iova, access);
+  return cached_or_real(pd, addr, length, iova, access);
 }
 
 PINRAIL_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
-  ibv_mr* cached = cached_region({false, pd, addr, length, iova, static_cast<unsigned>(access)});
-  return cached != nullptr ? cached : register_real(real_verbs().reg_mr_iova, pd, addr, length, iova, access);
+  return cached_or_real(pd, addr, length, iova, static_cast<unsigned>(access));
 }
 
 // Pools register whole allocations of GPU memory, so that a key exposes more than was asked for: only with --share. The
@@ -184,47 +143,54 @@ PINRAIL_API ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length
     count_passed();
   if (cached != nullptr) return cached;
   if (real_verbs().reg_dmabuf_mr != nullptr)
-    return register_real(real_verbs().reg_dmabuf_mr, pd, offset, length, iova, fd, access);
+    return with_room([&] { return real_verbs().reg_dmabuf_mr(pd, offset, length, iova, fd, access); },
+                     [](ibv_mr* region) { return region != nullptr; });
   errno = EOPNOTSUPP;
   return nullptr;
 }
 
 PINRAIL_API int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, int access) {
-  constexpr int kKnown = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   Region* region = region_of(mr);
-  if (region == nullptr) return call_real(real_verbs().rereg_mr, mr, flags, pd, addr, length, access);
-  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-  if ((flags & ~kKnown) == 0 && !(moves && (addr == nullptr || length == 0)))
-    return reregister(region, changed(*region, flags, pd, addr, length, access));
-  errno = EINVAL;
-  return IBV_REREG_MR_ERR_INPUT;
+  if (region != nullptr) return reregister(region, {flags, pd, addr, length, access});
+  return real_verbs().rereg_mr(mr, flags, pd, addr, length, access);
 }
 
 PINRAIL_API int ibv_dereg_mr(ibv_mr* mr) {
+  if (is_gone(mr)) return EINVAL;
   Region* region = region_of(mr);
-  if (region == nullptr) return call_real(real_verbs().dereg_mr, mr);
+  if (region == nullptr) return real_verbs().dereg_mr(mr);
   const int error = release(*region);
   if (error != 0) return error;
-  region->handle.reg = nullptr;
-  region->real = nullptr;
+  mark_as_gone(region);
   free_region(region);
   return 0;
 }
 
-PINRAIL_API int ibv_dealloc_pd(ibv_pd* pd) {
-  return forget_domain(pd) ? call_real(real_verbs().dealloc_pd, pd) : EBUSY;
+// Provider libraries call this one to deregister, and free the region's memory afterwards. A region of ours comes here
+// if the program called libibverbs' own ibv_dereg_mr().
+PINRAIL_API int ibv_cmd_dereg_mr(ibv_mr* mr) {
+  Region* region = region_of(mr);
+  if (region == nullptr) return real_verbs().cmd_dereg_mr(mr);
+  const int error = release(*region);
+  if (error == 0) mark_as_gone(region);
+  return error;
 }
+
+PINRAIL_API int ibv_dealloc_pd(ibv_pd* pd) { return end_domain(pd, real_verbs().dealloc_pd); }
+
+// Provider libraries call this one to free a domain: also if the program called libibverbs' own ibv_dealloc_pd().
+PINRAIL_API int ibv_cmd_dealloc_pd(ibv_pd* pd) { return end_domain(pd, real_verbs().cmd_dealloc_pd); }
 
 // An imported domain ends with this call, which cannot refuse. The domain itself lives on in the process that shared
 // it.
 PINRAIL_API void ibv_unimport_pd(ibv_pd* pd) {
   abandon_domain(pd);
-  if (real_verbs().unimport_pd != nullptr) call_real(real_verbs().unimport_pd, pd);
+  if (real_verbs().unimport_pd != nullptr) real_verbs().unimport_pd(pd);
 }
 
 PINRAIL_API int ibv_close_device(ibv_context* device) {
   forget_device(device);
-  return call_real(real_verbs().close_device, device);
+  return real_verbs().close_device(device);
 }
 
 }  // extern "C"

@@ -8,7 +8,8 @@ pinrun_LTLIBRARIES = contrib/pinrun/libpinrun.la
 contrib_pinrun_libpinrun_la_SOURCES = contrib/pinrun/pinrun.h contrib/pinrun/interpose.cc contrib/pinrun/domains.h \
 	contrib/pinrun/dlsym.cc contrib/pinrun/domains.cc contrib/pinrun/real_verbs.h contrib/pinrun/real_verbs.cc contrib/pinrun/recorder.h \
 	contrib/pinrun/recorder.cc contrib/pinrun/regions.h contrib/pinrun/regions.cc contrib/pinrun/registrar.cc \
-	contrib/pinrun/report.cc
+	contrib/pinrun/report.cc contrib/pinrun/reregister.h contrib/pinrun/reregister.cc contrib/pinrun/loaded_object.h \
+	contrib/pinrun/loaded_object.cc contrib/pinrun/own_calls.cc
 contrib_pinrun_libpinrun_la_CXXFLAGS = $(room_cxxflags)
 contrib_pinrun_libpinrun_la_LIBADD = libpinrail.la
 contrib_pinrun_libpinrun_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-z,nodelete \
@@ -38,8 +39,20 @@ test_pinrun_by_name_SOURCES = test/pinrun/by_name.cc
 check_LTLIBRARIES += test/fake/verbs/libibverbs.la
 test_fake_verbs_libibverbs_la_SOURCES = test/fake/verbs/verbs_double.h test/fake/verbs/verbs_double.cc
 test_fake_verbs_libibverbs_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent \
-	-Wl,--version-script=$(top_srcdir)/test/fake/verbs/libibverbs.map
+	-Wl,-z,now,-z,relro,--version-script=$(top_srcdir)/test/fake/verbs/libibverbs.map
+
+check_LTLIBRARIES += test/pinrun/plugin.la test/pinrun/wrapper.la
+test_pinrun_plugin_la_SOURCES = test/pinrun/plugin.h test/pinrun/plugin.cc
+test_pinrun_plugin_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+test_pinrun_plugin_la_LIBADD = test/fake/verbs/libibverbs.la
+test_pinrun_wrapper_la_SOURCES = test/pinrun/wrapper.cc
+test_pinrun_wrapper_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 if HAVE_GTEST
+check_PROGRAMS += test/pinrun/doors
+test_pinrun_doors_SOURCES = test/pinrun/plugin.h test/pinrun/doors.cc
+test_pinrun_doors_LDADD = test/fake/verbs/libibverbs.la -lgtest_main $(GTEST_LIBS)
+EXTRA_test_pinrun_doors_DEPENDENCIES = test/pinrun/plugin.la test/pinrun/wrapper.la
+
 check_PROGRAMS += test/pinrun/calls
 test_pinrun_calls_SOURCES = test/pinrun/calls.cc test/conform/gpu_memory.h
 test_pinrun_calls_LDADD = test/fake/libcuda.la test/fake/verbs/libibverbs.la -lgtest_main $(GTEST_LIBS)

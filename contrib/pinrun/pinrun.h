@@ -10,7 +10,8 @@
 // Context  API, except Recorder::event_hook().
 //
 // pinrun/N1  Whatever Pinrail cannot cache is passed to the real function, so that no call fails that would succeed
-//     without pinrun. What pools keep unused makes room for it.
+//     without pinrun. What pools keep unused makes room for it. What libibverbs refuses, it refuses itself, and in
+//     silence: a program that calls libibverbs has no pools to be told about.
 // pinrun/N2  A region has the address, length and domain that the program named, and keys that are valid until the
 //     program deregisters it. Its handle is that of the device's region.
 // pinrun/N3  No object with static storage duration needs code at start or at exit of the process.
@@ -26,6 +27,10 @@
 // The header defines these as macros over inline functions.
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
+
+// Functions that libibverbs has for provider libraries. Public headers do not declare them.
+extern "C" int ibv_cmd_dereg_mr(ibv_mr* mr);
+extern "C" int ibv_cmd_dealloc_pd(ibv_pd* pd);
 
 namespace pinrail::pinrun {
 
@@ -63,6 +68,15 @@ uint32_t device_handle_of(const pinrail_registration_t* reg);
 
 // Whether the registration is of GPU memory, by its dmabuf.
 bool is_dmabuf(const pinrail_registration_t* reg);
+
+// A region of the program stands for the registration from start_use() to end_use(). False: the device's region was
+// taken; the caller gives the registration back.
+bool start_use(pinrail_registration_t* reg);
+void end_use(pinrail_registration_t* reg);
+
+// Called by one that uses the registration: returns the device's region, which is the caller's from now on, so that the
+// pool's deregistration does not reach the device. NULL if the program has other regions of the registration.
+ibv_mr* take_device_region(pinrail_registration_t* reg);
 
 // Returns true, and the rights and traits in Pinrail's terms, if regions with this access can be cached.
 bool cacheable(unsigned access, uint32_t* access_out);

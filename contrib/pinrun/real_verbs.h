@@ -3,7 +3,10 @@
 #ifndef PINRAIL_CONTRIB_PINRUN_REAL_VERBS_H
 #define PINRAIL_CONTRIB_PINRUN_REAL_VERBS_H
 
-#include "contrib/pinrun/pinrun.h"
+#include <array>
+#include <cerrno>
+
+#include "contrib/pinrun/domains.h"
 
 namespace pinrail::pinrun {
 
@@ -22,36 +25,47 @@ struct RealVerbs {
   decltype(&::ibv_dealloc_pd) dealloc_pd;
   UnimportPd unimport_pd;
   decltype(&::ibv_close_device) close_device;
+  int (*cmd_dereg_mr)(ibv_mr* region);    // provider libraries deregister by this function,
+  int (*cmd_dealloc_pd)(ibv_pd* domain);  // and free domains by this one
 };
 
 // Loads them with the first call. A program that calls libibverbs has loaded it already.
 const RealVerbs& real_verbs();
 
-// The C library's dlvsym(), which dlsym.cc hides from the program.
-void* real_dlvsym(void* handle, const char* name, const char* version);
-
-// Functions of libibverbs call each other by names that interpose.cc hides. Such a call, on a thread that is inside a
-// real function, is passed on.
-extern thread_local int real_calls;
-inline bool inside_real_call() { return real_calls != 0; }
-
-struct RealCall {
-  RealCall() { ++real_calls; }
-  ~RealCall() { --real_calls; }
-  RealCall(const RealCall&) = delete;
-  RealCall& operator=(const RealCall&) = delete;
+// A function of libibverbs and the one that the program calls instead. real is NULL if this libibverbs lacks it.
+struct Replacement {
+  const char* name;
+  void* real;
+  void* own;
 };
+const std::array<Replacement, 9>& replacements();  // after real_verbs()
 
-// Calls a real function. All of them are called this way.
-template <typename Function, typename... Arguments>
-auto call_real(Function function, Arguments... arguments) {
-  const RealCall scope;
-  return function(arguments...);
-}
+// The C library's functions, which dlsym.cc hides from the program.
+void* real_dlsym(void* handle, const char* name);
+void* real_dlvsym(void* handle, const char* name, const char* version);
 
 // Registers by the function that this libibverbs has for the address on the wire (iova) and the access; NULL if it has
 // none. Relaxed ordering is optional: without ibv_reg_mr_iova2 the region is registered without it.
 ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, uint64_t iova, unsigned access);
+
+// Calls a function that may fail because the device lacks something. Without pinrun, what the pools keep unused would
+// not be at the device: it goes then. The last try is for what was dead.
+template <typename Call, typename Succeeded>
+auto with_room(Call call, Succeeded succeeded) {
+  auto result = call();
+  for (bool has_more = true; !succeeded(result) && is_lack(errno) && has_more;) {
+    has_more = make_room();
+    result = call();
+  }
+  return result;
+}
+
+// As real_region(), with room.
+ibv_mr* register_real(ibv_pd* domain, void* addr, size_t length, uint64_t iova, unsigned access);
+
+// Makes libibverbs' own calls of these functions reach its own: a caller that found libibverbs' functions by another
+// way than the program's (RTLD_DEEPBIND, RTLD_NEXT) has regions of libibverbs alone.
+void keep_own_calls(const RealVerbs& real);
 
 }  // namespace pinrail::pinrun
 

@@ -1,68 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// regions.cc - a stack of free regions above an area that grows towards its end.
+// regions.cc - regions are told from libibverbs' own by a mark that contains their address.
 #include "contrib/pinrun/regions.h"
 
-#include <pthread.h>
-#include <sys/mman.h>
-
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 
 namespace pinrail::pinrun {
 namespace {
 
-constexpr size_t kMost = size_t{1} << 20;
+// libibverbs keeps a type of 0 to 3 in the first four bytes. A mark is none of these: addresses end in four zero bits.
+constexpr uint64_t kExists = 0x70696e72756e0009, kGone = 0x70696e72756e000b;
+constexpr size_t kMarkOffset = sizeof(ibv_mr);
+static_assert(offsetof(Region, mark) == kMarkOffset);
 
-// Set once; NULL if there is no address space for it.
-Region* area = nullptr;
-pthread_once_t mapped = PTHREAD_ONCE_INIT;
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-Region* first_free = nullptr;
-size_t used = 0;
+uint64_t mark_for(const ibv_mr* mr, uint64_t state) { return reinterpret_cast<uintptr_t>(mr) ^ state; }
 
-void lock() { pthread_mutex_lock(&mutex); }
-void unlock() { pthread_mutex_unlock(&mutex); }
-
-void map_area() {
-  void* memory =
-      mmap(nullptr, kMost * sizeof(Region), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;
-  area = static_cast<Region*>(memory);
-  // A fork waits until no thread changes the stack.
-  pthread_atfork(lock, unlock, unlock);
-}
-
-Region* take_locked() {
-  Region* region = first_free;
-  if (region != nullptr) {
-    first_free = region->next_free;
-    return region;
-  }
-  return used < kMost ? &area[used++] : nullptr;
+bool has_mark(const ibv_mr* mr, uint64_t state) {
+  uint64_t mark = 0;
+  if (mr != nullptr) std::memcpy(&mark, reinterpret_cast<const char*>(mr) + kMarkOffset, sizeof(mark));
+  return mark == mark_for(mr, state);
 }
 
 }  // namespace
 
 Region* new_region() {
-  pthread_once(&mapped, map_area);
-  if (area == nullptr) return nullptr;
-  lock();
-  Region* region = take_locked();
-  unlock();
-  if (region != nullptr) std::memset(region, 0, sizeof(*region));
+  auto* region = static_cast<Region*>(std::calloc(1, sizeof(Region)));
+  if (region != nullptr) region->mark = mark_for(&region->mr, kExists);
   return region;
 }
 
-void free_region(Region* region) {
-  lock();
-  region->next_free = first_free;
-  first_free = region;
-  unlock();
-}
+void free_region(Region* region) { std::free(region); }
 
-Region* region_of(ibv_mr* mr) {
-  const auto start = reinterpret_cast<uintptr_t>(area), address = reinterpret_cast<uintptr_t>(mr);
-  if (start == 0 || address < start || address >= start + kMost * sizeof(Region)) return nullptr;
-  return reinterpret_cast<Region*>(mr);
-}
+Region* region_of(ibv_mr* mr) { return has_mark(mr, kExists) ? reinterpret_cast<Region*>(mr) : nullptr; }
+
+void mark_as_gone(Region* region) { region->mark = mark_for(&region->mr, kGone); }
+
+bool is_gone(const ibv_mr* mr) { return has_mark(mr, kGone); }
 
 }  // namespace pinrail::pinrun

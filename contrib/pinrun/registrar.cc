@@ -2,6 +2,8 @@
 // registrar.cc - a registrar of one protection domain, whose tail keeps the real memory region.
 #include <cerrno>
 #include <ctime>
+#include <new>
+#include <utility>
 
 #include "contrib/pinrun/real_verbs.h"
 
@@ -25,17 +27,19 @@ unsigned verbs_access(uint32_t access) {
 }
 
 struct Tail {
-  ibv_mr* region;
-  uint32_t kind;   // PINRAIL_KIND_*
-  uint64_t shift;  // of the wire's addresses
+  ibv_mr* region;                // NULL after take_device_region()
+  uint32_t kind;                 // PINRAIL_KIND_*
+  uint64_t shift;                // of the wire's addresses
+  std::atomic<uint32_t> in_use;  // regions of the program; kTaken is added by take_device_region()
 };
+constexpr uint32_t kTaken = uint32_t{1} << 31;
 Tail* tail_of(const pinrail_registration_t* reg) { return static_cast<Tail*>(pinrail_registration_tail(reg)); }
 
 ibv_mr* register_dmabuf(ibv_pd* domain, const pinrail_register_request_t& request) {
   if (real_verbs().reg_dmabuf_mr == nullptr) return nullptr;
-  return call_real(real_verbs().reg_dmabuf_mr, domain, request.fd_offset, request.length,
-                   reinterpret_cast<uintptr_t>(request.addr), request.fd,
-                   static_cast<int>(verbs_access(request.rights | request.traits)));
+  return real_verbs().reg_dmabuf_mr(domain, request.fd_offset, request.length,
+                                    reinterpret_cast<uintptr_t>(request.addr), request.fd,
+                                    static_cast<int>(verbs_access(request.rights | request.traits)));
 }
 
 ibv_mr* register_host(ibv_pd* domain, const pinrail_register_request_t& request) {
@@ -55,15 +59,16 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   if (region == nullptr) return status_of(errno);
   counts().device_ns.fetch_add(now_ns() - start, std::memory_order_relaxed);
   counts().device_calls.fetch_add(1, std::memory_order_relaxed);
-  *tail_of(reg) = {region, request->kind, wanted_shift};
+  new (tail_of(reg)) Tail{region, request->kind, wanted_shift, {0}};
   reg->lkey = region->lkey;
   reg->rkey = region->rkey;
   return PINRAIL_SUCCESS;
 }
 
 pinrail_status_t deregister_mem(void*, pinrail_registration_t* reg, pinrail_reason_t) {
+  if (tail_of(reg)->region == nullptr) return PINRAIL_SUCCESS;
   const uint64_t start = now_ns();
-  if (call_real(real_verbs().dereg_mr, tail_of(reg)->region) != 0) return PINRAIL_ERR_ERROR;
+  if (real_verbs().dereg_mr(tail_of(reg)->region) != 0) return PINRAIL_ERR_ERROR;
   counts().release_ns.fetch_add(now_ns() - start, std::memory_order_relaxed);
   counts().releases.fetch_add(1, std::memory_order_relaxed);
   return PINRAIL_SUCCESS;
@@ -78,6 +83,20 @@ uint64_t shift_of(const pinrail_registration_t* reg) { return tail_of(reg)->shif
 uint32_t device_handle_of(const pinrail_registration_t* reg) { return tail_of(reg)->region->handle; }
 
 bool is_dmabuf(const pinrail_registration_t* reg) { return tail_of(reg)->kind == PINRAIL_KIND_DMABUF; }
+
+// relaxed: the order of the changes of one word decides between start_use() and take_device_region(); the registration
+// is complete since the pool returned it
+bool start_use(pinrail_registration_t* reg) {
+  return tail_of(reg)->in_use.fetch_add(1, std::memory_order_relaxed) < kTaken;
+}
+
+void end_use(pinrail_registration_t* reg) { tail_of(reg)->in_use.fetch_sub(1, std::memory_order_relaxed); }
+
+ibv_mr* take_device_region(pinrail_registration_t* reg) {
+  uint32_t one = 1;
+  if (!tail_of(reg)->in_use.compare_exchange_strong(one, kTaken + 1, std::memory_order_relaxed)) return nullptr;
+  return std::exchange(tail_of(reg)->region, nullptr);
+}
 
 bool cacheable(unsigned access, uint32_t* access_out) {
   uint32_t result = 0;

@@ -135,6 +135,30 @@ TEST_F(PinrunCalls, the_end_of_an_imported_domain_deregisters_what_is_kept_for_i
   EXPECT_EQ(ibv_close_device(&other_device), 0) << "it looks at no domain that is gone";
 }
 
+TEST_F(PinrunCalls, a_device_may_be_closed_and_a_domain_unimported_while_regions_exist) {
+  ibv_context other_device{};
+  for (ibv_pd* other : {ibv_alloc_pd(&other_device), ibv_alloc_pd(&other_device)}) {
+    ASSERT_NE(ibv_reg_mr(other, memory, kBytes, kLocal), nullptr);
+    ASSERT_NE(ibv_reg_mr(other, memory, 4096, kLocal), nullptr);
+  }
+  ibv_pd* imported = ibv_alloc_pd(&device);
+  ASSERT_NE(ibv_reg_mr(imported, memory, kBytes, kLocal), nullptr);
+  EXPECT_EQ(ibv_close_device(&other_device), 0);
+  ibv_unimport_pd(imported);
+}
+
+TEST_F(PinrunCalls, memory_that_is_unmapped_while_it_is_registered_can_be_registered_again) {
+  ibv_mr* old = reg();
+  munmap(memory, kBytes);
+  ASSERT_EQ(map(memory), memory);
+  ibv_mr* next = reg();
+  ASSERT_NE(next, nullptr);
+  EXPECT_NE(next->rkey, old->rkey);
+  EXPECT_EQ(ibv_dereg_mr(old), 0);
+  EXPECT_TRUE(verbs_double_allows(next->rkey, domain, memory, kLocal));
+  EXPECT_EQ(ibv_dereg_mr(next), 0);
+}
+
 TEST_F(PinrunCalls, a_new_domain_at_an_old_address_has_a_pool_of_its_own) {
   for (int i = 0; i < 100; ++i) {
     ibv_pd* other = ibv_alloc_pd(&device);
@@ -255,6 +279,14 @@ TEST_F(PinrunCalls, a_call_fails_as_it_does_without_pinrun) {
   errno = 0;
   EXPECT_EQ(reg(IBV_ACCESS_REMOTE_WRITE), nullptr);
   EXPECT_EQ(errno, EINVAL);
+  for (void* wrong : {static_cast<void*>(nullptr), reinterpret_cast<void*>(-4096L)}) {
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(domain, wrong, 8192, kLocal), nullptr);
+    EXPECT_EQ(errno, EFAULT);
+  }
+  errno = 0;
+  EXPECT_EQ(ibv_reg_mr(domain, memory, SIZE_MAX, kLocal), nullptr);
+  EXPECT_EQ(errno, EFAULT);
   verbs_double_fail_from(1);
   errno = 0;
   EXPECT_EQ(reg(), nullptr);
@@ -284,16 +316,97 @@ TEST_F(PinrunCalls, a_region_can_be_changed) {
 }
 
 TEST_F(PinrunCalls, a_change_that_fails_leaves_the_region_as_it_was) {
-  ibv_mr* region = reg();
-  const ibv_mr before = *region;
-  EXPECT_EQ(ibv_rereg_mr(region, 1 << 20, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
-  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 0, 0), IBV_REREG_MR_ERR_INPUT);
-  verbs_double_fail_from(1);
-  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 4096, 0), IBV_REREG_MR_ERR_CMD);
-  EXPECT_EQ(region->rkey, before.rkey);
-  EXPECT_EQ(region->addr, before.addr);
-  EXPECT_EQ(region->length, before.length);
+  ibv_mr *region = reg(), *other = reg();
+  for (ibv_mr* each : {region, other}) {
+    const ibv_mr before = *each;
+    errno = 0;
+    EXPECT_EQ(ibv_rereg_mr(each, 1 << 20, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_rereg_mr(each, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 0, 0), IBV_REREG_MR_ERR_INPUT);
+    EXPECT_EQ(ibv_rereg_mr(each, IBV_REREG_MR_CHANGE_PD, domain, nullptr, 0, kLocal), IBV_REREG_MR_ERR_INPUT);
+    verbs_double_fail_from(1);
+    errno = 0;
+    EXPECT_EQ(ibv_rereg_mr(each, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory, 4096, 0), IBV_REREG_MR_ERR_CMD);
+    EXPECT_EQ(errno, ENOMEM);
+    verbs_double_fail_from(0);
+    EXPECT_EQ(each->rkey, before.rkey);
+    EXPECT_EQ(each->addr, before.addr);
+    EXPECT_EQ(each->length, before.length);
+    EXPECT_TRUE(verbs_double_allows(each->rkey, domain, memory, kLocal));
+  }
   EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_EQ(ibv_dereg_mr(other), 0);
+}
+
+TEST_F(PinrunCalls, a_change_of_access_keeps_the_keys_and_takes_the_right) {
+  ibv_mr* region = reg(kRemote);
+  const uint32_t key = region->rkey;
+  EXPECT_TRUE(verbs_double_allows(key, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
+  EXPECT_FALSE(verbs_double_allows(key, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_EQ(region->rkey, key);
+  EXPECT_TRUE(verbs_double_allows(region->rkey, domain, memory, kLocal));
+  ibv_mr* next = reg(kRemote);
+  EXPECT_NE(next->rkey, key) << "what was changed serves no other request";
+  EXPECT_EQ(ibv_dereg_mr(next), 0);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_FALSE(verbs_double_allows(key, domain, memory, kLocal));
+}
+
+TEST_F(PinrunCalls, a_change_of_the_domain_leaves_no_key_in_the_old_one) {
+  ibv_pd* other = ibv_alloc_pd(&device);
+  ibv_mr* region = reg(kRemote);
+  const uint32_t key = region->rkey;
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0), 0);
+  EXPECT_FALSE(verbs_double_allows(key, domain, memory, kLocal));
+  EXPECT_TRUE(verbs_double_allows(region->lkey, other, memory, kLocal));
+  EXPECT_EQ(ibv_dealloc_pd(other), EBUSY);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  EXPECT_EQ(ibv_dealloc_pd(other), 0);
+}
+
+TEST_F(PinrunCalls, a_change_of_the_range_leaves_no_key_of_the_old_one) {
+  ibv_mr* region = ibv_reg_mr(domain, memory, 4096, kRemote);
+  const uint32_t key = region->lkey;
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory + 8192, 4096, 0), 0);
+  EXPECT_FALSE(verbs_double_allows(key, domain, memory, kLocal));
+  EXPECT_TRUE(verbs_double_allows(region->lkey, domain, memory + 8192, kLocal));
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
+TEST_F(PinrunCalls, a_change_leaves_other_regions_of_the_range_alone) {
+  ibv_mr *changed = reg(kRemote), *other = reg(kRemote);
+  const uint32_t key = other->rkey;
+  EXPECT_EQ(ibv_rereg_mr(changed, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
+  EXPECT_NE(changed->rkey, key);
+  EXPECT_TRUE(verbs_double_allows(changed->rkey, domain, memory, kLocal));
+  EXPECT_FALSE(verbs_double_allows(changed->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_TRUE(verbs_double_allows(key, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_EQ(ibv_dereg_mr(changed), 0);
+  EXPECT_EQ(ibv_rereg_mr(other, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
+  EXPECT_FALSE(verbs_double_allows(key, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+  EXPECT_EQ(ibv_dereg_mr(other), 0);
+}
+
+TEST_F(PinrunCalls, a_region_that_one_thread_changes_serves_no_other_thread) {
+  constexpr int kThreads = 4, kRounds = 2000;
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([this] {
+      for (int round = 0; round < kRounds; ++round) {
+        ibv_mr* region = reg(kRemote);
+        ASSERT_NE(region, nullptr);
+        ASSERT_TRUE(verbs_double_allows(region->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+        if (round % 4 == 0) {
+          ASSERT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
+          ASSERT_FALSE(verbs_double_allows(region->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+        }
+        ASSERT_EQ(ibv_dereg_mr(region), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 // The address of the GPU memory is the one on the wire, and each registration has an export of its own, as GPU programs

@@ -3,6 +3,8 @@
 #ifndef PINRAIL_TEST_FAKE_VERBS_VERBS_DOUBLE_H
 #define PINRAIL_TEST_FAKE_VERBS_VERBS_DOUBLE_H
 
+#include <infiniband/verbs.h>
+
 #include <cstdint>
 
 extern "C" {
@@ -12,6 +14,8 @@ uint64_t verbs_double_iova();             // the address on the wire of the regi
 void verbs_double_most_live(uint64_t n);  // while n regions exist, registrations fail with ENOMEM
 void verbs_double_fail_from(
     uint64_t n);  // the n-th registration from now, and all later ones, fail with ENOMEM; 0: none
+// Whether the device serves a request that has the key, on a queue pair of the domain.
+bool verbs_double_allows(uint32_t key, const ibv_pd* pd, const void* addr, unsigned access);
 }
 
 #endif
