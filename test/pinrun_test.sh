@@ -35,6 +35,9 @@ expect 2 '--mca needs a name and a value' --mca name
 expect 2 'is not the name of a parameter' --mca 'a b' 1 true
 expect 127 'no-such-program' no-such-program
 expect 3 'as it is' -- sh -c 'echo as it is; exit 3'
+# A command that registers nothing says so, once.
+expect 0 'no registration by this process' --stats bash -c 'env true; (exit 0); echo'
+[ "$(grep -c 'pinrun: ' "$work/out")" -eq 1 ] || fail "each process without a registration says so"
 
 if [ -x test/pinrun/calls ]; then
   LD_LIBRARY_PATH=$PWD/test/fake/verbs/.libs:$PWD/test/fake/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -54,6 +57,15 @@ if [ -x test/pinrun/calls ]; then
   # A child counts its own calls.
   expect 0 '1 registrations by the program' --stats test/pinrun/calls --gtest_filter='*gives_back_what_it_inherited*'
   [ "$(grep -c ' 1 registrations by the program' "$work/out")" -eq 2 ] || fail "a child counts what its parent did"
+  # Installed where a folder has a blank in its name.
+  mkdir -p "$work/a folder/pinrun" && cp contrib/pinrun/.libs/libpinrun.so "$work/a folder/pinrun"
+  sed "s|@pkglibdir@|$work/a folder|" "${srcdir:-..}/contrib/pinrun/pinrun.in" >"$work/a folder/launch" && chmod +x "$work/a folder/launch"
+  "$work/a folder/launch" --stats test/pinrun/by_name >"$work/out" 2>&1
+  grep -q '100 registrations by the program: 99 from the cache' "$work/out" || fail "a blank in a folder's name"
+  mkdir "$work/a:b" && cp -r "$work/a folder/." "$work/a:b" && sed -i "s|a folder|a:b|" "$work/a:b/launch"
+  if "$work/a:b/launch" true >"$work/out" 2>&1 || ! grep -q 'has a colon' "$work/out"; then
+    fail "a colon in a folder's name is not refused"
+  fi
   # The program opens libibverbs itself.
   expect 0 '100 registrations by the program: 99 from the cache' --stats test/pinrun/by_name
   expect 0 '100 registrations, 1 by the device' test/pinrun/by_name

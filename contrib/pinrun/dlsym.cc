@@ -6,9 +6,6 @@
 // So the functions that the program calls are written in assembly: they jump to the C library's own with the arguments
 // and the return address unchanged, except if answer_dlsym() or answer_dlvsym() has an answer.
 #include <dlfcn.h>
-#include <pthread.h>
-
-#include <cstring>
 
 #include "contrib/pinrun/loaded_object.h"
 #include "contrib/pinrun/real_verbs.h"
@@ -29,15 +26,13 @@ void* find_no_version(void*, const char*, const char*) { return nullptr; }
 
 }  // namespace
 
-// Read by the assembly below. Set once, by find_real().
+// Read by the assembly below. Set by find_real().
 extern "C" {
 decltype(&find_nothing) pinrun_real_dlsym __attribute__((visibility("hidden"))) = find_nothing;
 decltype(&find_no_version) pinrun_real_dlvsym __attribute__((visibility("hidden"))) = find_no_version;
 }
 
 namespace {
-
-pthread_once_t found = PTHREAD_ONCE_INIT;
 
 uint32_t hash_of(const char* name) {
   uint32_t hash = 5381;
@@ -54,33 +49,48 @@ uint32_t first_in_bucket(const uint32_t* table, uint32_t hash, const uint32_t** 
   return buckets != 0 ? bucket[hash % buckets] : 0;
 }
 
+bool is_equal(const char* one, const char* other) {
+  while (*one != '\0' && *one == *other) ++one, ++other;
+  return *one == *other;
+}
+
 // Returns the address of the function that the object exports by this name; 0 if it exports none.
-uintptr_t exported(const dl_phdr_info& object, const char* name) {
-  const SymbolTables tables = symbol_tables_of(object);
+uintptr_t exported(const link_map& object, const char* name) {
+  const SymbolTables tables = symbol_tables_of(object.l_addr, object.l_ld);
   if (!tables.is_complete()) return 0;
   const uint32_t hash = hash_of(name), *hashes = nullptr;
   for (uint32_t i = first_in_bucket(tables.hash, hash, &hashes); i != 0; ++i) {
     const ElfW(Sym)& symbol = tables.symbols[i];
     if ((hashes[i] | 1) == (hash | 1) && symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC &&
-        std::strcmp(tables.names + symbol.st_name, name) == 0)
-      return object.dlpi_addr + symbol.st_value;
+        is_equal(tables.names + symbol.st_name, name))
+      return object.l_addr + symbol.st_value;
     if ((hashes[i] & 1) != 0) return 0;  // the last of its bucket
   }
   return 0;
 }
 
-// The first object that exports the function and is not this one: the C library, or another preloaded library.
-int look_into(dl_phdr_info* object, size_t, void*) {
-  const uintptr_t by_name = exported(*object, "dlsym"), by_version = exported(*object, "dlvsym");
-  if (by_name == 0 || by_version == 0 || by_name == reinterpret_cast<uintptr_t>(&pinrun_dlsym)) return 0;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
-  pinrun_real_dlsym = reinterpret_cast<decltype(pinrun_real_dlsym)>(by_name);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
-  pinrun_real_dlvsym = reinterpret_cast<decltype(pinrun_real_dlvsym)>(by_version);
-  return 1;
+// Looks for the next object that exports both functions: the C library, or another preloaded library. Sanitizers look
+// functions up before they can be called through their own replacements: so this calls none of the C library.
+void find_real() {
+  const auto own = reinterpret_cast<uintptr_t>(&pinrun_dlsym);
+  bool is_behind_own = false;
+  for (const link_map* object = _r_debug.r_map; object != nullptr; object = object->l_next) {
+    const uintptr_t by_name = exported(*object, "dlsym"), by_version = exported(*object, "dlvsym");
+    if (is_behind_own && by_name != 0 && by_version != 0) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
+      pinrun_real_dlvsym = reinterpret_cast<decltype(pinrun_real_dlvsym)>(by_version);
+      // release: both are set; pairs with the acquire load in find_real_once()
+      __atomic_store_n(&pinrun_real_dlsym, reinterpret_cast<decltype(pinrun_real_dlsym)>(by_name), __ATOMIC_RELEASE);
+      return;
+    }
+    is_behind_own = is_behind_own || by_name == own;
+  }
 }
 
-void find_real() { dl_iterate_phdr(look_into, nullptr); }
+// Threads that are here together find the same.
+void find_real_once() {
+  if (__atomic_load_n(&pinrun_real_dlsym, __ATOMIC_ACQUIRE) == find_nothing) find_real();
+}
 
 // Returns what stands for a function of libibverbs; NULL for every other address.
 void* own_for(void* symbol) {
@@ -93,32 +103,33 @@ void* own_for(void* symbol) {
 
 // Other names cost one comparison. A global look-up finds interpose.cc by itself.
 bool may_be_ours(const void* handle, const char* name) {
-  return handle != RTLD_DEFAULT && handle != RTLD_NEXT && std::strncmp(name, "ibv_", 4) == 0;
+  return handle != RTLD_DEFAULT && handle != RTLD_NEXT && name[0] == 'i' && name[1] == 'b' && name[2] == 'v' &&
+         name[3] == '_';
 }
 
 }  // namespace
 
 void* real_dlsym(void* handle, const char* name) {
-  pthread_once(&found, find_real);
+  find_real_once();
   return pinrun_real_dlsym(handle, name);
 }
 
 void* real_dlvsym(void* handle, const char* name, const char* version) {
-  pthread_once(&found, find_real);
+  find_real_once();
   return pinrun_real_dlvsym(handle, name, version);
 }
 
 extern "C" {
 
 __attribute__((visibility("hidden"))) void* pinrun_answer_dlsym(void* handle, const char* name) {
-  pthread_once(&found, find_real);
+  find_real_once();
   if (!may_be_ours(handle, name)) return nullptr;
   void* symbol = pinrun_real_dlsym(handle, name);
   return symbol != nullptr ? own_for(symbol) : nullptr;
 }
 
 __attribute__((visibility("hidden"))) void* pinrun_answer_dlvsym(void* handle, const char* name, const char* version) {
-  pthread_once(&found, find_real);
+  find_real_once();
   if (!may_be_ours(handle, name)) return nullptr;
   void* symbol = pinrun_real_dlvsym(handle, name, version);
   return symbol != nullptr ? own_for(symbol) : nullptr;

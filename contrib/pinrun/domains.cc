@@ -22,8 +22,8 @@ struct Pool {
 
 struct Table {
   std::mutex mutex;
-  bool started = false;  // pinrail_init() was called in this process
-  bool usable = false;   // and succeeded
+  bool started = false;   // pinrail_init() was called in this process
+  bool usable = false;    // and succeeded
   std::list<Pool> pools;  // they stay where they are: a pool keeps the address of its registrar
 };
 

@@ -9,19 +9,19 @@ namespace {
 
 // The dynamic linker has replaced offsets by addresses, except in the kernel's object.
 template <typename Type>
-const Type* at(const dl_phdr_info& object, ElfW(Addr) where) {
+const Type* at(ElfW(Addr) base, ElfW(Addr) where) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
-  return reinterpret_cast<const Type*>(where < object.dlpi_addr ? object.dlpi_addr + where : where);
+  return reinterpret_cast<const Type*>(where < base ? base + where : where);
 }
 
-void read_entry(const dl_phdr_info& object, const ElfW(Dyn) & entry, SymbolTables* tables) {
+void read_entry(ElfW(Addr) base, const ElfW(Dyn) & entry, SymbolTables* tables) {
   switch (entry.d_tag) {
-    case DT_GNU_HASH: tables->hash = at<uint32_t>(object, entry.d_un.d_ptr); break;
-    case DT_SYMTAB: tables->symbols = at<ElfW(Sym)>(object, entry.d_un.d_ptr); break;
-    case DT_STRTAB: tables->names = at<char>(object, entry.d_un.d_ptr); break;
-    case DT_RELA: tables->of_data.first = at<ElfW(Rela)>(object, entry.d_un.d_ptr); break;
+    case DT_GNU_HASH: tables->hash = at<uint32_t>(base, entry.d_un.d_ptr); break;
+    case DT_SYMTAB: tables->symbols = at<ElfW(Sym)>(base, entry.d_un.d_ptr); break;
+    case DT_STRTAB: tables->names = at<char>(base, entry.d_un.d_ptr); break;
+    case DT_RELA: tables->of_data.first = at<ElfW(Rela)>(base, entry.d_un.d_ptr); break;
     case DT_RELASZ: tables->of_data.bytes = entry.d_un.d_val; break;
-    case DT_JMPREL: tables->of_calls.first = at<ElfW(Rela)>(object, entry.d_un.d_ptr); break;
+    case DT_JMPREL: tables->of_calls.first = at<ElfW(Rela)>(base, entry.d_un.d_ptr); break;
     case DT_PLTRELSZ: tables->of_calls.bytes = entry.d_un.d_val; break;
     default: break;
   }
@@ -39,14 +39,19 @@ const ElfW(Phdr) * segment_at(const dl_phdr_info& object, uint32_t type, uintptr
 
 }  // namespace
 
-SymbolTables symbol_tables_of(const dl_phdr_info& object) {
+SymbolTables symbol_tables_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic) {
   SymbolTables result;
-  for (size_t i = 0; i < object.dlpi_phnum; ++i) {
-    if (object.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    const auto* entry = at<ElfW(Dyn)>(object, object.dlpi_addr + object.dlpi_phdr[i].p_vaddr);
-    for (; entry->d_tag != DT_NULL; ++entry) read_entry(object, *entry, &result);
-  }
+  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) read_entry(base, *entry, &result);
   return result;
+}
+
+SymbolTables symbol_tables_of(const dl_phdr_info& object) {
+  for (size_t i = 0; i < object.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object.dlpi_phdr[i];
+    if (segment.p_type == PT_DYNAMIC)
+      return symbol_tables_of(object.dlpi_addr, at<ElfW(Dyn)>(object.dlpi_addr, object.dlpi_addr + segment.p_vaddr));
+  }
+  return {};
 }
 
 bool contains(const dl_phdr_info& object, uintptr_t address) {

@@ -28,6 +28,9 @@ struct SymbolTables {
   bool is_complete() const { return hash != nullptr && symbols != nullptr && names != nullptr; }
 };
 
+// base: what was added to the object's addresses; dynamic: its dynamic section. Calls no function, so that it may run
+// before a sanitizer has found those that it replaces.
+SymbolTables symbol_tables_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic);
 SymbolTables symbol_tables_of(const dl_phdr_info& object);
 
 // Whether the object has a segment at the address.

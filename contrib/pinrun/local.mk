@@ -28,6 +28,9 @@ endif
 # test/pinrun/per_transfer needs an RDMA device: contrib/pinrun/run-guest.
 EXTRA_DIST += test/pinrun_test.sh test/fake/verbs/libibverbs.map
 TESTS += test/pinrun_test.sh
+# What test/pinrun_sanitizers_test.sh builds.
+EXTRA_DIST += test/pinrun_sanitizers_test.sh test/pinrun/sanitized_verbs.cc test/pinrun/sanitized_pool.cc test/pinrun/mistake.h
+TESTS += test/pinrun_sanitizers_test.sh
 if PINRUN
 check_PROGRAMS += test/pinrun/per_transfer
 test_pinrun_per_transfer_SOURCES = test/pinrun/per_transfer.cc $(rdma_device_sources)

@@ -25,7 +25,9 @@ const char* value_of(const char* name) {
 }
 
 void read_options() {
-  chosen.stats = value_of("PINRUN_STATS") != nullptr;
+  const char* stats = value_of("PINRUN_STATS");
+  chosen.stats = stats != nullptr;
+  chosen.is_command = stats != nullptr && std::strtol(stats, nullptr, 10) == getpid();
   chosen.share = value_of("PINRUN_SHARE") != nullptr;
   chosen.release = value_of("PINRUN_RELEASE") != nullptr;
   chosen.record = value_of("PINRUN_RECORD");
@@ -33,6 +35,7 @@ void read_options() {
 
 // A parent prints its own figures.
 void fork_child() {
+  chosen.is_command = false;
   for (auto* figure : {&figures.registrations, &figures.passed, &figures.device_calls, &figures.device_ns,
                        &figures.releases, &figures.release_ns})
     figure->store(0, std::memory_order_relaxed);
@@ -63,7 +66,12 @@ Counts& counts() {
 // A registration and a deregistration would have been made for each call; both are taken at their mean cost here.
 void print_stats() {
   const uint64_t calls = figures.registrations, passed = figures.passed, made = figures.device_calls;
-  if (calls + passed == 0) return;
+  if (calls + passed == 0) {
+    if (options().is_command)
+      std::fprintf(stderr, "pinrun: %s (pid %ld): no registration by this process\n", program_invocation_short_name,
+                   static_cast<long>(getpid()));
+    return;
+  }
   const uint64_t hits = calls > made ? calls - made : 0;
   const double cost = microseconds(figures.device_ns, made) + microseconds(figures.release_ns, figures.releases);
   std::fprintf(stderr,

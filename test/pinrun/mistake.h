@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mistake.h - what the sanitizer in use must report.
+#ifndef PINRAIL_TEST_PINRUN_MISTAKE_H
+#define PINRAIL_TEST_PINRUN_MISTAKE_H
+
+#include <climits>
+#include <cstdlib>
+#include <thread>
+
+namespace pinrail::test {
+
+// one: 1 at least.
+inline void make_mistake(int one) {
+  volatile int sum = INT_MAX;
+  sum = sum + one;  // undefined: signed overflow
+  auto* bytes = static_cast<volatile char*>(std::malloc(16));
+  if (bytes == nullptr) return;
+  std::thread other([bytes] { bytes[0] = 1; });  // thread: a data race
+  bytes[0] = 2;
+  other.join();
+#ifdef PINRAIL_TEST_ADDRESS
+  bytes[15 + one] = 3;  // address: a write behind the block
+#endif
+  std::free(const_cast<char*>(bytes));
+}
+
+}  // namespace pinrail::test
+
+#endif
