@@ -28,7 +28,7 @@ grep -q "^#define HAVE_TOOLS" config.h || use='echo built without pinrail_perf'
 # In a chroot whose root is no mount point unshare itself fails, and without the right to mount, too.
 refusal=$(unshare --mount --propagation private true 2>&1) ||
   skip "this machine permits no mount namespace here (${refusal:-unshare failed})"
-layer=$(mktemp -d) || exit 99
+layer=$(TMPDIR=/tmp mktemp -d) || exit 99 # not in what is bound below
 trap 'rmdir "$layer"' EXIT
 export srcdir install build component use layer
 # shellcheck disable=SC2016 # for the shell in there

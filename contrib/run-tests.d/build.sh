@@ -89,14 +89,17 @@ run_tests() {
     local name=$1 at_once=$2
     shift 2
     (($#)) || return 0
-    make -C "$folder" -j"$at_once" check-TESTS "TESTS=$*" "check_PROGRAMS=$programs" \
+    TMPDIR=$folder/tmp make -C "$folder" -j"$at_once" check-TESTS "TESTS=$*" "check_PROGRAMS=$programs" \
       "TEST_SUITE_LOG=test/$name.suite" "LOG_COMPILER=timeout -k 10 $test_seconds" >"$folder/$name.log" 2>&1 </dev/null || true
   }
+  # What a test leaves that is stopped goes with its folder.
+  mkdir -p -- "$folder/tmp"
   run_list pinning 1 "${pinning[@]}" &
   ((jobs > 1)) || wait $!
   run_list others "$jobs" "${others[@]}"
   ((jobs == 1)) || wait $!
   run_list alone 1 "${last[@]}"
+  rm -rf --one-file-system -- "$folder/tmp"
 }
 
 # check PART TEST...: builds these tests and runs them.

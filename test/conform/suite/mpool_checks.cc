@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <thread>
@@ -38,12 +39,13 @@ void hear(void*, int, const char*, const char* text) {
 
 // A folder with a link to the file under the name that the loader expects.
 std::string folder_of(const File& file, const std::string& name) {
-  char folder[] = "/tmp/pinrail_conform.XXXXXX";
-  if (mkdtemp(folder) == nullptr) return "";
+  std::string folder = (std::filesystem::temp_directory_path() / "pinrail_conform.XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return "";
   char* const real = realpath(file.path.c_str(), nullptr);
-  const std::string link = std::string(folder) + "/" + file.framework + "_" + name + ".so";
+  const std::string link = folder + "/" + file.framework + "_" + name + ".so";
   const bool made = real != nullptr && symlink(real, link.c_str()) == 0;
   std::free(real);
+  if (!made) rmdir(folder.c_str());
   return made ? folder : "";
 }
 

@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "contrib/openmpi/gpu_ticket.h"
+#include "test/support/temp_folder.h"
 }
 
 namespace pinrail {
@@ -81,9 +82,8 @@ TEST(GpuTicket, a_mapping_serves_all_tickets_of_its_exporter) {
 // The exporter has closed its table, and the number is a pipe's, to which nobody writes.
 TEST(GpuTicket, a_descriptor_that_is_a_pipe_by_now_keeps_no_reader_waiting) {
   Ticket ticket = ticket_of(block_at(8, 0x5678));
-  char folder[] = "/tmp/gpu_ticket.XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string name = std::string(folder) + "/pipe";  // a named pipe: only that blocks open()
+  const test::TempFolder folder;
+  const std::string name = folder.path("pipe");  // a named pipe: only that blocks open()
   ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
   const int end = open(name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(end, 0);
@@ -95,8 +95,6 @@ TEST(GpuTicket, a_descriptor_that_is_a_pipe_by_now_keeps_no_reader_waiting) {
     return read(ticket, &seen) == PINRAIL_ERR_NOT_FOUND;
   }));
   close(end);
-  unlink(name.c_str());
-  rmdir(folder);
 }
 
 TEST(GpuTicket, the_ticket_of_freed_memory_does_not_lead_to_what_took_its_slot) {
