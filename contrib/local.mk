@@ -66,7 +66,7 @@ contrib_tools_pinrail_info_LDADD = libpinrail.la
 EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
-site_sources = contrib/site/make-site contrib/site/filter contrib/site/make-man
+site_sources = contrib/site/make-site contrib/site/filter contrib/site/make-man contrib/installed-text
 EXTRA_DIST += $(site_sources)
 if PAGES
 all-local: contrib/site/made
@@ -94,9 +94,25 @@ endif
 endif
 
 # The skeletons of components.
-EXTRA_DIST += contrib/new-component contrib/new-component.d/component.mk contrib/new-component.d/README.in \
+template_files = contrib/new-component.d/component.mk contrib/new-component.d/README.in \
 	contrib/new-component.d/conform_test.sh contrib/new-component.d/hook_lock.h contrib/new-component.d/monitor.c \
 	contrib/new-component.d/mpool.c contrib/new-component.d/rcache.c contrib/new-component.d/registrar.c
+EXTRA_DIST += contrib/new-component $(template_files)
+if !EMBEDDED
+# For authors of components and for embedders. Scripts that search files beside themselves have links on the PATH.
+devtoolsdir = $(datadir)/pinrail
+devtools_SCRIPTS = contrib/new-component
+devtools_DATA = contrib/m4/pinrail.m4
+templatesdir = $(devtoolsdir)/new-component.d
+templates_DATA = $(template_files)
+install-exec-hook:
+	$(MKDIR_P) '$(DESTDIR)$(bindir)'
+	cd '$(DESTDIR)$(bindir)' && rm -f pinrail-new-component && $(LN_S) '$(devtoolsdir)/new-component' pinrail-new-component
+	test -z '$(openmpidir)' || { cd '$(DESTDIR)$(bindir)' && rm -f pinrail-mpirun-args && \
+		$(LN_S) '$(openmpidir)/mpirun-args' pinrail-mpirun-args; }
+uninstall-hook:
+	rm -f '$(DESTDIR)$(bindir)/pinrail-new-component' '$(DESTDIR)$(bindir)/pinrail-mpirun-args'
+endif
 
 # From a fresh machine to a tested build.
 EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/package contrib/package.d/try-packages contrib/spack/package.py \

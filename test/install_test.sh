@@ -56,9 +56,20 @@ for file in zsh/site-functions/_pinrail bash-completion/completions/pinrail_info
   [ -s "$data/$file" ] || fail "$file is not installed"
 done
 
+documents=${PINRAIL_EXAMPLESDIR%/examples}
 for file in "$srcdir"/README "$srcdir"/NEWS "$srcdir"/LICENSE "$srcdir"/framework/RULES "$srcdir"/contrib/doc/*; do
-  cmp -s "$file" "${PINRAIL_EXAMPLESDIR%/examples}/${file##*/}" || fail "$file is not installed"
+  sh "$srcdir/contrib/installed-text" "$file" | cmp -s - "$documents/${file##*/}" || fail "$file is not installed"
 done
+# What installed texts name is installed, or is said to be among the sources.
+! grep -nE '(^|[^/A-Za-z])contrib/' "$documents"/* "$PINRAIL_MANDIR"/man[17]/pin* "$PINRAIL_EXAMPLESDIR"/*.c >out 2>/dev/null ||
+  fail "installed texts name what is not installed: $(head -n 3 out)"
+for name in openmpi libfabric pinrun; do
+  [ -s "$documents/README.$name" ] || fail "README.$name is not installed"
+done
+[ -x "$PINRAIL_BINDIR/pinrail-new-component" ] && "$PINRAIL_BINDIR/pinrail-new-component" monitor mine >out &&
+  [ -s monitor_mine/monitor_mine.c ] || fail "pinrail-new-component does not work"
+[ ! -d "$PINRAIL_LIBDIR/pinrail/openmpi" ] || "$PINRAIL_BINDIR/pinrail-mpirun-args" --help >out ||
+  fail "pinrail-mpirun-args does not work"
 for file in "$srcdir"/contrib/examples/*; do
   [ -f "$file" ] || continue
   cmp -s "$file" "$PINRAIL_EXAMPLESDIR/${file##*/}" || fail "${file##*/} is not installed"

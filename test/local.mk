@@ -10,6 +10,12 @@ tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatcha
 tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
 	test/gpu_soak_test.sh
 
+# make smoke: of each layer what ends soonest, about a minute together.
+smoke_tests = test/includes_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/layers_test.sh test/paths_test.sh \
+	test/unit/base/base_test test/unit/base/gate_test test/model/references_model test/unit/rcache/vma_test test/conform/grdma \
+	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/conform/patcher test/conform/iouring \
+	test/conform/mlock test/unit/front/refusal_test test/unit/front/params_face_test test/conform/gpusm test/readme_test.sh
+
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
 if HAVE_TOOLS

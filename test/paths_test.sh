@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # paths_test.sh - what a document names exists, in the sources or as built: each path in README, HACKING, NEWS,
-# contrib/doc and all READMEs below. A path is a word that begins with one of the top folders and a slash; <placeholders> are none.
+# CONTRIBUTING.md, SECURITY.md, MAINTAINERS, contrib/doc and all READMEs below. A path is a word that begins with one of the top folders and a slash; <placeholders> are none.
 set -eu
 build=$(pwd)
 cd "${srcdir:-$(dirname "$0")/..}"
 failed=0
 count=0
-for document in README HACKING NEWS contrib/doc/* $(find components test contrib -name README -o -name README.md | sort); do
+for document in README HACKING NEWS CONTRIBUTING.md SECURITY.md MAINTAINERS contrib/doc/* $(find components test contrib -name README -o -name README.md | sort); do
   words=$(grep -oE '(^|[^A-Za-z0-9_./<>=-])(framework|base|components|test|contrib|\.ci)/[][A-Za-z0-9_.,{}*/<>-]*' "$document" |
     sed -e 's/^[^a-z.]//' -e 's/[.,]*$//' | sort -u)
   for word in $words; do

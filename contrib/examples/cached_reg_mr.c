@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cached_reg_mr.c - your ibv_reg_mr() and ibv_dereg_mr() with a registration cache in front of them;
- * contrib/doc/tutorial explains it. cc cached_reg_mr.c -o cached_reg_mr $(pkg-config --cflags --libs pinrail) -libverbs
+ * the tutorial explains it. cc cached_reg_mr.c -o cached_reg_mr $(pkg-config --cflags --libs pinrail) -libverbs
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
