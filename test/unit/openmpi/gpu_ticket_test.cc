@@ -11,9 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "test/support/temp_folder.h"
+
 extern "C" {
 #include "contrib/openmpi/gpu_ticket.h"
-#include "test/support/temp_folder.h"
 }
 
 namespace pinrail {
