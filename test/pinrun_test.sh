@@ -46,7 +46,8 @@ if [ -x test/pinrun/calls ]; then
   grep -E '\[ +(OK|FAILED) +\]' "$work/out"
   ! grep -n 'What happened' "$work/out" || fail "a program of libibverbs is told about pools"
   expect 1 'FAILED' --share test/pinrun/calls --gtest_filter='*exposes_no_more*'
-  expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*gpu_memory*'
+  expect 0 '2 tests from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*gpu_memory*'
+  grep -q '2 tests\.$' "$work/out" || fail "GPU memory: not both tests passed"
   expect 0 '1 test from' --share --mca mpool_grdma_gpu_registrar cuda_ipc test/pinrun/calls --gtest_filter='*dmabuf_at*'
   expect 1 'FAILED' --release test/pinrun/calls --gtest_filter='*registered_once*'
   # Parts of a program that do not find pinrun's functions; a library that wraps them.

@@ -37,7 +37,7 @@ namespace pinrail::pinrun {
 // What pinrun's options ask for, from the variables PINRUN_*.
 struct Options {
   bool stats;          // PINRUN_STATS: print figures at exit
-  bool is_command;     // its value is this process's pid: also if there are none
+  long command;        // its value, the pid of the process that prints even if there are none
   bool share;          // PINRUN_SHARE: a request may hit a larger registration
   bool release;        // PINRUN_RELEASE: the last deregister ends the key
   const char* record;  // PINRUN_RECORD: write a trace to this file, followed by the pid; or NULL

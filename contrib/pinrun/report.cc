@@ -27,7 +27,7 @@ const char* value_of(const char* name) {
 void read_options() {
   const char* stats = value_of("PINRUN_STATS");
   chosen.stats = stats != nullptr;
-  chosen.is_command = stats != nullptr && std::strtol(stats, nullptr, 10) == getpid();
+  chosen.command = stats != nullptr ? std::strtol(stats, nullptr, 10) : 0;
   chosen.share = value_of("PINRUN_SHARE") != nullptr;
   chosen.release = value_of("PINRUN_RELEASE") != nullptr;
   chosen.record = value_of("PINRUN_RECORD");
@@ -35,7 +35,6 @@ void read_options() {
 
 // A parent prints its own figures.
 void fork_child() {
-  chosen.is_command = false;
   for (auto* figure : {&figures.registrations, &figures.passed, &figures.device_calls, &figures.device_ns,
                        &figures.releases, &figures.release_ns})
     figure->store(0, std::memory_order_relaxed);
@@ -67,7 +66,7 @@ Counts& counts() {
 void print_stats() {
   const uint64_t calls = figures.registrations, passed = figures.passed, made = figures.device_calls;
   if (calls + passed == 0) {
-    if (options().is_command)
+    if (options().command == getpid())
       std::fprintf(stderr, "pinrun: %s (pid %ld): no registration by this process\n", program_invocation_short_name,
                    static_cast<long>(getpid()));
     return;

@@ -435,6 +435,23 @@ TEST_F(PinrunCalls, gpu_memory_is_registered_once_until_it_is_freed) {
   EXPECT_EQ(ibv_dereg_mr(region), 0);
 }
 
+TEST_F(PinrunCalls, a_region_of_gpu_memory_is_changed_at_the_device) {
+  if (getenv("PINRUN_SHARE") == nullptr) GTEST_SKIP() << "run with --share";
+  const CurrentContext context;
+  GpuMemory gpu(PINRAIL_GPU_IPC);
+  ibv_mr *region = reg_dmabuf(domain, gpu), *other = reg_dmabuf(domain, gpu);
+  const uint32_t key = region->rkey;
+  EXPECT_EQ(other->rkey, key);
+  errno = 0;
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), IBV_REREG_MR_ERR_CMD);
+  EXPECT_EQ(errno, EOPNOTSUPP) << "its dmabuf is not known any more";
+  EXPECT_EQ(ibv_dereg_mr(other), 0);
+  EXPECT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
+  EXPECT_EQ(region->rkey, key);
+  EXPECT_FALSE(verbs_double_allows(key, domain, region->addr, kRemote));
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
 TEST_F(PinrunCalls, a_dmabuf_at_addresses_of_host_memory_is_libibverbs_own) {
   const auto iova = reinterpret_cast<uintptr_t>(memory);
   for (int i = 0; i < 2; ++i) {
