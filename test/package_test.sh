@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# package_test.sh - debian/, contrib/spack and contrib/doc/installing agree with the sources: versions, public functions,
-# options of configure, commands. Nothing is packaged; contrib/package does that.
+# package_test.sh - debian/, contrib/spack, contrib/rpm and contrib/doc/installing agree with the sources: versions, public
+# functions, options of configure, commands; installed documents. Nothing is packaged; contrib/package does that.
 set -u
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
 work=$(mktemp -d) || exit 99
@@ -21,6 +21,23 @@ same() {
 version=$(cat "$srcdir/VERSION")
 grep -q "^pinrail ($version-[0-9]*) " "$srcdir/debian/changelog" || fail "debian/changelog is not about version $version"
 grep -q "version(\"$version\")" "$srcdir/contrib/spack/package.py" || fail "contrib/spack/package.py lacks version $version"
+
+grep -q "^Version: *$version\$" "$srcdir/contrib/rpm/pinrail.spec" || fail "contrib/rpm/pinrail.spec is not about version $version"
+
+# Documents name nothing in contrib/ as they are installed, unless as a part of the sources, and what else they name is
+# among the documents or commands that are installed.
+count=0
+for file in README NEWS framework/RULES contrib/doc/* contrib/openmpi/README contrib/libfabric/README contrib/pinrun/README; do
+  file=$srcdir/${file#"$srcdir/"}
+  for each in $file; do
+    sh "$srcdir/contrib/installed-text" "$each" >"$work/text" && [ -s "$work/text" ] || fail "installed-text fails for $each"
+    ! grep -nE '(^|[^/A-Za-z])contrib/' "$work/text" >"$work/paths" || fail "installed, $each names: $(head -n 2 "$work/paths")"
+    count=$((count + 1))
+  done
+done
+[ "$count" -ge 12 ] || fail "only $count documents were seen"
+! sh "$srcdir/contrib/installed-text" "$srcdir/README" | grep -qE '^(TWO COMMANDS|THE TREE)' ||
+  fail "the installed README has sections about the sources"
 
 awk '/^internal/ { exit } /^PINRAIL_/ { version = $1 } /^  / { print $1 "@" version }' "$srcdir/framework/symbols" |
   sort >"$work/wanted"

@@ -17,6 +17,8 @@ class Pinrail(AutotoolsPackage):
     variant("uring", default=True, description="registrar for io_uring")
     variant("zydis", default=False, description="patches C libraries whose code is not known beforehand")
     variant("static", default=False, description="libpinrail.a, with the components inside")
+    variant("openmpi", default=False, description="registration cache of Open MPI 4.1 or 5.0, and pinrail-mpirun-args")
+    variant("libfabric", default=False, description="hook provider of libfabric (FI_HOOK=pinrail)")
     variant("pages", default=False, description="manual pages of section 3 and the site")
 
     depends_on("c", type="build")
@@ -29,6 +31,8 @@ class Pinrail(AutotoolsPackage):
     depends_on("rdma-core", when="+verbs")
     depends_on("liburing@2.2:", when="+uring")
     depends_on("zydis@4:", when="+zydis")
+    depends_on("openmpi@4.1:5.0", when="+openmpi")
+    depends_on("libfabric@1.14:", when="+libfabric")
     depends_on("doxygen", type="build", when="+pages")
     depends_on("python@3.6:", type="build", when="+pages")
 
@@ -36,14 +40,17 @@ class Pinrail(AutotoolsPackage):
     conflicts("platform=windows")
 
     def configure_args(self):
-        args = ["--with-hwloc", "--without-gtest", "--without-benchmark", "--without-cuda", "--without-libfabric",
-                "--without-openmpi", "--without-ucx"]
+        args = ["--with-hwloc", "--without-gtest", "--without-benchmark", "--without-cuda", "--without-ucx"]
         args += self.with_or_without("verbs")
         args += self.with_or_without("uring")
         args += self.with_or_without("zydis")
         args += self.with_or_without("cli11", variant="tools")
         args += self.with_or_without("json", variant="tools")
         args += self.with_or_without("lzma", variant="tools")
+        args += self.with_or_without("libfabric")
+        # An Open MPI without its developer headers (--with-devel-headers) ends configure with an error.
+        args += ["--with-openmpi=%s" % self.spec["openmpi"].prefix.include if self.spec.satisfies("+openmpi")
+                 else "--without-openmpi"]
         args += self.enable_or_disable("pages")
         if self.spec.satisfies("+static"):
             args += ["--enable-static", "--enable-static-components"]
