@@ -30,6 +30,7 @@ using mpool::PinTable;
 
 constexpr uint32_t kPrepinFlags = PINRAIL_PREPIN_PARTIAL | PINRAIL_PREPIN_HUGE_PAGES;
 constexpr unsigned kMostDefaultThreads = 8;
+constexpr size_t kMostChunks = size_t{1} << 24;
 
 // Returns a clause that names the first fault; NULL: none.
 const char* fault_of(const pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
@@ -77,13 +78,18 @@ unsigned helpers_of(const Call& call, When when) {
 }
 
 // What one thread registers, it does not populate before: the device call populates the pages as well, and once is
-// faster than twice.
-std::shared_ptr<PinJob> make_job(const Call& call, When when) {
+// faster than twice. NULL, with a message: there would be too many chunks, perhaps because a length is wrong.
+std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) {
   const unsigned helpers = helpers_of(call, when);
   const pinrail_registrar_t& device = call.pool->registrar->table;
   size_t limit = smaller(device.max_length, call.options.chunk_size);
   if (call.options.chunk_size == 0 && (when == When::later || helpers != 0)) {
     limit = smaller(limit, call.pool->ops->max_reg_size(call.pool->module));
+  }
+  PinPlan plan(call.ranges, call.count, limit, device.granularity);
+  if (plan.chunk_count() > kMostChunks) {
+    refuse(name, "the ranges need more than 16,777,216 chunks, so a length is wrong or options->chunk_size too small");
+    return nullptr;
   }
   const bool is_parallel = helpers + (when == When::now ? 1 : 0) > 1;
   PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}};
@@ -100,8 +106,7 @@ std::shared_ptr<PinJob> make_job(const Call& call, When when) {
       if (*fd < 0) throw std::bad_alloc();  // none is free
     }
   }
-  return std::make_shared<PinJob>(wanted, PinPlan(call.ranges, call.count, limit, device.granularity),
-                                  std::move(descriptor));
+  return std::make_shared<PinJob>(wanted, std::move(plan), std::move(descriptor));
 }
 
 // The job is in the pool's list while it is in scope, so that register calls find its chunks.
@@ -126,7 +131,8 @@ class Listed {
 
 // pinrail_mpool_prepin() after its checks.
 Status prepin(const Call& call, pinrail_status_t* statuses_out) {
-  const std::shared_ptr<PinJob> job = make_job(call, When::now);
+  const std::shared_ptr<PinJob> job = make_job("pinrail_mpool_prepin", call, When::now);
+  if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const Listed listed(job, is_inside_registrar());
   OnUnwind unwound([&] { job->abandon(); });
@@ -142,7 +148,8 @@ Status prepin(const Call& call, pinrail_status_t* statuses_out) {
 Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
   if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return PINRAIL_ERR_NOT_SUPPORTED;
   auto prepin = std::make_unique<pinrail_prepin>();
-  prepin->job = make_job(call, When::later);
+  prepin->job = make_job("pinrail_mpool_prepin_start", call, When::later);
+  if (prepin->job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (prepin->job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Listed listed(prepin->job);
   OnUnwind unwound([&] { prepin->job->stop(); });

@@ -162,6 +162,11 @@ bool PinJob::can_never_fit() {
   if (limits.size_limit == 0 || limits.evicts_idle_only != 0) limits.size_limit = UINT64_MAX;
   if (limits.count_limit == 0) limits.count_limit = UINT64_MAX;
   if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
+  // Registrations that are there count as well, so more bytes than the limit never fit, and no chunk needs a look.
+  std::vector<Span> asked;
+  for (const PinPlan::Range& range : plan_.ranges()) asked.push_back(range.span);
+  const uint64_t all_bytes = union_length(&asked);
+  if (all_bytes > limits.size_limit) return reports_limit(limits, all_bytes, 1);
   // Chunks of ranges that overlap may be equal, or contain one another: then one registration is enough.
   std::vector<Span> chunks;
   for (size_t i = 0; i < plan_.chunk_count(); ++i) {
@@ -177,7 +182,11 @@ bool PinJob::can_never_fit() {
     highest = std::max(highest, chunk.end);
   }
   const uint64_t bytes = union_length(&chunks);
-  if (bytes <= limits.size_limit && count <= limits.count_limit) return false;
+  return (bytes > limits.size_limit || count > limits.count_limit) && reports_limit(limits, bytes, count);
+}
+
+// True. Reports the limit that so many bytes or registrations exceed.
+bool PinJob::reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, uint64_t count) const {
   const std::string limit = limit_that_ends(pool(), limits, bytes, count);
   report_limit(plan_.bytes(), 0, limit.c_str());
   return true;

@@ -122,6 +122,7 @@ class PinJob : public mpool::PoolWork {
   Status first_error_locked() const REQUIRES(mutex_);
   bool has_work_locked() const REQUIRES(mutex_) { return queued_ != 0 && !stopping_; }
   void name_limit(size_t bytes);
+  bool reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, uint64_t count) const;
   bool is_registered(const Span& span) const;
 
   const Wanted wanted_;

@@ -3,6 +3,7 @@
 #include <pinrail/pin.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -440,6 +441,38 @@ TEST_F(PrepinStart, the_memory_is_populated) {
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_unpin(pool_->get(), &one, 1, 1), PINRAIL_SUCCESS);
   munmap(memory, kBytes);
+}
+
+// Looking at each chunk took a minute and gigabytes.
+TEST_F(PrepinStart, a_length_that_cannot_be_is_refused_without_a_look_at_each_chunk) {
+  PoolOptions limited;
+  limited.size_limit = 64 << 20;
+  make({}, limited);
+  const auto processor_time = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.chunk_size = kPage;
+  options.threads = 2;
+  constexpr size_t kMost = size_t{1} << 24;
+  const pinrail_range_t wrong = range(kBase, size_t{1} << 52), too_many = range(kBase, (kMost + 1) * kPage),
+                        most = range(kBase, kMost * kPage);
+  const auto before = processor_time();
+  const auto statuses_of = [&](const pinrail_range_t& asked) {
+    pinrail_prepin_t* none = nullptr;
+    const auto started = pinrail_mpool_prepin_start(pool_->get(), &asked, 1, 1, &options, &none);
+    EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), &asked, 1, 1, &options, nullptr), started);
+    EXPECT_EQ(none, nullptr);
+    return started;
+  };
+  EXPECT_EQ(statuses_of(wrong), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(statuses_of(too_many), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(statuses_of(most), PINRAIL_ERR_OUT_OF_RESOURCE) << "the limit";
+  EXPECT_LT(processor_time() - before, std::chrono::milliseconds(500));
+  EXPECT_EQ(registrar_->register_calls(), 0u);
+  expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, bad_arguments_change_nothing) {

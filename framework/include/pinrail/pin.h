@@ -37,7 +37,8 @@ typedef struct pinrail_prepin_options {
                           pinrail_mpool_prepin() counts the calling thread */
   size_t chunk_size; /**< bytes, the longest registration, rounded down to whole pages; a device's own
                           maximum holds in any case. 0: with one thread inside the call, only that maximum; otherwise
-                          also mpool_<name>_max_reg_size */
+                          also mpool_<name>_max_reg_size. A call that needs more than 16,777,216 chunks is refused with
+                          BAD_PARAM */
   int32_t numa_node; /**< helper threads run on processors of this node (hwloc's index of the system), so that pages
                           without a policy of their own are populated there; -1: on any. Ignored without hwloc */
   const pinrail_register_options_t *registration; /**< as for pinrail_mpool_register_with(), for the start of the
