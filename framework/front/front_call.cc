@@ -285,7 +285,7 @@ __attribute__((noinline)) pinrail_status_t finish_release(pinrail_handle_t handl
 bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
   const bool lacks = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   mpool::Allocator* const allocator = lacks && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
-  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle(thread->index);
+  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle();
 }
 
 }  // namespace pinrail::front

@@ -27,14 +27,14 @@ uint32_t Allocator::most_in_magazine(unsigned cls) {
 }
 
 // Magazines belong to a number of threads; a later thread of that number takes them over. NULL: the thread has none,
-// because its number is too high or there is no memory; then it works without.
+// because its number is too high or there is no memory; then it works without. release: pairs with empty_magazines().
 Allocator::Magazines* Allocator::magazines_of(Heap* heap, uint32_t thread) {
   if (thread >= kThreads) return nullptr;
-  // relaxed: only the thread of this number reads and writes it.
+  // relaxed: only the thread of this number writes it.
   Magazines* magazines = heap->magazines[thread].load(std::memory_order_relaxed);
   if (magazines != nullptr) return magazines;
   magazines = new (std::nothrow) Magazines{};
-  heap->magazines[thread].store(magazines, std::memory_order_relaxed);
+  heap->magazines[thread].store(magazines, std::memory_order_release);
   return magazines;
 }
 
@@ -85,18 +85,9 @@ Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int no
       alignment <= size_classes::kUnit ? size_classes::class_of(length) : size_classes::class_of(length, alignment);
   Magazines* const magazines = magazines_of(heap, thread);
   void* object = nullptr;
-  if (magazines == nullptr) {
-    uint32_t count = 0;
-    const Status status = refill(heap, cls, 1, &object, &count);
+  if (magazines == nullptr || !take(magazines, cls, &object)) {
+    const Status status = take_from_slabs(heap, cls, magazines, &object);
     if (!status.ok()) return status;
-  } else {
-    Magazine& magazine = (*magazines)[cls];
-    if (magazine.count == 0) {
-      const uint32_t half = (most_in_magazine(cls) + 1) / 2;
-      const Status status = refill(heap, cls, half, magazine.objects, &magazine.count);
-      if (!status.ok()) return status;
-    }
-    object = magazine.objects[--magazine.count];
   }
   const Slab* const slab = find(object);
   if (!is_live(slab->region)) {
@@ -148,8 +139,7 @@ Status Allocator::free_alone(Slab* slab) {
   return success();
 }
 
-// Allocates nothing, and puts no object into a magazine that may be changed meanwhile: the registrar may free on this
-// thread when a region ends.
+// Allocates nothing.
 Status Allocator::free(uint32_t thread, void* addr) {
   Slab* slab;
   unsigned cls;
@@ -160,20 +150,9 @@ Status Allocator::free(uint32_t thread, void* addr) {
   Magazines* const magazines = magazines_of(slab->region->heap, thread);
   if (magazines == nullptr) {
     put(&addr, 1);
-    return success();
+  } else {
+    keep(magazines, cls, &addr, 1);
   }
-  Magazine& magazine = (*magazines)[cls];
-  const uint32_t most = most_in_magazine(cls);
-  if (magazine.count < most) {
-    magazine.objects[magazine.count++] = addr;
-    return success();
-  }
-  const uint32_t rest = most / 2;
-  void* rejected[kMagazine];
-  std::copy(magazine.objects + rest, magazine.objects + most, rejected);
-  magazine.objects[rest] = addr;
-  magazine.count = rest + 1;
-  put(rejected, most - rest);
   return success();
 }
 

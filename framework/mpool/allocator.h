@@ -2,8 +2,8 @@
 // allocator.h - small allocations out of slabs that are registered, for one pool.
 //
 // A region is one mapping with one registration; it is cut into slabs of 2 MiB, and a slab into objects of one class
-// (size_classes.h). Each thread has magazines of free objects, so that most calls take no lock. All notes on objects
-// lie outside of them, because devices write into registered memory.
+// (size_classes.h). Each thread has magazines of free objects, so that most calls take no lock that other threads want.
+// All notes on objects lie outside of them, because devices write into registered memory.
 //
 // Owns     regions: their mappings, and the references to their registrations.
 // Threads  all functions may run together; ~Allocator() and close() exclude all others. API context; the caller holds
@@ -60,9 +60,9 @@ class Allocator {
   Status realloc(uint32_t thread, void* addr, size_t length, void** addr_out);
   Status free(uint32_t thread, void* addr);
   void stats(pinrail_alloc_stats_t* stats_out);
-  // Gives back the regions of which nothing is used, apart from what lies in other threads' magazines. False: there are
+  // Gives back the regions of which nothing is used; what lies in any thread's magazines is not used. False: there are
   // none.
-  bool give_back_idle(uint32_t thread) EXCLUDES(mutex_);
+  bool give_back_idle() EXCLUDES(mutex_);
   // Gives back all regions, if nothing is allocated; otherwise BUSY, or with `force` unpins them and leaves the memory.
   Status close(bool force);
 
@@ -107,7 +107,11 @@ class Allocator {
     uint32_t count = 0;
     void* objects[kMagazine];
   };
-  using Magazines = std::array<Magazine, size_classes::kClasses>;
+  // Those of one thread. Another thread empties them when room is needed. Their mutex is not held with another lock.
+  struct Magazines {
+    Mutex mutex{LockRank::slabs};
+    std::array<Magazine, size_classes::kClasses> of_class GUARDED_BY(mutex);
+  };
 
   // Regions that the objects of a magazine have left.
   struct Emptied {
@@ -144,14 +148,17 @@ class Allocator {
   Status enter(Region* region);
   void leave(Region* region);
 
-  void empty_magazines(uint32_t thread);
-  Status refill(Heap* heap, unsigned cls, uint32_t wanted, void** objects, uint32_t* count);
+  static bool take(Magazines* magazines, unsigned cls, void** object_out);
+  void keep(Magazines* magazines, unsigned cls, void* const* objects, uint32_t count);
+  bool empty_magazines();
+  bool empty(Magazines* magazines);
+  Status take_from_slabs(Heap* heap, unsigned cls, Magazines* magazines, void** object_out);
   uint32_t take_locked(Heap* heap, unsigned cls, uint32_t wanted, void** objects_out) REQUIRES(mutex_);
   Status add_slab(Heap* heap, unsigned cls);
   void give_slab_back(Slab* slab);
   Slab* take_free_slab_locked(Heap* heap) REQUIRES(mutex_);
   static void prepare(Slab* slab, unsigned cls);
-  void put(void* const* objects, uint32_t count);
+  bool put(void* const* objects, uint32_t count);
   void take_out_locked(Region* region) REQUIRES(mutex_);
   void put_locked(Slab* slab, void* object, Emptied* emptied) REQUIRES(mutex_);
   void link_locked(Slab* slab) REQUIRES(mutex_);

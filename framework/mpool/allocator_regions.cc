@@ -197,9 +197,8 @@ Allocator::Region* Allocator::take_idle_locked() {
   return nullptr;
 }
 
-bool Allocator::give_back_idle(uint32_t thread) {
-  empty_magazines(thread);
-  for (bool is_any = false;; is_any = true) {
+bool Allocator::give_back_idle() {
+  for (bool is_any = empty_magazines();; is_any = true) {
     Region* idle = nullptr;
     {
       Guard guard(mutex_);

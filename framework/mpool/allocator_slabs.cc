@@ -95,15 +95,50 @@ uint32_t Allocator::take_locked(Heap* heap, unsigned cls, uint32_t wanted, void*
   return count;
 }
 
-// count: 0. It may have become more when a slab was added, because the registrar allocated of the same class on this
-// thread.
-Status Allocator::refill(Heap* heap, unsigned cls, uint32_t wanted, void** objects, uint32_t* count) {
-  for (;;) {
-    if (*count == 0) {
-      Guard guard(mutex_);
-      *count = take_locked(heap, cls, wanted, objects);
+// Takes an object of the thread's magazine. False: it has none.
+bool Allocator::take(Magazines* magazines, unsigned cls, void** object_out) {
+  Guard guard(magazines->mutex);
+  Magazine& magazine = magazines->of_class[cls];
+  if (magazine.count == 0) return false;
+  *object_out = magazine.objects[--magazine.count];
+  return true;
+}
+
+// Adds objects, at most half of what the magazine holds and one. If there is no room, half of what is there goes back
+// to the slabs.
+void Allocator::keep(Magazines* magazines, unsigned cls, void* const* objects, uint32_t count) {
+  void* rejected[kMagazine];
+  uint32_t rejected_count = 0;
+  {
+    Guard guard(magazines->mutex);
+    Magazine& magazine = magazines->of_class[cls];
+    const uint32_t most = most_in_magazine(cls), rest = std::min(magazine.count, most / 2);
+    if (magazine.count + count > most) {
+      rejected_count = magazine.count - rest;
+      std::copy(magazine.objects + rest, magazine.objects + magazine.count, rejected);
+      magazine.count = rest;
     }
-    if (*count != 0) return success();
+    std::copy(objects, objects + count, magazine.objects + magazine.count);
+    magazine.count += count;
+  }
+  if (rejected_count != 0) put(rejected, rejected_count);
+}
+
+// Takes an object, and half of what a magazine holds for later calls. magazines: NULL: the thread has none.
+Status Allocator::take_from_slabs(Heap* heap, unsigned cls, Magazines* magazines, void** object_out) {
+  void* objects[kMagazine];
+  const uint32_t wanted = magazines == nullptr ? 1 : (most_in_magazine(cls) + 1) / 2;
+  for (;;) {
+    uint32_t count = 0;
+    {
+      Guard guard(mutex_);
+      count = take_locked(heap, cls, wanted, objects);
+    }
+    if (count != 0) {
+      *object_out = objects[--count];
+      if (count != 0) keep(magazines, cls, objects, count);
+      return success();
+    }
     const Status status = add_slab(heap, cls);
     if (!status.ok()) return status;
   }
@@ -132,31 +167,48 @@ void Allocator::put_locked(Slab* slab, void* object, Emptied* emptied) {
   emptied->regions[emptied->count++] = region;
 }
 
-// count: at most kMagazine. Allocates nothing.
-void Allocator::put(void* const* objects, uint32_t count) {
+// count: at most kMagazine. Allocates nothing. True: a region was given back.
+bool Allocator::put(void* const* objects, uint32_t count) {
   Emptied emptied;
   {
     Guard guard(mutex_);
     for (uint32_t i = 0; i < count; ++i) put_locked(find(objects[i]), objects[i], &emptied);
   }
+  const bool is_any = emptied.count != 0;
   end_all(&emptied);
+  return is_any;
 }
 
-// Objects that lie in a magazine count as used in their slabs. Those of other threads cannot be taken.
-void Allocator::empty_magazines(uint32_t thread) {
-  if (thread >= kThreads) return;
+// Objects that lie in a magazine count as used in their slabs. So those of all threads are taken, which may be idle or
+// have ended. True: a region was given back. acquire: pairs with the store in magazines_of().
+bool Allocator::empty_magazines() {
+  bool is_any = false;
   for (const std::atomic<Heap*>& place : heaps_) {
-    const Heap* const heap = place.load();
-    // relaxed: only the thread of this number reads and writes it.
-    Magazines* const magazines = heap == nullptr ? nullptr : heap->magazines[thread].load(std::memory_order_relaxed);
-    if (magazines == nullptr) continue;
-    for (Magazine& magazine : *magazines) {
-      void* objects[kMagazine];  // the registrar may allocate on this thread when a region ends
-      const uint32_t count = std::exchange(magazine.count, 0);
-      std::copy(magazine.objects, magazine.objects + count, objects);
-      put(objects, count);
+    Heap* const heap = place.load();
+    if (heap == nullptr) continue;
+    for (const std::atomic<Magazines*>& of_thread : heap->magazines) {
+      Magazines* const magazines = of_thread.load(std::memory_order_acquire);
+      if (magazines != nullptr && empty(magazines)) is_any = true;
     }
   }
+  return is_any;
+}
+
+// Empties the magazines of one thread. True: a region was given back.
+bool Allocator::empty(Magazines* magazines) {
+  bool is_any = false;
+  for (unsigned cls = 0; cls < size_classes::kClasses; ++cls) {
+    void* objects[kMagazine];
+    uint32_t count = 0;
+    {
+      Guard guard(magazines->mutex);
+      Magazine& magazine = magazines->of_class[cls];
+      count = std::exchange(magazine.count, 0);
+      std::copy(magazine.objects, magazine.objects + count, objects);
+    }
+    if (count != 0 && put(objects, count)) is_any = true;
+  }
+  return is_any;
 }
 
 }  // namespace pinrail::mpool

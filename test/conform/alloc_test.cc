@@ -151,6 +151,52 @@ TEST_F(Alloc, what_is_kept_makes_room_for_what_does_not_fit_beside_it) {
   EXPECT_EQ(release(must(100)), PINRAIL_SUCCESS) << "it works on";
 }
 
+// The threads that freed it are idle or have ended.
+TEST_F(Alloc, what_other_threads_have_free_makes_room) {
+  for (const bool has_ended : {false, true}) {
+    for (const char* const keep : {"0", "1G"}) {
+      constexpr size_t kThreads = 16, kLimit = 128 * kMiB;
+      PoolOptions options;
+      options.size_limit = kLimit;
+      start({{"mpool_alloc_keep", keep}}, options);
+      std::vector<std::vector<void*>> held(kThreads);
+      for (auto& of_thread : held) {
+        while (of_thread.size() < 8) of_thread.push_back(must(kMiB));
+      }
+      EXPECT_EQ(stats().mapped_bytes, kLimit);
+      std::mutex mutex;
+      std::unique_lock<std::mutex> lock(mutex);  // while it is held, no thread ends
+      std::atomic<size_t> idle{0};
+      std::vector<std::thread> threads;
+      for (auto& of_thread : held) {
+        threads.emplace_back([&] {
+          for (void* each : of_thread) EXPECT_EQ(release(each), PINRAIL_SUCCESS);
+          ++idle;
+          const std::lock_guard<std::mutex> wait(mutex);
+        });
+      }
+      while (idle != kThreads) std::this_thread::yield();
+      if (has_ended) {
+        lock.unlock();
+        for (auto& thread : threads) thread.join();
+      }
+      EXPECT_NE(stats().mapped_bytes, 0u) << "each thread has a part of each region";
+      pinrail_handle_t handle{};
+      EXPECT_EQ(pool_->reg(0x10000000, kMiB, &handle), PINRAIL_SUCCESS) << keep << has_ended;
+      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      EXPECT_EQ(stats().mapped_bytes, 0u);
+      if (!has_ended) {
+        lock.unlock();
+        for (auto& thread : threads) thread.join();
+      }
+      TearDown();
+      pool_.reset();
+      device_.reset();
+      library_.reset();
+    }
+  }
+}
+
 TEST_F(Alloc, realloc_keeps_the_bytes) {
   start();
   void* at = nullptr;
