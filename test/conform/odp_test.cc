@@ -2,11 +2,14 @@
 // mpool/odp: registrations on demand, in tiles or of all memory. They pin nothing and outlive memory events.
 #include <pinrail/pin.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "base/registration/registration.h"
 #include "test/conform/odp_under_test.h"
@@ -135,6 +138,79 @@ TEST_F(Odp, limits_evict_what_was_used_least_recently) {
   EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
+}
+
+// No other pool of the process moves the clock of uses.
+TEST_F(Odp, a_hit_is_a_use_and_a_registration_that_is_found_held_counts_as_used) {
+  PoolOptions options;
+  options.count_limit = 3;
+  start(paging(), options);
+  const auto use = [&](uintptr_t number) { pool_->use(kBase + number * kTile, kPage); };
+  const auto tiles = [&] {
+    std::vector<uintptr_t> numbers;
+    for (const auto& each : device_->live()) numbers.push_back((each.base - kBase) / kTile);
+    return numbers;
+  };
+  for (const uintptr_t number : {0, 1, 2, 0, 3}) use(number);
+  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{0, 2, 3})) << "0 was used after 1";
+  const pinrail_handle_t held = pool_->must(kBase + 2 * kTile, kPage);
+  use(4);
+  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 3, 4}));
+  use(5);
+  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 4, 5})) << "2 is held";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->stats().evictions, 3u);
+}
+
+// A miss that evicts looks at few registrations, however many there are.
+TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_beside_ten) {
+  const auto processor_time = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  for (const size_t tiles : {size_t{10}, size_t{100000}}) {
+    constexpr size_t kMisses = 1000;
+    PoolOptions options;
+    options.count_limit = static_cast<int64_t>(tiles);
+    fake::FakeOptions fake = paging();
+    fake.zero_cost = true;
+    start(fake, options, {{"mpool_odp_tile_size", "4K"}});
+    uintptr_t next = kBase;
+    for (size_t i = 0; i < tiles; ++i, next += 2 * kPage) pool_->use(next, kPage);
+    const auto before = processor_time();
+    for (size_t i = 0; i < kMisses; ++i, next += 2 * kPage) pool_->use(next, kPage);
+    const auto each = (processor_time() - before) / kMisses;
+    std::printf("%zu tiles: %.1f us a miss\n", tiles, static_cast<double>(each.count()) / 1000);
+    EXPECT_LT(each, std::chrono::microseconds(200)) << tiles << " tiles";
+    EXPECT_EQ(pool_->stats().evictions, kMisses);
+    TearDown();
+    pool_.reset();
+    device_.reset();
+    library_.reset();
+  }
+}
+
+// Which status the caller gets depends on what was registered during the last try.
+TEST_F(Odp, a_lack_is_for_now_also_where_the_last_other_registration_ends_during_the_last_try) {
+  start();
+  for (const bool is_other_held : {false, true}) {
+    const pinrail_handle_t other =
+        is_other_held ? pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT) : pinrail_handle_t{};
+    uint64_t tries = 0;
+    device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      if (++tries != 2 || !is_other_held) return;
+      std::thread([&] { EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS); }).join();
+      EXPECT_EQ(device_->live_count(), 0u);
+    });
+    device_->fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
+    pinrail_handle_t none{};
+    EXPECT_EQ(pool_->reg(kBase + kTile, kTile, &none),
+              is_other_held ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(tries, 2u);
+    device_->on_register(nullptr);
+    device_->clear_script();
+  }
 }
 
 TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {

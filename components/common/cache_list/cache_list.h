@@ -30,6 +30,7 @@ struct Area {
   uint64_t charge;                          // bytes of the budget
   pinrail_registration_t *previous, *next;  // in the cache's list
   pinrail_registration_t* next_dead;        // in the pool's list of the dead
+  uint32_t lru_place;                       // in the cache's LRU list, if it has one
 };
 static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_SHARED), "it fits");
 
@@ -82,15 +83,7 @@ class CacheList {
   // before others leave.
   Status admit(pinrail_registration_t* reg) EXCLUDES(mutex_) {
     Guard guard(mutex_);
-    Area& area = area_of(reg);
-    if (!budget_.could_ever_hold(area.charge)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-    if (!budget_.has_room_for(area.charge)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    budget_.add(area.charge);
-    area.previous = nullptr;
-    area.next = first_;
-    if (first_ != nullptr) area_of(first_).previous = reg;
-    first_ = reg;
-    return success();
+    return admit_locked(reg);
   }
 
   // Removes what is in the list.
@@ -151,6 +144,18 @@ class CacheList {
   }
 
  protected:
+  Status admit_locked(pinrail_registration_t* reg) REQUIRES(mutex_) {
+    Area& area = area_of(reg);
+    if (!budget_.could_ever_hold(area.charge)) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    if (!budget_.has_room_for(area.charge)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    budget_.add(area.charge);
+    area.previous = nullptr;
+    area.next = first_;
+    if (first_ != nullptr) area_of(first_).previous = reg;
+    first_ = reg;
+    return success();
+  }
+
   pinrail_registration_t* first_of_locked(const void* owner) const REQUIRES(mutex_) {
     pinrail_registration_t* at = first_;
     while (at != nullptr && area_of(at).owner != owner) at = area_of(at).next;

@@ -79,8 +79,8 @@ class Pool : public Common {
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) override;
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
 
-  const uint64_t* const epoch_;  // the process's clock of uses
-  const size_t tile_size_;       // a power of two
+  uint64_t* const epoch_;   // the process's clock of uses; each registration begins an epoch
+  const size_t tile_size_;  // a power of two
 
   Mutex misses_mutex_{LockRank::pending};
   Condition miss_ended_;  // an announcement has ended

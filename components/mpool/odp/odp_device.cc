@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Registers with the device and gives back; makes room under the limits. API context, with no lock held, but for
 // displaced_hook(), which the index calls under its lock. The calling thread may hold references.
+#include <utility>
+
+#include "base/lru/epoch.h"
 #include "components/mpool/odp/odp.h"
 #include "framework/mpool/device_request.h"
 #include "framework/mpool/messages.h"
@@ -24,7 +27,7 @@ Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_regist
   reg->traits = wanted.traits;
   reg->flags = wanted.flags;
   area_of(reg).charge = charge_of(wanted.span);
-  touch(reg, __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
+  touch(reg, epoch::move_on(epoch_));
   OnUnwind unwound([&] { host_->registrations->free(host_, reg); });
   status = register_admitted(thread, reg);
   unwound.disarm();
@@ -56,14 +59,17 @@ Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   }
 }
 
-// Calls again as long as the device is out of resources and something idle can leave.
+// Calls again as long as the device is out of resources and something idle can leave, and then once more: what another
+// thread was giving back may have made room. The status then depends on what was registered during that last call.
 Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
-  for (;;) {
+  mpool::Usage before;
+  for (bool once_more = true;; before = cache_->usage()) {
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
     if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return status;
-    if (!evict_one(thread, 0)) {
-      return cache_->usage().count > 1 ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+    const bool was_alone = mpool::was_alone(before, cache_->usage());
+    if (!evict_one(thread, 0) && !std::exchange(once_more, false)) {
+      return was_alone ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     }
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   }
@@ -81,7 +87,7 @@ void Pool::report_limit(uint64_t bytes) {
 // Gives back the least recently used idle registration of the cache, if that helps to make room for so many bytes. It
 // may be another pool's: that pool does not end meanwhile (odp/O3).
 bool Pool::evict_one(pinrail_thread_t* thread, uint64_t bytes) {
-  pinrail_registration_t* const victim = cache_->take_victim(bytes);
+  pinrail_registration_t* const victim = cache_->take_victim(bytes, epoch::load(epoch_));
   if (victim == nullptr) return false;
   Pool* const owner = static_cast<Pool*>(static_cast<Common*>(area_of(victim).owner));
   const uint64_t charge = area_of(victim).charge;

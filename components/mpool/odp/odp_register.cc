@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Find and register: a hit, or a registration of the tiles that the request lies in. API context; the caller holds no
 // lock, because a miss calls the registrar. The calling thread may hold references.
+#include "base/lru/epoch.h"
 #include "components/mpool/odp/odp.h"
 #include "framework/registrar/request.h"
 
@@ -8,8 +9,7 @@ namespace pinrail::odp {
 
 bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
   if (!find_indexed(thread, span, access, handle_out)) return false;
-  touch(handle_out->reg,
-        __atomic_load_n(epoch_, __ATOMIC_RELAXED));  // relaxed: only the order of eviction depends on it
+  touch(handle_out->reg, epoch::load(epoch_));
   hits_.add(thread);
   return true;
 }

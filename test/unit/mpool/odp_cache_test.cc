@@ -29,13 +29,13 @@ TEST_F(OdpCache, what_destroy_takes_is_dead_and_no_evictor_finds_it) {
   pinrail_registration_t* const own = add(&ending_, 0);
   EXPECT_EQ(cache_.take_any_of(&ending_), own);
   EXPECT_TRUE(is_dead(own));
-  EXPECT_EQ(cache_.take_victim(0), nullptr);
+  EXPECT_EQ(cache_.take_victim(0, 1), nullptr);
   EXPECT_EQ(cache_.take_any_of(&ending_), nullptr);
 }
 
 TEST_F(OdpCache, what_an_evictor_takes_is_not_found_by_destroy) {
   pinrail_registration_t* const own = add(&ending_, 0);
-  EXPECT_EQ(cache_.take_victim(0), own);
+  EXPECT_EQ(cache_.take_victim(0, 1), own);
   EXPECT_EQ(cache_.take_any_of(&ending_), nullptr);
   cache_.dismiss_victim(4096);
 }
