@@ -585,10 +585,10 @@ test_bench_blind_window_SOURCES = test/bench/blind_window.cc
 test_bench_blind_window_LDADD = libpinrail.la
 
 # What the documents say.
-TESTS += test/readme_test.sh test/install_line_test.sh test/paths_test.sh test/hacking_test.sh \
-	test/count_test.sh test/on_system_roots_test.sh
-EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/readme_test.sh test/paths_test.sh \
+TESTS += test/readme_test.sh test/install_line_test.sh test/install_prefix_test.sh test/paths_test.sh \
 	test/hacking_test.sh test/count_test.sh test/on_system_roots_test.sh
+EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/install_prefix_test.sh \
+	test/readme_test.sh test/paths_test.sh test/hacking_test.sh test/count_test.sh test/on_system_roots_test.sh
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
