@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Status, ranges, guards; nothing about caching.
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/guarded.h base/core/likely.h base/core/errno_text.h base/core/file_limit.h base/core/standard_descriptors.h base/core/ioctl.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/file_report.h base/core/gate_report.h base/core/guarded.h base/core/likely.h base/core/errno_text.h base/core/file_limit.h base/core/standard_descriptors.h base/core/ioctl.h \
 	base/core/struct_size.h base/core/kernel_numbers.h base/core/thread_record.h \
 	base/core/forever.h base/core/on_unwind.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
 	base/core/sanitizer.h base/core/select.h base/core/stat_counter.h base/core/page_counts.h \
@@ -63,8 +63,8 @@ base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
 	base/patch/system_call.h base/patch/instruction.h base/patch/disassemble.h base/patch/disassemble.cc \
 	base/patch/disassemble_known.cc base/patch/frame.h base/patch/frame.cc \
-	base/patch/decode.h base/patch/decode.cc base/patch/maps_hook.h \
-	base/patch/maps_hook.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
+	base/patch/decode.h base/patch/decode.cc base/patch/maps.h \
+	base/patch/maps.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
 	base/patch/enter_hook.cc base/patch/patch.h base/patch/patch.cc \
 	base/patch/island_aarch64.h base/patch/enter_hook_aarch64.cc base/patch/patch_aarch64.cc
 if STATIC_COMPONENTS

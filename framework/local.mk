@@ -18,7 +18,8 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
 	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc \
-	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/kernel_events.cc \
+	framework/monitor/kept_files_hook.h framework/monitor/kept_files_hook.cc \
+	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/file_kind.cc framework/monitor/kernel_events.cc \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \

@@ -444,7 +444,8 @@ test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher
 test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
-test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_host.h \
+test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_torn_test.cc \
+	test/conform/patcher_reports.h test/conform/patcher_host.h \
 	test/support/skip_main.cc $(hook_wall_sources)
 test_conform_patcher_chain_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_chain_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
@@ -456,12 +457,18 @@ endif
 
 # Allocators with system calls of their own. Programs under sanitizers are built by the script.
 check_PROGRAMS += test/own_calls/rounds
-check_LTLIBRARIES += test/own_calls/raw_malloc.la
+check_LTLIBRARIES += test/own_calls/raw_malloc.la test/own_calls/raw_quarantine.la test/own_calls/raw_hidden.la
 test_own_calls_rounds_SOURCES = test/own_calls/rounds.cc
 test_own_calls_rounds_LDADD = libpinrail.la -ldl
 test_own_calls_raw_malloc_la_SOURCES = test/own_calls/raw_malloc.c
 test_own_calls_raw_malloc_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fno-builtin
 test_own_calls_raw_malloc_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+test_own_calls_raw_quarantine_la_SOURCES = test/own_calls/raw_malloc.c
+test_own_calls_raw_quarantine_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS) -DQUARANTINE=40
+test_own_calls_raw_quarantine_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
+test_own_calls_raw_hidden_la_SOURCES = test/own_calls/raw_malloc.c
+test_own_calls_raw_hidden_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS) -DQUARANTINE=40 -DHIDDEN
+test_own_calls_raw_hidden_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
 TESTS += test/own_calls_test.sh
 if HAVE_GTEST
 check_PROGRAMS += test/conform/own_calls

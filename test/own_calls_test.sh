@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # No stale registration in programs whose allocators give memory back by system calls of their own: AddressSanitizer,
-# ThreadSanitizer, an allocator that is preloaded, one that is loaded late. ROUNDS (500) of each: ROUNDS=10000 by hand.
+# ThreadSanitizer, valgrind, allocators that are preloaded, some of which unmap later, one that is loaded late. ROUNDS (500) of each: ROUNDS=10000 by hand.
 set -u -o pipefail
 rounds=${ROUNDS:-500}
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: a build with sanitizers has one of these allocators everywhere"; exit 77; }
 folder=test/own_calls
 allocator=$PWD/$folder/.libs/raw_malloc.so
+quarantine=$PWD/$folder/.libs/raw_quarantine.so
+hidden=$PWD/$folder/.libs/raw_hidden.so
 export LD_LIBRARY_PATH=$PWD/.libs PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs
 work=$(mktemp -d)
 output=$work/output
@@ -19,15 +21,22 @@ tell() {
 }
 
 # trial NAME SAID PROGRAM [ARGUMENT...]: in the environment as it is. SAID: what has to be found among all that is said.
+# With rounds_may_be_stale, what is found in use is: a registration from before that may be stale.
 trial() {
   local name=$1 said=$2 program=$3 status
   shift 3
+  [ "$program" != valgrind ] || { program=$(command -v valgrind); set -- "$@" "$rounds"; }
   if [ ! -x "$program" ]; then
     tell skipped "$name" "not built: the compiler here has no such sanitizer"
     return
   fi
-  timeout 600 "$program" "$rounds" "$@" >"$output" 2>&1
+  if [ $# -gt 1 ]; then
+    timeout 600 "$program" "$@" >"$output" 2>&1
+  else
+    timeout 600 "$program" "$rounds" "$@" >"$output" 2>&1
+  fi
   status=$?
+  [ -z "${rounds_may_be_stale:-}" ] || [ $status -ne 1 ] || status=0
   if [ $status -ne 0 ] || ! grep -q -- "$said" "$output"; then
     tell failed "$name" "status $status"
     cat "$output"
@@ -46,7 +55,8 @@ srcdir=${srcdir:-$(dirname "$0")/..}
 sanitized address
 sanitized thread
 if [ ! -e $folder/rounds ] || [ ! -e "$allocator" ]; then
-  make -s test/own_calls/rounds test/own_calls/raw_malloc.la >/dev/null 2>&1
+  make -s test/own_calls/rounds test/own_calls/raw_malloc.la test/own_calls/raw_quarantine.la test/own_calls/raw_hidden.la \
+    >/dev/null 2>&1
 fi
 plain=$folder/rounds
 kept='[1-9][0-9]* kept hits'
@@ -64,12 +74,18 @@ ASAN_OPTIONS=$asan trial AddressSanitizer "$with_uffd" "$work/rounds_address"
 TSAN_OPTIONS=report_bugs=0 trial ThreadSanitizer "$with_uffd" "$work/rounds_thread"
 LD_PRELOAD=$allocator trial "preloaded" "$with_uffd" "$plain"
 trial "loaded late" "$with_uffd" "$plain" "$allocator"
+LD_PRELOAD=$quarantine trial "unmaps later" "$with_uffd" "$plain"
+if command -v valgrind >/dev/null; then
+  rounds=20 trial "valgrind" ' 0 kept hits, 0 stale' valgrind -q --smc-check=all "$plain"
+fi
 export PINRAIL_MCA_monitor=^uffd
 ASAN_OPTIONS=$asan trial "AddressSanitizer, no uffd" "$no_uffd" "$work/rounds_address"
 ASAN_OPTIONS=$asan trial "AddressSanitizer, it is said" "AddressSanitizer gives memory back past" "$work/rounds_address"
 LD_PRELOAD=$allocator trial "preloaded, no uffd" "$no_uffd" "$plain"
-LD_PRELOAD=$allocator trial "preloaded, it is said" "malloc gives memory back past" "$plain"
-trial "loaded late, it is said" "raw_malloc.so was loaded" "$plain" "$allocator"
+LD_PRELOAD=$allocator trial "preloaded, it is said" "raw_malloc.so gives memory back past" "$plain"
+LD_PRELOAD=$quarantine trial "unmaps later, it is said" "raw_quarantine.so gives memory back past" "$plain"
+LD_PRELOAD=$hidden rounds_may_be_stale=yes trial "found in use, it is said" "the program was loaded, or was seen in use" "$plain"
+trial "loaded late, it is said" "raw_malloc.so was loaded, or was seen" "$plain" "$allocator"
 # What shows that the others can fail.
 export PINRAIL_MCA_monitor_trust_allocators=yes
 if LD_PRELOAD=$allocator "$plain" "$rounds" >"$output" 2>&1; then

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "base/patch/enter_hook.h"
-#include "base/patch/maps_hook.h"
+#include "base/patch/maps.h"
 
 namespace pinrail::patch {
 namespace {
@@ -37,7 +37,7 @@ struct Gap {
   }
 };
 
-// A visitor for for_each_mapping_hook(). Offers the two ends of each gap, which are its nearest free pages.
+// A visitor for for_each_mapping(). Offers the two ends of each gap, which are its nearest free pages.
 bool look_at(void* arg, const Mapping& mapping) {
   auto* gap = static_cast<Gap*>(arg);
   const bool above_grows = std::strncmp(mapping.name, "[stack", 6) == 0;
@@ -57,7 +57,7 @@ bool look_at(void* arg, const Mapping& mapping) {
 uint8_t* map_near(uintptr_t near, uintptr_t reach) {
   for (int tries = 0; tries < kMaxTries; ++tries) {
     Gap gap{near};
-    if (!for_each_mapping_hook(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
+    if (!for_each_mapping(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of the gap that was found
     void* const got = mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <new>
 
-#include "base/patch/maps_hook.h"
+#include "base/patch/maps.h"
 #include "base/sync/lock.h"
 
 namespace pinrail::patch {
@@ -35,7 +35,7 @@ struct ProtectionQuery {
   int protection;
 };
 
-// A visitor for for_each_mapping_hook() that finds the protection of one address.
+// A visitor for for_each_mapping() that finds the protection of one address.
 bool is_there(void* arg, const Mapping& mapping) {
   auto* wanted = static_cast<ProtectionQuery*>(arg);
   if (wanted->address >= mapping.end) return true;
@@ -121,7 +121,7 @@ bool protect(uintptr_t address, int protection) {
 // Makes the page writable for one store. BUSY: the bytes have changed. PERM: the system does not permit it.
 Status store_protected_locked(const Block& block) REQUIRES(mutex) {
   ProtectionQuery wanted{block.at, 0};
-  if (!for_each_mapping_hook(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
+  if (!for_each_mapping(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
   // The page stays executable, because other threads run in it.
   if (!protect(block.at, PROT_READ | PROT_WRITE | PROT_EXEC)) return PINRAIL_ERR_PERM;
   const bool stored = store(block);
@@ -163,7 +163,71 @@ Status activate(Patch* patch) {
   synchronise();
   std::memcpy(patch->seen.bytes + patch->entry.offset, block.after + (patch->function + patch->entry.offset - block.at),
               kJumpLength);
+  patch->own = patch->seen;
   return success();
+}
+
+namespace {
+
+constexpr uint8_t kBreakpoint = 0xcc;
+constexpr size_t kGuarded = 16;  // at least: an accepted patch may be longer than ours
+
+size_t guarded(const Patch& patch) { return std::max(patch.guarded_length(), kGuarded); }
+
+}  // namespace
+
+Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
+  if (now.agrees(patch.seen, patch.guarded_length())) return Bytes::expected;
+  Bytes bytes = Bytes::torn;
+  for (size_t i = 0; i < guarded(patch); ++i) {
+    const uint8_t byte = now.bytes[i];
+    const bool is_known = byte == patch.seen.bytes[i] || byte == patch.own.bytes[i] || byte == file.bytes[i];
+    if (is_known) continue;
+    if (byte != kBreakpoint) return Bytes::foreign;
+    bytes = Bytes::breakpoint;
+  }
+  return bytes;
+}
+
+namespace {
+
+// Whether bytes are left that only an accepted patch of another runtime has.
+bool has_accepted_bytes(const Patch& patch, const Snapshot& file, const Snapshot& now) {
+  for (size_t i = 0; i < guarded(patch); ++i) {
+    const uint8_t byte = now.bytes[i];
+    if (byte == patch.seen.bytes[i] && byte != patch.own.bytes[i] && byte != file.bytes[i]) return true;
+  }
+  return false;
+}
+
+// The aligned block that changes the function's bytes from `now` to `target`. Length 0: it would have to be longer.
+Block make_mending_block(uintptr_t function, const Snapshot& now, const Snapshot& target, size_t length) {
+  size_t first = 0, last = length;
+  while (first < last && now.bytes[first] == target.bytes[first]) ++first;
+  while (last > first && now.bytes[last - 1] == target.bytes[last - 1]) --last;
+  Block block{};
+  block.at = (function + first) & ~(kWide - 1);
+  if (first == last || function + last > block.at + kWide) return block;
+  block.length = kWide;
+  std::memcpy(block.before, code_at(block.at), kWide);
+  std::memcpy(block.after, block.before, kWide);
+  std::memcpy(block.before + (function + first - block.at), now.bytes + first, last - first);
+  std::memcpy(block.after + (function + first - block.at), target.bytes + first, last - first);
+  return block;
+}
+
+}  // namespace
+
+Status mend(Patch* patch, const Snapshot& file, const Snapshot& now) {
+  Guard guard(mutex);
+  const Snapshot target = has_accepted_bytes(*patch, file, now) ? patch->seen : patch->own;
+  const Block block = make_mending_block(patch->function, now, target, guarded(*patch));
+  if (block.length == 0 || !has_wide_exchange()) return PINRAIL_ERR_BUSY;
+  const Status status = store_protected_locked(block);
+  if (!status.ok()) return status;
+  synchronise();
+  patch->seen = target;
+  return status;
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
@@ -197,6 +261,8 @@ Status prepare(uintptr_t, const Signature&, const Disassembler&, Hook, void*, Pa
 Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void fork_reinit() {}
 bool is_in_place(const Patch&) { return false; }
+Bytes whose(const Patch&, const Snapshot&, const Snapshot&) { return Bytes::foreign; }
+Status mend(Patch*, const Snapshot&, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void accept(Patch*) {}
 long call_original_hook(uintptr_t, const long*) { return -1; }
 long call_original_syscall_hook(uintptr_t, long, const long*) { return -1; }

@@ -41,7 +41,7 @@ struct Patch {
   uint16_t places[kMaxPlaces] = {};  // offsets from the function's start
   uintptr_t islands[kMaxPlaces] = {};
   Island island;
-  Snapshot seen;
+  Snapshot own, seen;              // as below
   bool replaces_function = false;  // the hook's result is the function's, not that of its system call
 
   bool is_chained() const { return island.original != 0; }
@@ -52,7 +52,8 @@ struct Patch {
   uintptr_t function = 0;
   PatchPoint entry;
   Island island;
-  Snapshot seen;  // the bytes that prepare() read; after activate() those with the jump
+  Snapshot own;   // those with the jump, after activate()
+  Snapshot seen;  // those that are expected: what prepare() read, then `own`, or what accept() found
   static constexpr bool replaces_function = true;
 
   bool is_chained() const { return entry.foreign != 0; }
@@ -77,6 +78,19 @@ void fork_reinit();
 
 // Returns whether the code up to the end of the jump is still as activate() left it.
 bool is_in_place(const Patch& patch);
+
+// Whose bytes a function has.
+enum class Bytes : uint8_t {
+  expected,    // Patch::seen
+  torn,        // each is an expected one, one of ours or one of the file: another party has put some back
+  breakpoint,  // the same, but for instructions of a debugger or a probe that stop the processor
+  foreign      // anything else: another runtime's patch
+};
+// file: the function's bytes in its file, which a probe of the kernel puts back when it ends.
+Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now);
+// Writes what is torn whole again, in one store: an accepted patch of another runtime of which some bytes are left,
+// else ours. BUSY: the bytes are no longer `now`, or they do not lie in one block. PERM as activate().
+Status mend(Patch* patch, const Snapshot& file, const Snapshot& now);
 
 // Accepts the function's current bytes as this patch's own: is_in_place() compares with them from now on.
 void accept(Patch* patch);

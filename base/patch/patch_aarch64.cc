@@ -21,7 +21,7 @@
 
 #include "base/patch/enter_hook.h"
 #include "base/patch/island_aarch64.h"
-#include "base/patch/maps_hook.h"
+#include "base/patch/maps.h"
 #include "base/patch/patch.h"
 #include "base/patch/system_call.h"
 #include "base/sync/lock.h"
@@ -328,7 +328,33 @@ Status activate(Patch* patch) {
   synchronise();
   if (!stored) return PINRAIL_ERR_BUSY;
   accept(patch);
+  patch->own = patch->seen;
   return success();
+}
+
+// The kernel's probes and debuggers write whole instructions.
+Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
+  if (now.agrees(patch.seen, patch.guarded_length())) return Bytes::expected;
+  constexpr uint32_t kBreakpoint = 0xd4200000, kNumber = 0x1fffe0;
+  Bytes bytes = Bytes::torn;
+  for (size_t at = 0; at < patch.guarded_length(); at += kWord) {
+    const uint32_t word = word_of(now, at);
+    if (word == word_of(patch.seen, at) || word == word_of(patch.own, at) || word == word_of(file, at)) continue;
+    if ((word & ~kNumber) != kBreakpoint) return Bytes::foreign;
+    bytes = Bytes::breakpoint;
+  }
+  return bytes;
+}
+
+Status mend(Patch* patch, const Snapshot&, const Snapshot& now) {
+  {
+    Guard guard(mutex);
+    patch->seen = now;  // store() expects it
+  }
+  const Snapshot own = patch->own;
+  const Status status = activate(patch);
+  patch->own = own;
+  return status;
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }

@@ -64,14 +64,42 @@ void release_hook() {
   __atomic_fetch_sub(&deferred::depth_hook()->gates, 1, __ATOMIC_RELAXED);
 }
 
+namespace {
+
+std::atomic<IsQuiet> asked{nullptr};
+std::atomic<void*> asked_arg{nullptr};
+
+// Without a monitor that must be asked, and in a child, nothing is under way.
+bool is_quiet() {
+  if ((page.word.load() & kAsked) == 0) return true;
+  const IsQuiet ask = asked.load();
+  return ask == nullptr || ask(asked_arg.load()) != 0;
+}
+
+// acquire: as in is_open().
+bool is_held() { return (page.word.load(std::memory_order_acquire) & ~kAsked) > kOpen; }
+
+}  // namespace
+
+void ask_first(IsQuiet is_quiet, void* arg) {
+  if (is_quiet == nullptr) page.word.fetch_and(~kAsked);
+  asked_arg.store(arg);
+  asked.store(is_quiet);
+  if (is_quiet != nullptr) page.word.fetch_or(kAsked);
+}
+
 // The gate is held for a few microseconds, as a rule. The waiter sleeps after kYields: if it only yielded, a waiter of
-// high priority would starve the monitor's thread.
+// high priority would starve the monitor's thread. It asks first (gate/T3).
 void wait_until_released() {
   constexpr int kYields = 1000;
   constexpr timespec kNap = {0, 50000};
   if (page.word.load(std::memory_order_acquire) <= kOpen) return;  // acquire: as in is_open()
   const NoCancel no_cancel;
-  for (int i = 0; page.word.load(std::memory_order_acquire) > kOpen; ++i) {  // acquire: as in is_open()
+  auto is_ready = [was_quiet = false]() mutable {
+    was_quiet = was_quiet || is_quiet();
+    return was_quiet && !is_held();
+  };
+  for (int i = 0; !is_ready(); ++i) {
     if (i < kYields) {
       sched_yield();
     } else {

@@ -11,6 +11,10 @@
 //
 // gate/T1  A monitor holds the gate before it takes an event and releases it after all subscribers have handled the
 //     event. So a caller that knows that the memory is gone finds either the gate held or the registrations dead.
+// gate/T3  An event that is under way in the kernel is seen by the monitor that is asked, before its memory can be
+// mapped
+//     again. When that monitor is quiet, it holds the gate for each event that it was not quiet for, or has released
+//     it.
 // gate/T2  A thread that holds the gate neither sleeps nor waits for another process. HookDepth::gates counts how often
 //     a thread holds it, and hooks that may wait look at that count.
 #ifndef PINRAIL_BASE_SYNC_GATE_H
@@ -24,6 +28,8 @@ namespace pinrail::gate {
 
 constexpr uint32_t kOpen = 1;
 constexpr uint32_t kHeld = 2;  // each holder adds it once
+// A monitor learns of events only after they happened: each register and find asks it first (ask_first()).
+constexpr uint32_t kAsked = 0x80000000;
 
 // The word has a page of its own, because the kernel wipes whole pages.
 constexpr size_t kPage = 4096;
@@ -61,8 +67,14 @@ inline uint32_t process_number() { return ancestors.load(std::memory_order_relax
 void hold_hook();
 void release_hook();
 
-// Returns when the gate has no holder, or in a child. API context. The caller holds no lock that a hook takes.
+// Returns when no event is under way and the gate has no holder, or in a child. API context. The caller holds no lock
+// that a hook takes.
 void wait_until_released();
+
+// From now on wait_until_released() calls is_quiet(arg) until it returns true, and is_open() is false. is_quiet NULL:
+// ends that. Start-up and shut-down of a monitor; one monitor alone.
+using IsQuiet = int (*)(void* arg);
+void ask_first(IsQuiet is_quiet, void* arg);
 
 }  // namespace pinrail::gate
 

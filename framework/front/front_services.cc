@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The host table: the services that components get.
+#include <string_view>
+
+#include "base/core/file_report.h"
+#include "base/core/gate_report.h"
 #include "base/registration/references.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/services.h"
@@ -10,6 +14,7 @@
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
+#include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
@@ -142,7 +147,15 @@ void forget_notes(const pinrail_start_table_t* start_table) { references::forget
 
 pinrail_host_shortcut_t host_shortcut{};
 
+constexpr pinrail_file_report_t kFileReport = {
+    sizeof(pinrail_file_report_t), []() -> int { return monitor::coverage.files().is_empty_hook() ? 0 : 1; },
+    [](const pinrail_file_part_t* part) { monitor::report_file_hook(*part); }};
+
+constexpr pinrail_gate_report_t kGateReport = {sizeof(pinrail_gate_report_t), gate::ask_first};
+
 const void* extension(const pinrail_host_t*, const char* name, uint32_t version) {
+  if (gate_report::kName == std::string_view(name) && version == gate_report::kVersion) return &kGateReport;
+  if (file_report::kName == std::string_view(name) && version == file_report::kVersion) return &kFileReport;
   return shortcut::is_asked_for(name, version) ? &host_shortcut : nullptr;
 }
 

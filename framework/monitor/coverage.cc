@@ -39,7 +39,8 @@ constexpr EventName kEventNames[] = {{PINRAIL_EVENT_UNMAP, "unmap"},
                                      {PINRAIL_EVENT_SHMAT_OVER, "shmat_over"},
                                      {PINRAIL_EVENT_PUNCH_HOLE, "punch_hole"},
                                      {PINRAIL_EVENT_TRUNCATE, "truncate"},
-                                     {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"}};
+                                     {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"},
+                                     {PINRAIL_EVENT_DIRECT_WRITE, "direct_write"}};
 
 // The line that is logged about a mapping that is not kept.
 std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
@@ -49,6 +50,12 @@ std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
 }
 
 }  // namespace
+
+bool is_of_file(pinrail_mapping_kind_t kind) {
+  return kind == PINRAIL_MAPPING_SHARED_ANONYMOUS || kind == PINRAIL_MAPPING_SYSV ||
+         kind == PINRAIL_MAPPING_PRIVATE_FILE || kind == PINRAIL_MAPPING_SHARED_FILE ||
+         kind == PINRAIL_MAPPING_DISK_FILE;
+}
 
 bool is_private_memory(pinrail_mapping_kind_t kind) {
   return kind == PINRAIL_MAPPING_ANONYMOUS || kind == PINRAIL_MAPPING_HEAP || kind == PINRAIL_MAPPING_STACK;
@@ -63,6 +70,7 @@ uint32_t events_of(pinrail_mapping_kind_t kind) {
     case PINRAIL_MAPPING_SYSV: return kAnywhere | kSharedPages | PINRAIL_EVENT_SHMDT;
     case PINRAIL_MAPPING_PRIVATE_FILE: return kAnywhere | kOwnPages | kFile;
     case PINRAIL_MAPPING_SHARED_FILE: return kAnywhere | kSharedPages | kFile;
+    case PINRAIL_MAPPING_DISK_FILE: return kAnywhere | kSharedPages | kFile | PINRAIL_EVENT_DIRECT_WRITE;
     case PINRAIL_MAPPING_DEVICE: return kAnywhere;
     case PINRAIL_MAPPING_NONE: break;
   }
@@ -93,11 +101,10 @@ std::string name_events(uint32_t events) {
 }
 
 // Sets the policy and forgets all verdicts. Start-up, or while nothing is cached.
-void Coverage::start(const Policy& policy, uint32_t everywhere, bool is_all) {
+void Coverage::start(const Policy& policy, uint32_t reported) {
   possible_.store(policy.possible);
   is_strict_.store(policy.is_strict);
-  const bool sees_all = (policy.possible & ~everywhere) == 0;
-  covers_everything_.store(is_all && sees_all && !policy.is_strict);
+  covers_everything_.store((PINRAIL_EVENTS_ALL & ~reported) == 0 && !policy.is_strict);
   known_.forget_hook({0, UINTPTR_MAX});
 }
 
@@ -113,6 +120,15 @@ bool Coverage::is_covered(const pinrail_mapping_t& mapping) const {
     log_line_(describe(mapping, "another process may cut it, and monitor_strict is set"));
   }
   return unseen == 0 && !refused;
+}
+
+// The same; a mapping that an event can name by its file must also have a place in the table of those.
+bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
+  if (!is_covered(mapping)) return false;
+  if (!is_of_file(mapping.kind)) return true;
+  if (files_.add({mapping.base, mapping.end}, mapping.inode, mapping.offset)) return true;
+  log_line_(describe(mapping, "too many mappings of files are kept"));
+  return false;
 }
 
 // Scope of one lookup of a mapping; ends it also on an exception.
@@ -140,7 +156,7 @@ Verdict Coverage::find_verdict(uintptr_t at) {
     const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE};
     return {{at, hole.end}, is_covered(hole)};
   }
-  const Verdict verdict{{mapping.base, mapping.end}, is_covered(mapping)};
+  const Verdict verdict{{mapping.base, mapping.end}, is_kept(mapping)};
   lookup.keep(verdict);
   return verdict;
 }

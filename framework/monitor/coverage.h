@@ -18,9 +18,13 @@
 #include <string_view>
 
 #include "base/core/status.h"
+#include "framework/monitor/kept_files_hook.h"
 #include "framework/monitor/known_mappings_hook.h"
 
 namespace pinrail::monitor {
+
+// Events that no monitor of ours sees.
+constexpr uint32_t kSeenByNone = PINRAIL_EVENT_DIRECT_WRITE;
 
 // Which events count, and which memory is refused.
 struct Policy {
@@ -30,6 +34,8 @@ struct Policy {
 
 // Returns the events (PINRAIL_EVENT_*) that can make registrations in such a mapping stale.
 uint32_t events_of(pinrail_mapping_kind_t kind);
+// Whether events can name the mapping by its file or segment.
+bool is_of_file(pinrail_mapping_kind_t kind);
 // E8: whether no other process can remove the mapping's pages.
 bool is_private_memory(pinrail_mapping_kind_t kind);
 // Returns the events that this kernel can cause; tries the newer ones on a page of its own. Start-up.
@@ -48,20 +54,26 @@ class Coverage {
   constexpr Coverage(FindMapping find, EventsSeen ask, LogLine say)
       : find_mapping_(find), events_seen_(ask), log_line_(say) {}
 
-  // Sets the policy and forgets all verdicts. everywhere: the events that the monitors see in any mapping. is_all: no
-  // monitor sees more in particular mappings; then, if everywhere is all that can happen, covers() looks at no
-  // mapping.
-  void start(const Policy& policy, uint32_t everywhere, bool is_all);
-  // Forgets verdicts that the span touches.
-  void forget_hook(const Span& span) { known_.forget_hook(span); }
+  // Sets the policy and forgets all verdicts. reported: the events that are reported by address wherever they happen,
+  // whoever causes them. If these are all events, covers() looks at no mapping.
+  void start(const Policy& policy, uint32_t reported);
+  // Forgets verdicts that the span touches, and what it holds of mappings of files. These first: a verdict that is
+  // found afterwards is a later one, and add() came before it (kept_files_hook/F1).
+  void forget_hook(const Span& span) {
+    files_.forget_hook(span);
+    known_.forget_hook(span);
+  }
+  bool looks_at_nothing() const { return covers_everything_.load(); }
   // Whether registrations of the span may be kept. May read /proc; no lock may be held.
   bool covers(const Span& span);
 
   const KnownMappings& known() const { return known_; }
+  const KeptFiles& files() const { return files_; }
 
  private:
   Verdict find_verdict(uintptr_t at);
   bool is_covered(const pinrail_mapping_t& mapping) const;
+  bool is_kept(const pinrail_mapping_t& mapping);
 
   const FindMapping find_mapping_;
   const EventsSeen events_seen_;
@@ -70,6 +82,7 @@ class Coverage {
   std::atomic<uint32_t> possible_{0};
   std::atomic<bool> is_strict_{false};
   KnownMappings known_;
+  KeptFiles files_;
 };
 
 extern Coverage coverage;  // of the process; constant-initialised, for hooks that run before main()

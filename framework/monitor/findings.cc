@@ -113,10 +113,11 @@ Kept kept_without(const StartedMonitor* without) {
   return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
 }
 
+// What a monitor of any caller's events sees everywhere it reports by address, as "external" does.
 void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
-  coverage.start(policy, seen.result(), !any_covers());
+  coverage.start(policy, seen.by_any_caller);
 }
 
 void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {

@@ -46,6 +46,7 @@ void* map_sample(pinrail_mapping_kind_t kind) {
     case PINRAIL_MAPPING_SYSV: return attach_segment();
     case PINRAIL_MAPPING_PRIVATE_FILE: return map_file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), MAP_PRIVATE);
     case PINRAIL_MAPPING_SHARED_FILE: return map_file(memory_file(), MAP_SHARED);
+    case PINRAIL_MAPPING_DISK_FILE: return MAP_FAILED;  // none is written for this
     case PINRAIL_MAPPING_SHARED_ANONYMOUS: return mmap(nullptr, kPage, kReadWrite, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     default: return mmap(nullptr, kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
@@ -93,7 +94,7 @@ bool Kept::keeps_something() const {
 
 bool Kept::keeps_everything() const {
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    if (!keeps(i)) return false;
+    if (refused[i] || (unseen[i] & ~kSeenByNone) != 0) return false;
   }
   return true;
 }
@@ -127,7 +128,7 @@ std::string describe(const Kept& kept) {
   std::array<bool, kUsualKinds.size()> is_said{};
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
     const std::string why = why_not(kept, i);
-    const bool is_asked_for = kept.unseen[i] == 0 && kept.keeps_something();
+    const bool is_asked_for = (kept.unseen[i] & ~kSeenByNone) == 0 && kept.keeps_something();
     if (why.empty() || is_said[i] || is_asked_for) continue;
     std::string kinds;
     for (size_t same = i; same < kUsualKinds.size(); ++same) {

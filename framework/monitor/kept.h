@@ -16,11 +16,12 @@
 
 namespace pinrail::monitor {
 
-// The kinds that programs usually register. The others are judged only when they are met.
-constexpr std::array<pinrail_mapping_kind_t, 7> kUsualKinds = {
-    PINRAIL_MAPPING_ANONYMOUS,        PINRAIL_MAPPING_HEAP, PINRAIL_MAPPING_STACK,
-    PINRAIL_MAPPING_SHARED_ANONYMOUS, PINRAIL_MAPPING_SYSV, PINRAIL_MAPPING_PRIVATE_FILE,
-    PINRAIL_MAPPING_SHARED_FILE};
+// The kinds that programs usually register, and files on disk, which are listed. The others are judged only when they
+// are met.
+constexpr std::array<pinrail_mapping_kind_t, 8> kUsualKinds = {
+    PINRAIL_MAPPING_ANONYMOUS,        PINRAIL_MAPPING_HEAP,     PINRAIL_MAPPING_STACK,
+    PINRAIL_MAPPING_SHARED_ANONYMOUS, PINRAIL_MAPPING_SYSV,     PINRAIL_MAPPING_PRIVATE_FILE,
+    PINRAIL_MAPPING_SHARED_FILE,      PINRAIL_MAPPING_DISK_FILE};
 
 struct Kept {
   std::array<uint32_t, kUsualKinds.size()> unseen{};  // PINRAIL_EVENT_* bits, for each of kUsualKinds
@@ -28,6 +29,7 @@ struct Kept {
 
   bool keeps(size_t index) const { return unseen[index] == 0 && !refused[index]; }
   bool keeps_something() const;
+  // But for kinds to which something can happen that no monitor sees.
   bool keeps_everything() const;
   bool keeps_the_same(const Kept& other) const;
 };

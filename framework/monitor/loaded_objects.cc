@@ -4,6 +4,7 @@
 #include "framework/monitor/loaded_objects.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 namespace pinrail::monitor {
@@ -24,7 +25,7 @@ uint32_t gnu_hash_of(const char* name) {
 
 // The dynamic section's addresses are absolute with some loaders, and relative to the object with others.
 LoadedObject::LoadedObject(const dl_phdr_info& info)
-    : path_(info.dlpi_name != nullptr ? info.dlpi_name : ""), base_(info.dlpi_addr) {
+    : info_(info), path_(info.dlpi_name != nullptr ? info.dlpi_name : ""), base_(info.dlpi_addr) {
   const ElfW(Dyn)* dynamic = nullptr;
   for (size_t i = 0; i < info.dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info.dlpi_phdr[i];
@@ -72,6 +73,85 @@ const ElfW(Sym) * LoadedObject::find(const char* name) const {
     if (is_called(symbols_[i], name)) return &symbols_[i];
   }
   return nullptr;
+}
+
+// Whether visit(bytes, length, flags) returns true for a segment of the type.
+template <typename Visit>
+bool LoadedObject::any_segment(uint32_t type, Visit visit) const {
+  for (size_t i = 0; i < info_.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = info_.dlpi_phdr[i];
+    if (segment.p_type == type && visit(pointer<uint8_t>(base_ + segment.p_vaddr), segment.p_filesz, segment.p_flags))
+      return true;
+  }
+  return false;
+}
+
+bool LoadedObject::has_note(std::string_view owner) const {
+  return any_segment(PT_NOTE, [owner](const uint8_t* bytes, size_t length, uint32_t) {
+    for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= length;) {
+      ElfW(Nhdr) note;
+      std::memcpy(&note, bytes + at, sizeof(note));
+      const auto* const name = reinterpret_cast<const char*>(bytes + at + sizeof(note));
+      const size_t name_end = at + sizeof(note) + note.n_namesz;
+      if (name_end <= length && std::string_view(name, strnlen(name, note.n_namesz)) == owner) return true;
+      at += sizeof(note) + ((note.n_namesz + 3) & ~size_t{3}) + ((note.n_descsz + 3) & ~size_t{3});
+    }
+    return false;
+  });
+}
+
+namespace {
+
+#ifdef __x86_64__
+constexpr uint8_t kCall[] = {0x0f, 0x05};  // syscall
+constexpr size_t kStep = 1, kNumberLength = 5;
+
+// mov $number, %eax
+bool loads(const uint8_t* at, int number) {
+  const uint8_t code[kNumberLength] = {0xb8, static_cast<uint8_t>(number), static_cast<uint8_t>(number >> 8), 0, 0};
+  return std::memcmp(at, code, sizeof(code)) == 0;
+}
+#else
+constexpr uint8_t kCall[] = {0x01, 0x00, 0x00, 0xd4};  // svc #0
+constexpr size_t kStep = 4, kNumberLength = 4;
+
+// mov x8, #number, or w8
+bool loads(const uint8_t* at, int number) {
+  uint32_t word;
+  std::memcpy(&word, at, sizeof(word));
+  return (word & 0x7fffffff) == (0x52800008 | static_cast<uint32_t>(number) << 5);
+}
+#endif
+
+// Whether a number is loaded at most kBefore bytes in front of the instruction at `call`.
+bool loads_before(const uint8_t* begin, const uint8_t* call, std::initializer_list<int> numbers) {
+  constexpr ptrdiff_t kBefore = 40;
+  const uint8_t* const first = call - begin > kBefore ? call - kBefore : begin;
+  for (const uint8_t* at = first; at + kNumberLength <= call; at += kStep) {
+    if (std::any_of(numbers.begin(), numbers.end(), [at](int number) { return loads(at, number); })) return true;
+  }
+  return false;
+}
+
+bool makes_call_in(const uint8_t* bytes, size_t length, std::initializer_list<int> numbers) {
+  const uint8_t* const end = bytes + length;
+  for (const uint8_t* at = bytes; at < end;) {
+    const auto* const call =
+        static_cast<const uint8_t*>(memmem(at, static_cast<size_t>(end - at), kCall, sizeof(kCall)));
+    if (call == nullptr) return false;
+    if (loads_before(bytes, call, numbers)) return true;
+    at = call + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool LoadedObject::makes_call(std::initializer_list<int> numbers) const {
+  return any_segment(PT_LOAD, [numbers](const uint8_t* bytes, size_t length, uint32_t flags) {
+    const bool is_read = (flags & PF_X) != 0 && (flags & PF_R) != 0 && length <= kMostCode;
+    return is_read && makes_call_in(bytes, length, numbers);
+  });
 }
 
 // The address of a function that the object defines and exports; 0: none.

@@ -10,10 +10,12 @@
 #include <link.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 namespace pinrail::monitor {
 
-// One object's dynamic symbols; valid while the object is loaded.
+// One object's dynamic symbols, notes and code; valid inside the visit.
 class LoadedObject {
  public:
   explicit LoadedObject(const dl_phdr_info& info);
@@ -23,12 +25,22 @@ class LoadedObject {
   bool holds(uintptr_t address) const { return address >= begin_ && address < end_; }
   // The address of a function that the object defines and exports; 0 if it does not.
   uintptr_t function(const char* name) const;
+  // Whether it has a note of that owner, for example "Go".
+  bool has_note(std::string_view owner) const;
+  // Whether its code makes one of these system calls itself: the number is loaded just before the instruction. False
+  // also if it has more than kMostCode bytes of code, which are not read.
+  static constexpr size_t kMostCode = size_t{32} << 20;
+  bool makes_call(std::initializer_list<int> numbers) const;
 
  private:
   const ElfW(Sym) * find(const char* name) const;
   const ElfW(Sym) * find_by_hash(const char* name) const;
   bool is_called(const ElfW(Sym) & symbol, const char* name) const;
 
+  template <typename Visit>
+  bool any_segment(uint32_t type, Visit visit) const;
+
+  const dl_phdr_info& info_;
   const char* path_;
   uintptr_t base_, begin_ = UINTPTR_MAX, end_ = 0;
   const ElfW(Sym) * symbols_ = nullptr;

@@ -33,8 +33,6 @@ constexpr unsigned long kAsk = _IOWR('f', 17, Query);
 constexpr uint64_t kThisOrNext = 0x10;
 constexpr uint64_t kShared = 0x08;
 
-bool begins(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
-
 enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 
 // Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
@@ -55,15 +53,23 @@ ListingResult ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
                                                  : ListingResult::unavailable;
   ::close(file);
   if (result != ListingResult::yes) return result;
-  const std::string_view path(name, query.name_size == 0 ? 0 : strnlen(name, sizeof(name)));
+  const std::string path(name, query.name_size == 0 ? 0 : strnlen(name, sizeof(name)));
+  const uint64_t device = makedev(query.device_major, query.device_minor);
   *mapping_out = {sizeof(pinrail_mapping_t),
                   query.start,
                   query.end,
                   query.offset,
-                  makedev(query.device_major, query.device_minor),
+                  device,
                   query.inode,
-                  kind_of(path, (query.vma_flags & kShared) != 0, query.inode)};
+                  kind_of(path, (query.vma_flags & kShared) != 0, device, query.inode)};
   return result;
+}
+
+// The end of the range at the beginning of a line of /proc/self/maps; 0: it is malformed.
+uintptr_t end_of_line(const char* line) {
+  uint64_t base = 0, end = 0;
+  // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
+  return std::sscanf(line, "%" SCNx64 "-%" SCNx64, &base, &end) == 2 ? end : 0;
 }
 
 // Parses one line of /proc/self/maps. False: it is malformed.
@@ -76,44 +82,19 @@ bool parse_line(const char* line, pinrail_mapping_t* mapping_out) {
   const int fields = std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &base, &end,
                                  rights, &offset, &device_major, &device_minor, &inode, &path_at);
   if (fields != 7 || path_at == 0) return false;
-  std::string_view path(line + path_at);
-  if (!path.empty() && path.back() == '\n') path.remove_suffix(1);
-  *mapping_out = {sizeof(pinrail_mapping_t),
-                  base,
-                  end,
-                  offset,
-                  makedev(device_major, device_minor),
-                  inode,
-                  kind_of(path, rights[3] == 's', inode)};
+  std::string path(line + path_at);
+  if (!path.empty() && path.back() == '\n') path.pop_back();
+  const uint64_t device = makedev(device_major, device_minor);
+  *mapping_out = {
+      sizeof(pinrail_mapping_t), base, end, offset, device, inode, kind_of(path, rights[3] == 's', device, inode)};
   return true;
-}
-
-pinrail_mapping_kind_t kind_without_file(std::string_view path, bool is_shared) {
-  if (is_shared) return PINRAIL_MAPPING_SHARED_ANONYMOUS;
-  if (path == "[heap]") return PINRAIL_MAPPING_HEAP;
-  if (path == "[stack]") return PINRAIL_MAPPING_STACK;
-  if (path.empty() || begins(path, "[anon:")) return PINRAIL_MAPPING_ANONYMOUS;
-  return PINRAIL_MAPPING_DEVICE;  // [vdso] and the like
 }
 
 }  // namespace
 
-pinrail_mapping_kind_t kind_of(std::string_view path, bool is_shared, uint64_t inode) {
-  if (inode == 0) return kind_without_file(path, is_shared);
-  // Files of the kernel that no program can open or truncate.
-  if (begins(path, "/dev/zero") || begins(path, "/anon_hugepage (deleted)") || begins(path, "[anon_shmem:")) {
-    return is_shared ? PINRAIL_MAPPING_SHARED_ANONYMOUS : PINRAIL_MAPPING_ANONYMOUS;
-  }
-  if (begins(path, "/SYSV")) return PINRAIL_MAPPING_SYSV;
-  const bool is_memory = begins(path, "/dev/shm/") || begins(path, "/dev/hugepages/") || begins(path, "/dev/mqueue/");
-  if (begins(path, "/dev/") && !is_memory) return PINRAIL_MAPPING_DEVICE;
-  if (!begins(path, "/")) return is_shared ? PINRAIL_MAPPING_DEVICE : PINRAIL_MAPPING_PRIVATE_FILE;  // anon_inode:...
-  return is_shared ? PINRAIL_MAPPING_SHARED_FILE : PINRAIL_MAPPING_PRIVATE_FILE;
-}
-
 const char* kind_name(pinrail_mapping_kind_t kind) {
-  constexpr const char* kNames[] = {"nothing mapped", "anonymous",    "heap",        "stack",      "shared anonymous",
-                                    "System V",       "private file", "shared file", "device file"};
+  constexpr const char* kNames[] = {"nothing mapped", "anonymous",    "heap",        "stack",       "shared anonymous",
+                                    "System V",       "private file", "shared file", "device file", "file on disk"};
   return kNames[kind];
 }
 
@@ -124,7 +105,7 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
   bool is_start = true;  // of a line: the rest of a long path must not be parsed
   while (list != nullptr && std::fgets(line, sizeof(line), list.get()) != nullptr) {
     pinrail_mapping_t mapping{};
-    const bool found = is_start && parse_line(line, &mapping) && mapping.end > at;
+    const bool found = is_start && end_of_line(line) > at && parse_line(line, &mapping);
     is_start = std::strchr(line, '\n') != nullptr;
     if (!found) continue;
     *mapping_out = mapping;

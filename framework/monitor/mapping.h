@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mapping.h - what is mapped at an address, as the kernel reports it.
 //
-// Threads  all functions may run together. API context; they take no lock. The find functions read /proc/self/maps.
+// Threads  all functions may run together. API context; they take no lock. The find functions read /proc/self/maps and
+//          ask about files by their paths.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MAPPING_H
 #define PINRAIL_FRAMEWORK_MONITOR_MAPPING_H
 
 #include <pinrail/component.h>
 
-#include <string_view>
+#include <string>
 
 namespace pinrail::monitor {
 
@@ -18,8 +19,9 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out);
 // The same by reading the whole list, for kernels before 6.11.
 bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out);
 
-// Derives the kind of a mapping. path: as in /proc/self/maps.
-pinrail_mapping_kind_t kind_of(std::string_view path, bool is_shared, uint64_t inode);
+// Derives the kind of a mapping: of a file from the file's type and file system (file_kind.cc). path: as in
+// /proc/self/maps.
+pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t device, uint64_t inode);
 
 // The kind's name for messages, for example "shared file".
 const char* kind_name(pinrail_mapping_kind_t kind);

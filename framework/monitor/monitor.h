@@ -4,8 +4,9 @@
 // Owns     the list of subscriptions.
 // Threads  subscribe(), unsubscribe(), works(), kept_at(), covers(), blind() and check() may run at any time, in API
 //          context. declare(), start() and stop() run at start-up and shut-down.
-// Hook     report_hook() and report_of_hook(); also before init, after finalize, and in a forked child, where they do
-//          nothing.
+// Hook     report_hook(), report_of_hook(), report_file_hook() and whole_pages_hook(); also before init, after
+// finalize,
+//          and in a forked child, where the reports do nothing.
 //
 // monitor/M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
 // monitor/M2  An event is delivered to every subscription that was complete before it, was not yet removed, and wants
@@ -18,6 +19,8 @@
 
 #include <string>
 
+#include "base/core/file_report.h"
+#include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
 #include "base/param/param.h"
@@ -36,10 +39,14 @@ Status subscribe_foreign(Hook hook, void* arg, void** subscription_out);
 void unsubscribe_foreign(void* subscription);
 
 // Delivers an event. kinds: PINRAIL_KIND_* bits of the memory that goes away; 0: any kind. The range (0, UINTPTR_MAX)
-// means all memory.
+// means all memory. Subscribers of host memory get whole pages.
 void report_hook(uint32_t kinds, uintptr_t base, size_t length);
 // Delivers an event from the monitor with this host table, for the kinds of memory that it watches.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
+// Delivers an event for each range of kept memory that shows these bytes of a file.
+void report_file_hook(const pinrail_file_part_t& part);
+// Rounds a range of host memory out to pages, as the kernel rounds what is unmapped and what loses its pages.
+Span whole_pages_hook(const Span& span);
 
 // Re-initialises in a forked child: no subscriptions, no started monitors. Takes no lock.
 void fork_reinit();
@@ -72,9 +79,9 @@ const char* names_of_started();
 // Whether registrations of the range may be kept (coverage.h); makes monitors watch the range. No lock may be held.
 bool covers(uintptr_t base, size_t length);
 
-// blind(): the monitor with this host table sees fewer events than before, or none. It is asked which events remain,
-// and everything cached of its kinds of memory dies; what is still covered is cached again by later misses. why: the
-// reason, for works(). check(): asks all started monitors to check themselves; returns the first error. No lock may be
+// blind(): the monitor with this host table sees other events than before, or none. It is asked which it sees, and
+// everything cached of its kinds of memory dies; what is covered is cached again by later misses. why: the reason, for
+// works(). check(): asks all started monitors to check themselves; returns the first error. No lock may be
 // held.
 void blind(const pinrail_host_t* host, const char* why);
 Status check();

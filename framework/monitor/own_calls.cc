@@ -27,11 +27,9 @@ struct NamedFunction {
   const char* function;
   const char* what;
 };
-constexpr NamedFunction kSanitizers[] = {{"__asan_init", "AddressSanitizer"},
-                                         {"__hwasan_init", "HWAddressSanitizer"},
-                                         {"__tsan_init", "ThreadSanitizer"},
-                                         {"__msan_init", "MemorySanitizer"},
-                                         {"__lsan_init", "LeakSanitizer"}};
+constexpr NamedFunction kSanitizers[] = {{"__asan_init", "AddressSanitizer"}, {"__hwasan_init", "HWAddressSanitizer"},
+                                         {"__tsan_init", "ThreadSanitizer"},  {"__msan_init", "MemorySanitizer"},
+                                         {"__lsan_init", "LeakSanitizer"},    {"_vgnU_freeres", "valgrind"}};
 
 // The names of allocators that libraries provide beside the process's malloc, or instead of it.
 struct AllocatorNames {
@@ -81,9 +79,23 @@ const char* find_sanitizer() {
     for (const NamedFunction& sanitizer : kSanitizers) {
       if (object.function(sanitizer.function) != 0) found = sanitizer.what;
     }
+    if (object.has_note("Go")) found = "the Go runtime";
     return found == nullptr;
   });
   return found;
+}
+
+// A library with an allocator whose code makes such calls itself. It may return memory only after much use, so that its
+// trial shows nothing. Other objects (liburing, the program, this library) may unmap only what is their own.
+std::string find_raw_code() {
+  ObjectPath found;
+  for_each_object([&found](const LoadedObject& object) {
+    const bool is_own = object.holds(reinterpret_cast<uintptr_t>(&find_raw_callers));
+    const bool is_asked = object.path()[0] != 0 && !is_own && has_allocator(object);
+    if (is_asked && object.makes_call({SYS_munmap, SYS_madvise, SYS_mremap})) copy_path(object, &found);
+    return found.text[0] == 0;
+  });
+  return found.text[0] != 0 ? std::string("the code of ") + found.text : "";
 }
 
 // Finds allocators in objects other than the one that defines the process's malloc.
@@ -135,7 +147,8 @@ bool bypasses_monitors(OwnCallsProbe* probe, void* block, size_t length, GiveBac
 // The first size is one that the C library serves by mmap; larger blocks would raise its threshold for that.
 bool malloc_bypasses_monitors(OwnCallsProbe* probe, AllocateFunction volatile allocate,
                               FreeFunction volatile free_block, bool is_of_system) {
-  for (const size_t length : {size_t{144} << 10, size_t{1} << 20, size_t{64} << 20}) {
+  for (const size_t length :
+       {size_t{144} << 10, size_t{512} << 10, size_t{1} << 20, size_t{8} << 20, size_t{64} << 20}) {
     void* const block = allocate(length);
     if (bypasses_monitors(probe, block, length, [free_block, block] { free_block(block); })) return true;
     if (is_of_system) break;  // NOLINT(clang-analyzer-unix.Malloc): free_block() has freed it
@@ -198,12 +211,49 @@ std::string try_allocators(OwnCallsProbe* probe) {
 
 std::string find_raw_callers() {
   if (const char* const sanitizer = find_sanitizer()) return raw_calls_text(sanitizer);
+  if (const std::string code = find_raw_code(); !code.empty()) return raw_calls_text(code);
   OwnCallsProbe probe;
   void* subscription;
   if (!subscribe(PINRAIL_KIND_HOST, OwnCallsProbe::report_hook, &probe, &subscription).ok()) return "";
   std::string found = try_allocators(&probe);
   unsubscribe(subscription);
   return found;
+}
+
+// Pages that the kernel has swapped out are mapped still.
+bool LateTrial::was_unmapped_unseen() const {
+  for (const Block& block : blocks_) {
+    const uintptr_t page = block.page.load();
+    unsigned char is_there = 0;
+    const bool is_unmapped = page != 0 && syscall(SYS_mincore, page, kPage, &is_there) != 0 && errno == ENOMEM;
+    if (is_unmapped && !block.is_reported.load()) return true;
+  }
+  return false;
+}
+
+void LateTrial::free_blocks() {
+  size_t length = size_t{256} << 10;
+  for (Block& block : blocks_) {
+    void* const memory = malloc(length);
+    block.page.store(memory == nullptr ? 0 : (reinterpret_cast<uintptr_t>(memory) + length / 2) & ~(kPage - 1));
+    block.is_reported.store(false);
+    std::free(memory);
+    length *= 4;
+  }
+}
+
+bool LateTrial::finds_raw_calls() {
+  if (is_of_system(reinterpret_cast<uintptr_t>(&malloc))) return false;
+  if (subscription_ == nullptr) subscribe(PINRAIL_KIND_HOST, report_hook, this, &subscription_).ignore();
+  if (subscription_ == nullptr || was_unmapped_unseen()) return subscription_ != nullptr;
+  free_blocks();
+  return false;
+}
+
+void LateTrial::end() {
+  if (subscription_ != nullptr) unsubscribe(subscription_);
+  subscription_ = nullptr;
+  for (Block& block : blocks_) block.page.store(0);
 }
 
 uint64_t count_loads() {

@@ -8,8 +8,9 @@
 //
 // own_calls/O1  An allocator is found if a block that was freed to it is unmapped without a report on the same thread,
 //     or if it belongs to a sanitizer, because those keep freed blocks for a while.
-// own_calls/O2  An allocator that keeps freed memory during the trial and returns it by raw system calls later is not
-//     found.
+// own_calls/O2  An allocator that keeps freed memory during the trial and returns it by raw system calls later is found
+//     if it is a library whose code shows such calls, or by a LateTrial. One whose code gets the numbers of its calls
+//     from elsewhere, and that unmaps none of the blocks of a LateTrial, is not found.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 #define PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 
@@ -40,6 +41,32 @@ struct OwnCallsProbe {
 // Returns a sentence that names an allocator with such calls; empty if none was found. Tries the process's malloc and
 // mmap and the allocators of other loaded objects, under the monitors that are started.
 std::string find_raw_callers();
+
+// A trial of the process's malloc while it is in use: some blocks are freed, and their memory is watched from then on.
+// For an allocator that unmaps what was freed only later. Nothing is tried if malloc is the C library's.
+//
+// Threads  report_hook() at any time; the others one call at a time, API context.
+class LateTrial {
+ public:
+  constexpr LateTrial() = default;
+
+  // True: memory that the last call had freed was unmapped since, and no event was reported. Frees new blocks.
+  bool finds_raw_calls();
+  // Ends the watch. Shut-down.
+  void end();
+
+ private:
+  struct Block {
+    std::atomic<uintptr_t> page{0};  // in its middle; 0: none
+    std::atomic<bool> is_reported{false};
+  };
+  static void report_hook(void* trial, uintptr_t base, size_t length);
+  bool was_unmapped_unseen() const;
+  void free_blocks();
+
+  std::array<Block, 4> blocks_{};
+  void* subscription_ = nullptr;
+};
 
 // The path of a loaded object; a long one is cut off. Empty: there is none.
 struct ObjectPath {

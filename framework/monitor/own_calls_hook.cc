@@ -11,4 +11,12 @@ void OwnCallsProbe::report_hook(void* probe_pointer, uintptr_t base, size_t leng
   if (base < probe->end.load() && base + length > probe->base.load()) probe->is_reported.store(true);
 }
 
+// Of any thread: an allocator may unmap on a thread of its own.
+void LateTrial::report_hook(void* trial, uintptr_t base, size_t length) {
+  for (Block& block : static_cast<LateTrial*>(trial)->blocks_) {
+    const uintptr_t page = block.page.load();
+    if (page >= base && page < base + length) block.is_reported.store(true);
+  }
+}
+
 }  // namespace pinrail::monitor

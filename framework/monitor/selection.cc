@@ -46,7 +46,10 @@ constexpr const char* kAddsNothing = "those at work see what it would see, and i
 bool trusts_allocators = false;              // written at start-up
 const loader::Loader* components = nullptr;  // valid from start() to stop()
 std::atomic<uint64_t> known_loads{0};
-Allocators allocators;  // used at start-up, and then only inside a LoaderCall
+LateTrial late_trial;
+std::atomic<uint64_t> checks{0};
+std::atomic<bool> is_trying{false};  // late_trial is in use
+Allocators allocators;               // used at start-up, and then only inside a LoaderCall
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
@@ -153,9 +156,9 @@ void stop_superfluous(Idle* idle) {
   }
 }
 
-// Whether mappings can be read. Monitors that see every event everywhere do not need this; all others do.
-bool can_read_mappings(const Kept& kept, std::string* troubles) {
-  if (!any_covers() && kept.keeps_everything()) return true;
+// Whether mappings can be read. Monitors to which every event is reported by address do not need this; all others do.
+bool can_read_mappings(std::string* troubles) {
+  if (coverage.looks_at_nothing()) return true;
   pinrail_mapping_t mapping{};
   if (find_mapping(reinterpret_cast<uintptr_t>(&components), &mapping)) return true;
   add_trouble("/proc/self/maps, which tells what kind of memory a range is, cannot be read", troubles);
@@ -216,8 +219,27 @@ ObjectPath find_new_allocator() {
   return allocators.find_new();
 }
 
+// After 4, 16, 64 and so on checks, each of which is a miss; later ones every 4,096.
+bool is_time_for_late_trial() {
+  constexpr uint64_t kRarest = 4096;
+  const uint64_t count = checks.fetch_add(1, std::memory_order_relaxed) + 1;  // relaxed: one thread gets each number
+  const bool is_power_of_4 = (count & (count - 1)) == 0 && (count & 0x5555555555555555) != 0;
+  return count > 1 && (is_power_of_4 ? count <= kRarest : count % kRarest == 0);
+}
+
+// The process's malloc may return what was freed only after some use.
+void try_malloc_again() {
+  if (has_raw_callers() || !relies_on_c_library() || !is_time_for_late_trial() || is_trying.exchange(true)) return;
+  const LoaderCall call;
+  const bool found = call && late_trial.finds_raw_calls();
+  is_trying.store(false);
+  constexpr ObjectPath kProgram{"the program"};
+  if (found && note_raw_callers()) assume_raw_calls(kProgram);
+}
+
 void check_loaded_objects() {
   if (trusts_allocators) return;
+  try_malloc_again();
   const ObjectPath came = find_new_allocator();
   // Another thread may have found another allocator.
   if (came.text[0] != 0 && relies_on_c_library() && note_raw_callers()) assume_raw_calls(came);
@@ -234,6 +256,8 @@ void fork_reinit_monitors() {
   started.clear();
   fork_reinit_findings();
   new (&allocators) Allocators;
+  new (&late_trial) LateTrial;
+  is_trying.store(false);
   fork_reinit_loader_calls();
   components = nullptr;
 }
@@ -251,7 +275,8 @@ Status start(const loader::Loader& loader, const param::Registry& params) {
   find_raw_calls(loader, &troubles);
   if (!any_sees() && troubles.empty()) troubles = "no monitor is selected";
   const Kept kept = kept_without(nullptr);
-  const bool saw = any_sees() && can_read_mappings(kept, &troubles);
+  start_coverage();
+  const bool saw = any_sees() && can_read_mappings(&troubles);
   stop_superfluous(&idle);
   components = &loader;
   start_coverage();
@@ -270,6 +295,8 @@ void stop(const loader::Loader& loader) {
   loader.for_each_opened("monitor", [](const loader::Opened& opened) {
     stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
   });
+  late_trial.end();
+  checks.store(0);
   started.clear();
   keep_nothing();
   components = nullptr;
@@ -277,24 +304,26 @@ void stop(const loader::Loader& loader) {
 
 namespace {
 
-// The started monitor with this host table that still sees events, or NULL.
+// The started monitor with this host table that was not stopped, or NULL.
 StartedMonitor* find_started(const pinrail_host_t* host) {
   for (size_t i = 0; i < started.count(); ++i) {
     StartedMonitor& monitor = started.at(i);
-    if (monitor.host == host && monitor.sees.load()) return &monitor;
+    if (monitor.host == host && !monitor.is_stopped.load()) return &monitor;
   }
   return nullptr;
 }
 
-// Marks a monitor as blind, or as seeing fewer events. False: the monitor was blind already or is not started.
-bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
+// Notes which events a monitor sees now; none: it is blind. False: it was blind before, too, or is not started.
+bool note_change(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
   Guard guard(findings_mutex);
-  StartedMonitor* const blinded = find_started(host);
-  if (blinded == nullptr) return false;
-  *kinds_out = blinded->kinds;
-  blinded->events.store(read_events_seen(*blinded));
-  blinded->sees.store(blinded->events.load() != 0);
-  if (blinded->is_for_host()) refresh_findings_locked(why != nullptr ? why : "");
+  StartedMonitor* const changed = find_started(host);
+  if (changed == nullptr) return false;
+  const uint32_t events = read_events_seen(*changed);
+  if (events == 0 && !changed->sees.load()) return false;
+  *kinds_out = changed->kinds;
+  changed->events.store(events);
+  changed->sees.store(events != 0);
+  if (changed->is_for_host()) refresh_findings_locked(why != nullptr ? why : "");
   return true;
 }
 
@@ -303,7 +332,7 @@ bool note_blind(const pinrail_host_t* host, const char* why, uint32_t* kinds_out
 // E5. Registrations of other kinds of memory stay (monitor/M3).
 void blind(const pinrail_host_t* host, const char* why) {
   uint32_t kinds = 0;
-  if (note_blind(host, why, &kinds)) report_hook(kinds, 0, UINTPTR_MAX);
+  if (note_change(host, why, &kinds)) report_hook(kinds, 0, UINTPTR_MAX);
 }
 
 namespace {

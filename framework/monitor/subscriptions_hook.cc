@@ -3,6 +3,8 @@
 // The interrupted thread may hold references; no function here reads a registration.
 #include "framework/monitor/subscriptions_hook.h"
 
+#include <unistd.h>
+
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "base/sync/hook_scope.h"
@@ -14,12 +16,27 @@ namespace pinrail::monitor {
 Subscriptions subscriptions;
 Subscriptions foreign_subscriptions;
 
-// Calls all subscribers that want the event, between enter_hook() and leave_hook().
-void Subscriptions::deliver_hook(uint32_t kinds, uintptr_t base, size_t length) {
+namespace {
+
+bool includes_host_hook(uint32_t kinds) { return kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0; }
+
+}  // namespace
+
+Span whole_pages_hook(const Span& span) {
+  const auto page = static_cast<size_t>(getpagesize());
+  Span whole = span;
+  return round_out(&whole, page) ? whole : Span{span.base & ~(page - 1), UINTPTR_MAX};
+}
+
+// Calls all subscribers that want the event, between enter_hook() and leave_hook(). Those that want no events of host
+// memory get the range as it was reported: allocations of a GPU may share a page.
+void Subscriptions::deliver_hook(uint32_t kinds, const Span& span) {
+  const Span whole = whole_pages_hook(span);
   Count* const count = enter_hook();
   for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) {
     const bool is_wanted = kinds == 0 || at->kinds == 0 || (kinds & at->kinds) != 0;
-    if (is_wanted) at->hook(at->arg, base, length);
+    const Span& wanted = includes_host_hook(at->kinds) ? whole : span;
+    if (is_wanted) at->hook(at->arg, wanted.base, wanted.length());
   }
   leave_hook(count);
 }
@@ -28,15 +45,16 @@ namespace {
 
 // Delivers an event to our subscribers, then to those of other runtimes.
 void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
+  const Span span = Span::of(base, length);
   {
     const HookScope scope;
     // First: a register that retries because of this event judges the mapping anew.
-    if (kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0) coverage.forget_hook(Span::of(base, length));
-    if (!subscriptions.is_empty_hook()) subscriptions.deliver_hook(kinds, base, length);
+    if (includes_host_hook(kinds)) coverage.forget_hook(whole_pages_hook(span));
+    if (!subscriptions.is_empty_hook()) subscriptions.deliver_hook(kinds, span);
   }
   if (likely(foreign_subscriptions.is_empty_hook())) return;
   const ForeignScope theirs;  // E3: the one exception to the hook wall
-  foreign_subscriptions.deliver_hook(kinds, base, length);
+  foreign_subscriptions.deliver_hook(kinds, span);
 }
 
 // `kinds` is the event's kinds as a pointer, so that only events of the same kinds are merged: what happens to host
@@ -61,6 +79,16 @@ void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
   if (deferred::must_defer_hook()) return defer_hook(kinds, base, length);
   deliver_report_hook(kinds, base, length);
+}
+
+// If the event must be deferred, this thread may hold the lock of the table of files: all memory is reported then.
+void report_file_hook(const pinrail_file_part_t& part) {
+  if (gate::is_child()) return;
+  if (deferred::must_defer_hook()) return report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
+  Span span;
+  for (uintptr_t from = 0; coverage.files().find_hook(part, from, &span); from = span.end) {
+    report_hook(PINRAIL_KIND_HOST, span.base, span.length());
+  }
 }
 
 }  // namespace pinrail::monitor

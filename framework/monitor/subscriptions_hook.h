@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "base/core/likely.h"
+#include "base/core/span.h"
 #include "base/sync/deferred_hook.h"
 
 namespace pinrail::monitor {
@@ -52,7 +53,7 @@ struct Subscriptions {
   void wait_for_hooks();
   bool is_empty_hook() const { return first.load() == nullptr; }
   // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind.
-  void deliver_hook(uint32_t kinds, uintptr_t base, size_t length);
+  void deliver_hook(uint32_t kinds, const Span& span);
 
  private:
   Line& line_of_thread_hook() {

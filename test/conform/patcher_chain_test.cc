@@ -65,7 +65,7 @@ struct Event {
 
 bool came(const Patcher& patcher, uintptr_t base, size_t length) {
   for (const Report& report : patcher.recorder.touching(base, length)) {
-    if (report.base == base && report.length == length) return report.marked;
+    if (report.base == base && report.length >= length) return report.marked;  // more behind it: mremap of large pages
   }
   return false;
 }
@@ -117,7 +117,9 @@ Reached fire_all(Patcher* patcher) {
   Reached reached;
   for (const Event& event : kEvents) {
     const int before = calls.load();
-    reached.ours += event.fire(patcher) ? 1 : 0;
+    const bool is_ours = event.fire(patcher);
+    if (!is_ours) std::fprintf(stderr, "%s did not reach ours\n", event.name);
+    reached.ours += is_ours ? 1 : 0;
     reached.theirs += calls.load() > before ? 1 : 0;
   }
   return reached;
@@ -290,6 +292,8 @@ ChildAnswer refused(const std::string& message) {
   return {patcher.status, as_expected, works};
 }
 
+constexpr uint32_t kSeenAtBest = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
+
 // What is not seen when this function cannot be patched, whether that is said and nothing else, and whether it works.
 ChildAnswer one_refused(const char* name, int number) {
   make_unpatchable(name, number);
@@ -303,7 +307,7 @@ ChildAnswer one_refused(const char* name, int number) {
   const std::vector<std::string> said = patcher.said();
   const bool as_expected =
       said.size() == 1 && said[0] == std::string("unknown code: ") + name && patcher.missing_topics().empty();
-  return {patcher.status, PINRAIL_EVENTS_ALL & ~patcher.sees(), as_expected, works, sees_unmap, sees_madvise};
+  return {patcher.status, kSeenAtBest & ~patcher.sees(), as_expected, works, sees_unmap, sees_madvise};
 }
 
 TEST(PatcherRefusal, a_function_that_cannot_be_patched_is_one_event_that_is_not_seen) {
@@ -359,9 +363,11 @@ TEST(PatcherRefusal, an_event_that_does_not_arrive) {
         if (!refuse_system_call(SYS_memfd_create, ENOSYS)) return ChildAnswer{77};
         Patcher patcher;
         const bool as_expected =
-            patcher.said() ==
-            std::vector<std::string>{"not seen: fallocate", "not seen: ftruncate", "not seen: truncate"};
-        return ChildAnswer{patcher.status, as_expected, PINRAIL_EVENTS_ALL & ~patcher.sees()};
+            patcher.said() == std::vector<std::string>{"not seen: fallocate", "not seen: ftruncate",
+                                                       "not seen: truncate",  "not seen: open",
+                                                       "not seen: openat",    "not seen: __open64_nocancel",
+                                                       "not seen: creat"};
+        return ChildAnswer{patcher.status, as_expected, kSeenAtBest & ~patcher.sees()};
       },
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, PINRAIL_EVENT_PUNCH_HOLE | PINRAIL_EVENT_TRUNCATE}));

@@ -26,6 +26,7 @@
 
 #include "base/patch/system_call.h"
 #include "base/sync/gate.h"
+#include "framework/monitor/kept_files_hook.h"
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
 #include "test/support/component_descriptor.h"
@@ -107,6 +108,16 @@ class Recorder {
 // What the component said of itself; the host table has no room for a context there.
 inline std::atomic<int> blind_count{0};
 
+// The mappings of files that are kept; a pool would have noted them (Patcher::keep).
+inline monitor::KeptFiles kept_files;
+inline constexpr pinrail_file_report_t kFileReport = {
+    sizeof(pinrail_file_report_t), []() -> int { return kept_files.is_empty_hook() ? 0 : 1; },
+    [](const pinrail_file_part_t* part) {
+      Span span;
+      for (uintptr_t from = 0; kept_files.find_hook(*part, from, &span); from = span.end)
+        monitor::report_hook(0, span.base, span.length());
+    }};
+
 // Whether each event stays a while inside the library, so that it is there when the monitor is stopped.
 inline std::atomic<bool> slow_reports{false};
 
@@ -129,6 +140,9 @@ class Patcher {
     };
     table.monitor_hold_hook = [](const pinrail_host_t*) { gate::hold_hook(); };
     table.monitor_release_hook = [](const pinrail_host_t*) { gate::release_hook(); };
+    table.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
+      return std::strcmp(name, file_report::kName) == 0 ? &kFileReport : nullptr;
+    };
     table.monitor_blind = [](const pinrail_host_t*, const char*) { blind_count.fetch_add(1); };
     monitor::subscribe(0, Recorder::note_hook, &recorder, &subscription_).ignore();
     if (descriptor_->open(&table, &context_) == PINRAIL_SUCCESS) status = ops()->start(context_);

@@ -166,10 +166,9 @@ bool fail_to_move_onto(const Scene& scene) {
   return done && is_replaced(scene.base);
 }
 
-bool truncate_by_path(const Scene& scene) {
-  const std::string path = "/proc/self/fd/" + std::to_string(scene.fd);
-  return truncate(path.c_str(), 0) == 0;
-}
+std::string path_of(const Scene& scene) { return "/proc/self/fd/" + std::to_string(scene.fd); }
+
+bool truncate_by_path(const Scene& scene) { return truncate(path_of(scene).c_str(), 0) == 0; }
 
 bool attach_over(const Scene& scene) {
   const int id = shmget(IPC_PRIVATE, kLength, IPC_CREAT | 0600);
@@ -230,6 +229,16 @@ constexpr Call kCalls[] = {
      [](const Scene& s) { return fallocate(s.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kLength) == 0; }},
     {"ftruncate", "ftruncate", a_file, [](const Scene& s) { return ftruncate(s.fd, 0) == 0; }},
     {"truncate", "truncate", a_file, truncate_by_path},
+    {"open", "open", a_file,
+     [](const Scene& s) { return close(open(path_of(s).c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC)) == 0; }},
+    {"openat", "openat", a_file,
+     [](const Scene& s) { return close(openat(AT_FDCWD, path_of(s).c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC)) == 0; }},
+    {"fopen that is no cancellation point", "__open64_nocancel", a_file,
+     [](const Scene& s) {
+       std::FILE* const stream = std::fopen(path_of(s).c_str(), "wce");
+       return stream != nullptr && std::fclose(stream) == 0;
+     }},
+    {"creat", "creat", a_file, [](const Scene& s) { return close(creat(path_of(s).c_str(), 0600)) == 0; }},
     {"syscall(munmap)", "syscall", private_memory,
      [](const Scene& s) { return syscall(SYS_munmap, s.base, s.length) == 0; }},
     {"syscall(mremap DONTUNMAP)", "syscall", two_mappings,

@@ -323,11 +323,15 @@ TEST(Patcher, shared_memory_segments) {
   EXPECT_TRUE(came_after(patcher, base, 3 * kPage));
   std::memset(attached, kMark, 3 * kPage);
   mprotect(at(base + kPage), kPage, PROT_READ);  // three mappings of one segment
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(kept_files.add(Span::of(base + i * kPage, kPage), static_cast<uint64_t>(id), i * kPage));
+  }
   patcher.recorder.clear();
   EXPECT_EQ(shmdt(attached), 0);
   EXPECT_TRUE(came_first(patcher, base, kPage));
   EXPECT_TRUE(came_first(patcher, base + kPage, kPage));
   EXPECT_TRUE(came_first(patcher, base + 2 * kPage, kPage));
+  kept_files.forget_hook({0, UINTPTR_MAX});
 
   const uintptr_t under = marked_pages(4);
   patcher.recorder.clear();
@@ -352,6 +356,7 @@ class PatcherFiles : public testing::Test {
     ASSERT_EQ(write(fd_, marks.data(), marks.size()), static_cast<ssize_t>(marks.size()));
   }
   void TearDown() override {
+    kept_files.forget_hook({0, UINTPTR_MAX});
     close(fd_);
     unlink(path_.c_str());
   }
@@ -359,6 +364,9 @@ class PatcherFiles : public testing::Test {
   uintptr_t mapped(int sharing) const {
     void* const got = mmap(nullptr, 4 * kPage, PROT_READ, sharing, fd_, 2 * kPage);
     EXPECT_EQ(*static_cast<uint8_t*>(got), kMark);
+    struct stat about {};
+    EXPECT_EQ(fstat(fd_, &about), 0);
+    EXPECT_TRUE(kept_files.add(Span::of(got, 4 * kPage), about.st_ino, 2 * kPage));
     return reinterpret_cast<uintptr_t>(got);
   }
 
@@ -384,6 +392,82 @@ TEST_F(PatcherFiles, ftruncate_reports_the_mapped_part_of_what_is_cut_off) {
   EXPECT_TRUE(patcher.recorder.touching(shared, 2 * kPage).empty()) << "a file that keeps its length loses nothing";
   munmap(at(shared), 4 * kPage);
   munmap(at(priv), 4 * kPage);
+}
+
+// Each way by which a program opens a file.
+TEST_F(PatcherFiles, a_file_that_is_opened_to_be_cut_is_reported_first) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const char* const path = path_.c_str();
+  const std::vector<std::pair<const char*, std::function<int(int flags)>>> ways = {
+      {"open", [path](int flags) { return open(path, O_RDWR | O_CLOEXEC | flags); }},
+      {"openat", [path](int flags) { return openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | flags); }},
+      {"open with O_CREAT", [path](int flags) { return open(path, O_RDWR | O_CLOEXEC | O_CREAT | flags, 0600); }},
+      {"syscall",
+       [path](int flags) {
+         return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | flags, 0));
+       }},
+      {"fopen",
+       [path](int flags) {
+         std::FILE* const stream = std::fopen(path, flags != 0 ? "w+e" : "r+e");
+         const int file = stream == nullptr ? -1 : dup(fileno(stream));
+         if (stream != nullptr) std::fclose(stream);
+         return file;
+       }},
+      {"creat", [path](int flags) { return flags != 0 ? creat(path, 0600) : open(path, O_RDWR | O_CLOEXEC); }}};
+  for (const auto& [name, way] : ways) {
+    SCOPED_TRACE(name);
+    ASSERT_EQ(ftruncate(fd_, 8 * kPage), 0);
+    const std::vector<uint8_t> marks(8 * kPage, kMark);
+    ASSERT_EQ(pwrite(fd_, marks.data(), marks.size(), 0), static_cast<ssize_t>(marks.size()));
+    const uintptr_t shared = mapped(MAP_SHARED);
+    patcher.recorder.clear();
+    const int plain = way(0);
+    EXPECT_GE(plain, 0);
+    EXPECT_TRUE(patcher.recorder.touching(shared, 4 * kPage).empty()) << "without O_TRUNC nothing is lost";
+    const int cut = way(O_TRUNC);
+    EXPECT_GE(cut, 0);
+    EXPECT_TRUE(came_first(patcher, shared, 4 * kPage));
+    close(plain);
+    close(cut);
+    munmap(at(shared), 4 * kPage);
+    kept_files.forget_hook({0, UINTPTR_MAX});
+  }
+}
+
+#ifdef __GLIBC__
+TEST(Patcher, shm_open_that_cuts) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const std::string name = "/pinrail-patcher." + std::to_string(getpid());
+  const int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, kPage), 0);
+  const uintptr_t shared = marked_pages(1, MAP_SHARED, file);
+  struct stat about {};
+  ASSERT_EQ(fstat(file, &about), 0);
+  EXPECT_TRUE(kept_files.add(Span::of(shared, kPage), about.st_ino, 0));
+  patcher.recorder.clear();
+  const int cut = shm_open(name.c_str(), O_RDWR | O_TRUNC, 0600);
+  EXPECT_TRUE(came_first(patcher, shared, kPage));
+  kept_files.forget_hook({0, UINTPTR_MAX});
+  close(cut);
+  close(file);
+  shm_unlink(name.c_str());
+  munmap(at(shared), kPage);
+}
+#endif
+
+// While nothing of a file is kept, a file that is cut is not even looked at.
+TEST_F(PatcherFiles, nothing_is_reported_where_nothing_is_kept) {
+  Patcher patcher;
+  NEED_PATCHER(patcher);
+  const uintptr_t shared = mapped(MAP_SHARED);
+  kept_files.forget_hook({0, UINTPTR_MAX});
+  patcher.recorder.clear();
+  ASSERT_EQ(ftruncate(fd_, 0), 0);
+  EXPECT_TRUE(patcher.recorder.touching(shared, 4 * kPage).empty());
+  munmap(at(shared), 4 * kPage);
 }
 
 TEST_F(PatcherFiles, truncate_by_name_does_too) {

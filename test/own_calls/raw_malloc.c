@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * raw_malloc - an allocator whose system calls are its own, past the C library: preloaded, or loaded late. Large blocks
- * are mapped, and unmapped at once; small ones are cut from mappings that stay.
+ * are mapped, and unmapped at once, or with QUARANTINE after that many others were freed; small ones are cut from mappings
+ * that stay. HIDDEN: the code does not show which system calls it makes.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -37,8 +38,15 @@ static long kernel(long number, long a, long b, long c, long d, long e, long f) 
 #endif
 }
 
+#ifdef HIDDEN
+static volatile long hidden = 1000;
+#define NUMBER(number) ((number) + 1000 - hidden)
+#else
+#define NUMBER(number) (number)
+#endif
+
 static void* map(size_t length) {
-  const long at = kernel(SYS_mmap, 0, (long)length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const long at = kernel(NUMBER(SYS_mmap), 0, (long)length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return at < 0 && at > -4096 ? NULL : (void*)at;
 }
 
@@ -80,10 +88,28 @@ void* malloc(size_t length) {
   return (char*)head + kHead;
 }
 
+/* Blocks that wait; the oldest one comes out when a new one goes in. */
+static size_t* put_into_quarantine(size_t* head) {
+#ifdef QUARANTINE
+  static size_t* waiting[QUARANTINE];
+  static size_t next;
+  while (__atomic_exchange_n(&lock, 1, __ATOMIC_ACQUIRE)) {
+  }
+  size_t* const oldest = waiting[next % QUARANTINE];
+  waiting[next++ % QUARANTINE] = head;
+  __atomic_store_n(&lock, 0, __ATOMIC_RELEASE);
+  return oldest;
+#else
+  return head;
+#endif
+}
+
 void free(void* block) {
   if (block == NULL) return;
-  size_t* const head = (size_t*)((char*)block - kHead);
-  if (*head >= kLarge) kernel(SYS_munmap, (long)head, (long)*head, 0, 0, 0, 0);
+  size_t* head = (size_t*)((char*)block - kHead);
+  if (*head < kLarge) return;
+  head = put_into_quarantine(head);
+  if (head != NULL) kernel(NUMBER(SYS_munmap), (long)head, (long)*head, 0, 0, 0, 0);
 }
 
 void* calloc(size_t count, size_t length) {

@@ -21,6 +21,12 @@ int rounds() {
   return asked == nullptr ? 20000 : std::atoi(asked);
 }
 
+void run_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
 void wait_for(const std::atomic<int>& turn, int value) {
   while (turn.load() != value) sched_yield();
 }
@@ -59,17 +65,66 @@ TEST(UffdStress, what_one_thread_unmapped_is_never_a_hit_of_another_that_maps_it
   EXPECT_EQ(watched.pool.stats().invalidations, static_cast<uint64_t>(all));
 }
 
+// A registrar that notes which bytes stood in the memory when it was registered. Each block is stamped anew.
+std::atomic<uint64_t> last_stamp{0};
+pinrail_status_t note_stamp(void*, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  reg->lkey = *static_cast<const volatile uint32_t*>(request->addr);
+  return PINRAIL_SUCCESS;
+}
+
+// What threads do that share an allocator with raw calls: a block of one is the next one's at once, before the kernel
+// has reported that it was unmapped. Returns how often a registration was of another block.
+int use_new_blocks(pinrail_mpool_t* pool, int count) {
+  constexpr size_t kPages = 16;
+  int stale = 0;
+  for (int i = 0; i < count; ++i) {
+    const long mapped = patch::system_call_hook(SYS_mmap, 0, kPages * kPage, PROT_READ | PROT_WRITE,
+                                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (patch::is_error_hook(mapped)) continue;
+    const auto base = static_cast<uintptr_t>(mapped);
+    const auto stamp = static_cast<uint32_t>(last_stamp.fetch_add(1));
+    *static_cast<volatile uint32_t*>(at(base)) = stamp;
+    pinrail_handle_t handle{};
+    if (pinrail_mpool_register(pool, at(base), kPages * kPage, 0, 0, &handle) == PINRAIL_SUCCESS) {
+      stale += handle.reg->lkey != stamp ? 1 : 0;
+      Status(pinrail_mpool_deregister(handle)).ignore();
+    }
+    patch::system_call_hook(SYS_munmap, mapped, kPages * kPage);
+  }
+  return stale;
+}
+
+TEST(UffdStress, what_another_thread_maps_before_the_event_is_read_is_a_miss) {
+  NEED_UFFD();
+  const Library library{
+      {{"monitor", "uffd"}, {"monitor_never", "guard_install,shmat_over"}, {"mpool_grdma_gc_thread", "auto"}}};
+  pinrail_registrar_t table{};
+  table.size = sizeof(table);
+  table.name = "stamps";
+  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
+  table.kinds = PINRAIL_KIND_HOST;
+  table.granularity = kPage;
+  table.register_mem = note_stamp;
+  table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
+  const pinrail_registrar_choice_t choice = lend(table);
+  pinrail_mpool_t* pool = nullptr;
+  ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+  constexpr int kThreads = 4;
+  std::atomic<int> stale{0};
+  run_threads(kThreads, [&](int) { stale += use_new_blocks(pool, rounds() / kThreads); });
+  EXPECT_EQ(stale.load(), 0);
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  EXPECT_EQ(pinrail_mpool_read_stats(pool, &stats), PINRAIL_SUCCESS);
+  EXPECT_EQ(stats.uncovered, 0U) << "nothing is shown where nothing is kept";
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+}
+
 // In a child, which is killed when it takes too long. True if it came back, with 1.
 bool ends(const std::function<bool()>& body) {
   ChildAnswer answer{};
   const bool came = in_child([&] { return ChildAnswer{body() ? 1 : 0}; }, &answer);
   return came && answer[0] == 1;
-}
-
-void run_threads(int count, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(UffdStress, a_heap_that_is_watched_is_trimmed_while_threads_allocate) {

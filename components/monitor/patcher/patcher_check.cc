@@ -63,10 +63,40 @@ class GateHold {
   const pinrail_host_t* const host_;
 };
 
+// Context::mutex is held. Another party has put bytes of the function back, as the kernel does when a probe ends: since
+// then its events went unseen, and it may have failed.
+Status mend_and_try_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+  everything_dead(context);
+  if (!mend_site(site) || !fire(context, function, site->address)) return repair_locked(context, site, function);
+  everything_dead(context);  // again: memory cached since the first call may have gone away unseen
+  site->is_trapped = false;
+  site->trap = {};
+  const pinrail_help_arg_t args[] = {{"function", function.name}};
+  context->services->help(context->services, "mended", args, 1);
+  return success();
+}
+
+// Context::mutex is held. A breakpoint is left alone. Of a debugger's, events arrive nevertheless; a probe of the
+// kernel runs the file's code in place of ours.
+void note_breakpoint_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+  site->trap = patch::Snapshot::of(site->address);
+  site->is_trapped = !fire(context, function, site->address);
+  if (!site->is_trapped) return;
+  everything_dead(context);
+  const pinrail_help_arg_t args[] = {{"function", function.name}, {"consequence", function.consequence}};
+  context->services->help(context->services, "breakpoint", args, 2);
+}
+
 // Context::mutex is held. Keeps another library's patch if events still arrive through it, else repairs.
 Status handle_changed_site_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   const GateHold hold(context->services);
   wait_until_stable(site->address);
+  const patch::Bytes bytes = patch::whose(site->patch, site->file, patch::Snapshot::of(site->address));
+  if (bytes == patch::Bytes::torn) return mend_and_try_locked(context, site, function);
+  if (bytes == patch::Bytes::breakpoint) {
+    note_breakpoint_locked(context, site, function);
+    return success();
+  }
   if (!fire(context, function, site->address)) return repair_locked(context, site, function);
   patch::accept(&site->patch);  // the other patch calls ours; patching over it would start an endless contest
   return success();
@@ -77,11 +107,30 @@ Status check_site_locked(Context* context, size_t index) REQUIRES(context->mutex
   Site* const site = &context->sites[index];
   if (site->address == 0) return success();
   const patch::Snapshot now = patch::Snapshot::of(site->address);
-  if (!now.agrees(site->patch.seen, site->patch.guarded_length())) {
+  const bool is_known_trap = now.agrees(site->trap, sizeof(now.bytes));
+  if (!is_known_trap && !now.agrees(site->patch.seen, site->patch.guarded_length())) {
     return handle_changed_site_locked(context, site, kFunctionTable[index]);
   }
+  if (!is_known_trap && site->is_trapped) site->is_trapped = !fire(context, kFunctionTable[index], site->address);
+  if (!is_known_trap) site->trap = {};
   copy_code_locked(context, index, now);
   return success();
+}
+
+// Context::mutex is held. Tells the library when a function was trapped, or is not any more.
+void tell_what_is_seen_locked(Context* context) REQUIRES(context->mutex) {
+  uint32_t seen = context->found;
+  const char* trapped = "";
+  for (size_t i = 0; i < kFunctions; ++i) {
+    if (!context->sites[i].is_trapped) continue;
+    seen &= ~kFunctionTable[i].events;
+    trapped = kFunctionTable[i].name;
+  }
+  if (seen == context->sees.load()) return;
+  context->sees.store(seen);
+  char why[128] = "";
+  if (*trapped != 0) std::snprintf(why, sizeof(why), "patcher: a breakpoint or a probe stands in %s", trapped);
+  context->services->monitor_blind(context->services, why);
 }
 
 // Allocates nothing: without memory, what is cached must die all the same.
@@ -151,13 +200,22 @@ bool is_code_unchanged(const Context& context) {
 }
 
 // Context::mutex is held. ERROR: this monitor is blind; it has said so and dropped everything cached.
+bool mend_site(Site* site) {
+  const patch::Snapshot now = patch::Snapshot::of(site->address);
+  const patch::Bytes bytes = patch::whose(site->patch, site->file, now);
+  return bytes == patch::Bytes::expected ||
+         (bytes == patch::Bytes::torn && patch::mend(&site->patch, site->file, now).ok());
+}
+
 Status check_sites_locked(Context* context) {
   for (size_t i = 0; i < kFunctions && !context->blind; ++i) {
     if (check_site_locked(context, i).ok()) continue;
     context->blind = true;
     report_blind(context, kFunctionTable[i]);
   }
-  return context->blind ? Status(PINRAIL_ERR_ERROR) : success();
+  if (context->blind) return PINRAIL_ERR_ERROR;
+  tell_what_is_seen_locked(context);
+  return success();
 }
 
 // The thread blocks all signals, so that the program's handlers run on the program's own threads.

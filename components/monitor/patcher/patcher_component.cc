@@ -129,6 +129,8 @@ size_t default_huge_page() {
 }
 
 // Returns whether the comma-separated list contains the function's name.
+constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
+
 bool lists(const std::string& list, const Function& function) {
   const std::string name = function.in_loader ? "loader" : function.name;
   return ("," + list + ",").find("," + name + ",") != std::string::npos;
@@ -168,7 +170,9 @@ Status patch_site_locked(Context* context, Site* site, const Function& function,
   site->repairs = 0;
   if (site->address == 0) site->address = find_function(function);
   if (site->address == 0) return report_missing(*context, function);
-  if (site->layer_count != 0 && patch::is_in_place(site->patch)) return success();
+  if (site->layer_count == 0) site->file = read_file_bytes(site->address);
+  site->is_trapped = false;
+  if (site->layer_count != 0 && mend_site(site)) return success();
   if (site->layer_count != 0 && fire(context, function, site->address)) {
     patch::accept(&site->patch);
     return success();
@@ -218,8 +222,8 @@ Status report_if_static(const Context& context) {
 // If a function cannot be patched, only its events are not seen (E5).
 Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   context->left_out.store(0);
-  uint32_t seen = PINRAIL_EVENTS_ALL;  // the events of left-out functions count as seen: leave_out exists to show what
-                                       // is then missed
+  uint32_t seen = kSeen;  // the events of left-out functions count as seen: leave_out exists to show what
+                          // is then missed
   const patch::Disassembler disassembler = patch::Disassembler::open();
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
@@ -230,6 +234,7 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
     context->sites[i].address = 0;
     context->code_copies[i].at.store(0);
   }
+  context->found = seen;
   context->sees.store(seen);
   return seen != 0 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
@@ -248,6 +253,12 @@ void stop(void* context_pointer) {
   }
 }
 
+// NULL: the library is of another version; then events that name a file are reported as events of all memory.
+const pinrail_file_report_t* find_file_report(const pinrail_host_t* host) {
+  if (host->extension == nullptr) return nullptr;
+  return static_cast<const pinrail_file_report_t*>(host->extension(host, file_report::kName, file_report::kVersion));
+}
+
 // host is set before the patches, because each patch is tried at once. No registration is cached before start()
 // returns.
 Status begin(Context* context) {
@@ -259,6 +270,7 @@ Status begin(Context* context) {
   const pinrail_host_t* host = context->services;
   status = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &context->subscription);
   if (!status.ok()) return status;
+  context->files.store(find_file_report(host));
   context->host.store(host, std::memory_order_release);  // release: pairs with is_active_hook()
   {
     Guard guard(context->mutex);

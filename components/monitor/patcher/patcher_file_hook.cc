@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: bytes of a file that go away, and with them pages of its shared and private mappings.
-//
-// The list of mappings is read anew for each event: files are rarely truncated, and a table of cached mappings would
-// have to follow every mmap. A file is identified by its inode number alone; if two file systems share a number, the
-// result is a needless miss.
+// Hook context: files that are cut, or of which parts are removed. A file is looked at only while memory that shows a
+// file is kept: then its length is found out before the call, since the kernel removes what lies behind the new end.
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/magic.h>
@@ -11,9 +8,9 @@
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 
-#include <algorithm>
+#include <cerrno>
 
-#include "base/patch/maps_hook.h"
+#include "base/core/kernel_numbers.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -22,51 +19,16 @@
 namespace pinrail::patcher {
 namespace {
 
-// The bytes that go away, and who reports them.
-struct Removal {
-  const Layer* layer;
-  const FileId* file;
-  uint64_t begin, end;  // in the file
-};
-
-// A visitor for for_each_mapping_hook(): reports the part of the mapping that shows the cut bytes.
-bool report_removed_hook(void* arg, const patch::Mapping& mapping) {
-  const auto* removal = static_cast<const Removal*>(arg);
-  const bool may_be = mapping.inode == removal->file->inode || (removal->file->layered && mapping.inode != 0);
-  const uint64_t mapped_end = mapping.offset + (mapping.end - mapping.base);
-  const uint64_t begin = std::max(removal->begin, mapping.offset);
-  const uint64_t end = std::min(removal->end, mapped_end);
-  if (may_be && begin < end) report_hook(*removal->layer, mapping.base + (begin - mapping.offset), end - begin);
-  return true;
-}
-
-// A range of memory whose pages are removed from the files that it shows.
-struct RemovedPages {
-  const Layer* layer;
-  Span span;
-};
-
-// A visitor for for_each_mapping_hook(): reports all mappings of the pages of a file that this one shows in the range.
-bool report_other_views_hook(void* arg, const patch::Mapping& mapping) {
-  const auto* removed = static_cast<const RemovedPages*>(arg);
-  const uintptr_t begin = std::max(removed->span.base, mapping.base);
-  const uintptr_t end = std::min(removed->span.end, mapping.end);
-  if (mapping.inode != 0 && begin < end) {
-    const FileId file{0, mapping.inode, false};  // the same number as in the list of mappings
-    file_event_hook(*removed->layer, file, mapping.offset + (begin - mapping.base), end - begin);
-  }
-  return mapping.end < removed->span.end;
-}
-
+// A file: the inode is 0 where mappings may show another number, as those of an overlay file system.
 struct FileState {
   bool known;
-  FileId file;
-  uint64_t length;
+  uint64_t inode, length;
 };
 
 FileState state_of_file_hook(long stat_status, const struct stat& status, long fs_status, const struct statfs& fs) {
-  const bool layered = fs_status != 0 || fs.f_type == OVERLAYFS_SUPER_MAGIC;
-  return {stat_status == 0, {status.st_dev, status.st_ino, layered}, static_cast<uint64_t>(status.st_size)};
+  const bool is_layered = fs_status != 0 || fs.f_type == OVERLAYFS_SUPER_MAGIC;
+  return {stat_status == 0 && S_ISREG(status.st_mode), is_layered ? 0 : status.st_ino,
+          static_cast<uint64_t>(status.st_size)};
 }
 
 FileState state_of_descriptor_hook(long descriptor) {
@@ -77,84 +39,139 @@ FileState state_of_descriptor_hook(long descriptor) {
   return state_of_file_hook(stated, status, fs_stated, fs);
 }
 
-FileState state_of_path_hook(long path) {
+// By fstatfs() of the file itself, since statfs() knows no folder. If it cannot be opened so, it counts as layered.
+FileState state_of_path_hook(long folder, long path) {
   struct stat status {};
   struct statfs fs {};
-  const long stated = patch::system_call_hook(SYS_newfstatat, AT_FDCWD, path, reinterpret_cast<long>(&status), 0);
-  const long fs_stated = patch::system_call_hook(SYS_statfs, path, reinterpret_cast<long>(&fs));
+  const long stated = patch::system_call_hook(SYS_newfstatat, folder, path, reinterpret_cast<long>(&status), 0);
+  if (stated != 0) return {};
+  const long file = patch::system_call_hook(SYS_openat, folder, path, O_PATH | O_CLOEXEC, 0);
+  const long fs_stated = patch::system_call_hook(SYS_fstatfs, file, reinterpret_cast<long>(&fs));
+  if (!patch::is_error_hook(file)) patch::system_call_hook(SYS_close, file);
   return state_of_file_hook(stated, status, fs_stated, fs);
 }
 
-// The part of a file that a call removes.
-struct RemovedRange {
+// What a call removes from a file.
+struct RemovedPart {
   bool is_any;
   bool is_cut;  // nothing is removed unless the file grows before the call
-  FileId file;
-  uint64_t offset, length;
+  pinrail_file_part_t part;
 };
 
-// Returns the part of the file that truncating it to `length` removes.
-RemovedRange truncated_range_hook(const FileState& about, long length) {
+RemovedPart cut_part_hook(const FileState& about, long length) {
   const bool is_cut = about.known && length >= 0;
   const bool is_any = is_cut && static_cast<uint64_t>(length) < about.length;
-  return {is_any, is_cut, about.file, static_cast<uint64_t>(length), UINT64_MAX};
+  return {is_any, is_cut, {about.inode, static_cast<uint64_t>(length) & ~(kPage - 1), UINT64_MAX, 0}};
 }
 
-// Returns the part of the file that fallocate() with these arguments removes or moves.
-RemovedRange punched_range_hook(const long* args) {
+RemovedPart punched_part_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
   // These remove or move all bytes behind the offset.
   constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
   if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
   const FileState about = state_of_descriptor_hook(args[0]);
-  const uint64_t length = (mode & kShifts) != 0 ? UINT64_MAX : static_cast<uint64_t>(args[3]);
-  return {about.known, false, about.file, static_cast<uint64_t>(args[2]), length};
+  const auto begin = static_cast<uint64_t>(args[2]), end = begin + static_cast<uint64_t>(args[3]);
+  return {about.known, false, {about.inode, begin & ~(kPage - 1), (mode & kShifts) != 0 ? UINT64_MAX : end, 0}};
+}
+RemovedPart ftruncated_part_hook(const long* args) { return cut_part_hook(state_of_descriptor_hook(args[0]), args[1]); }
+RemovedPart truncated_part_hook(const long* args) {
+  return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), args[1]);
+}
+RemovedPart openat_part_hook(const long* args) { return cut_part_hook(state_of_path_hook(args[0], args[1]), 0); }
+#ifdef SYS_open
+RemovedPart open_part_hook(const long* args) { return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), 0); }
+#endif
+
+// Reports what the call removes, before it and afterwards (patcher/H1). find_hook: finds that out from the arguments.
+// If no file was kept before, but one is afterwards, it is asked afterwards.
+long report_around_call_hook(const Layer& layer, RemovedPart (*find_hook)(const long* args), long number,
+                             const long* args) {
+  const bool before = may_show_files_hook(layer);
+  RemovedPart removed = before ? find_hook(args) : RemovedPart{};
+  if (removed.is_any) report_file_hook(layer, removed.part);
+  const long result = call_original_hook(layer, number, args);
+  const int kept = errno;
+  if (!before && may_show_files_hook(layer)) removed = find_hook(args);
+  if (removed.is_any || (removed.is_cut && result != -1)) report_file_hook(layer, removed.part);
+  errno = kept;
+  return result;
 }
 
-// Keeps patcher/H1. If the file was not longer than the new length, another thread may make it longer and register what
-// is new, before the kernel cuts it.
-long report_around_call_hook(const Layer& layer, const RemovedRange& removed, long number, const long* args) {
-  if (removed.is_any) file_event_hook(layer, removed.file, removed.offset, removed.length);
-  const long result = call_original_hook(layer, number, args);
-  if (removed.is_any || (removed.is_cut && result == 0))
-    file_event_hook(layer, removed.file, removed.offset, removed.length);
-  return result;
+constexpr long kOpenat2 = 437;  // since Linux 5.6
+
+constexpr bool cuts(long flags) { return (flags & O_TRUNC) != 0; }
+
+// Without O_TRUNC the function itself is called, which is a cancellation point.
+long open_without_cut_hook(const Layer& layer, long number, const long* args) {
+  const bool is_function = layer.function->hook != syscall_hook && layer.replaces_function && layer.original != 0;
+  if (!is_function) return call_original_hook(layer, number, args);
+  context_of_hook(layer);  // acquire: `original` was written before it
+  const ForeignScope theirs;
+  return patch::call_original_hook(layer.original, args);
 }
 
 }  // namespace
 
-void file_event_hook(const Layer& layer, const FileId& file, uint64_t offset, uint64_t length) {
-  if (!is_active_hook(layer)) return;
-  const uint64_t begin = offset & ~(kPage - 1);
-  Removal removal{&layer, &file, begin, length > UINT64_MAX - offset ? UINT64_MAX : offset + length};
-  if (!patch::for_each_mapping_hook(report_removed_hook, &removal)) report_hook(layer, 0, UINTPTR_MAX);
+bool may_show_files_hook(const Layer& layer) {
+  if (!is_active_hook(layer)) return false;
+  const Context& context = context_of_hook(layer);
+  const pinrail_file_report_t* const files = context.files.load();
+  return files == nullptr || files->keeps_files_hook() != 0 || context.probe_inode.load() != 0;
 }
 
-void removed_pages_hook(const Layer& layer, uintptr_t base, size_t length) {
-  if (!is_active_hook(layer)) return;
-  RemovedPages removed{&layer, {base, fits(base, length) ? base + length : UINTPTR_MAX}};
-  if (!patch::for_each_mapping_hook(report_other_views_hook, &removed)) report_hook(layer, 0, UINTPTR_MAX);
+void report_file_hook(const Layer& layer, const pinrail_file_part_t& part) {
+  const Context& context = context_of_hook(layer);
+  const pinrail_file_report_t* const files = context.files.load();
+  const uint64_t tried = context.probe_inode.load();
+  if (tried != 0 && tried == part.inode) {
+    report_hook(layer, context.probe_base.load(), context.probe_end.load() - context.probe_base.load());
+  }
+  if (files == nullptr) return report_hook(layer, 0, UINTPTR_MAX);
+  const int kept = errno;
+  files->report_hook(&part);
+  errno = kept;
 }
 
-long fallocate_hook(void* layer_pointer, const long* args) {
+long fallocate_hook(void* layer, const long* args) {
+  return report_around_call_hook(*static_cast<const Layer*>(layer), punched_part_hook, SYS_fallocate, args);
+}
+long ftruncate_hook(void* layer, const long* args) {
+  return report_around_call_hook(*static_cast<const Layer*>(layer), ftruncated_part_hook, SYS_ftruncate, args);
+}
+long truncate_hook(void* layer, const long* args) {
+  return report_around_call_hook(*static_cast<const Layer*>(layer), truncated_part_hook, SYS_truncate, args);
+}
+
+long openat_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  return report_around_call_hook(layer, is_active_hook(layer) ? punched_range_hook(args) : RemovedRange{},
-                                 SYS_fallocate, args);
+  if (!cuts(args[2])) return open_without_cut_hook(layer, SYS_openat, args);
+  return report_around_call_hook(layer, openat_part_hook, SYS_openat, args);
 }
 
-long ftruncate_hook(void* layer_pointer, const long* args) {
+// 64-bit Arm has no such system call: that inside of open() is openat.
+long open_hook(void* layer_pointer, const long* args) {
+#ifdef SYS_open
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  const RemovedRange removed =
-      is_active_hook(layer) ? truncated_range_hook(state_of_descriptor_hook(args[0]), args[1]) : RemovedRange{};
-  return report_around_call_hook(layer, removed, SYS_ftruncate, args);
+  if (!cuts(args[1])) return open_without_cut_hook(layer, SYS_open, args);
+  return report_around_call_hook(layer, open_part_hook, SYS_open, args);
+#else
+  return openat_hook(layer_pointer, args);
+#endif
 }
 
-long truncate_hook(void* layer_pointer, const long* args) {
+long openat2_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  const RemovedRange removed =
-      is_active_hook(layer) ? truncated_range_hook(state_of_path_hook(args[0]), args[1]) : RemovedRange{};
-  return report_around_call_hook(layer, removed, SYS_truncate, args);
+  uint64_t flags = 0;  // the first member of struct open_how
+  const bool is_cut = read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts(static_cast<long>(flags));
+  return is_cut ? report_around_call_hook(layer, openat_part_hook, kOpenat2, args)
+                : call_original_hook(layer, kOpenat2, args);
 }
+
+#ifdef SYS_creat
+long creat_hook(void* layer, const long* args) {
+  return report_around_call_hook(*static_cast<const Layer*>(layer), open_part_hook, SYS_creat, args);
+}
+#endif
 
 }  // namespace pinrail::patcher
 

@@ -2,7 +2,9 @@
 // Finds the functions by which memory goes away. Start-up context.
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -105,7 +107,39 @@ uintptr_t find_loader_munmap() {
   return search.count == 1 ? search.found : 0;
 }
 
+struct InFile {
+  uintptr_t function;
+  const char* path = nullptr;
+  uint64_t offset = 0;
+};
+
+// A visitor of dl_iterate_phdr(): finds the file, and the place in it, that holds the function.
+int locate_in_object(dl_phdr_info* object, size_t, void* place_pointer) {
+  auto* const place = static_cast<InFile*>(place_pointer);
+  for (unsigned i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object->dlpi_phdr[i];
+    const uintptr_t base = object->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type != PT_LOAD || place->function < base || place->function >= base + segment.p_filesz) continue;
+    place->path = object->dlpi_name;
+    place->offset = segment.p_offset + (place->function - base);
+    return 1;
+  }
+  return 0;
+}
+
 }  // namespace
+
+patch::Snapshot read_file_bytes(uintptr_t function) {
+  patch::Snapshot bytes = patch::Snapshot::of(function);
+  InFile place{function};
+  if (dl_iterate_phdr(locate_in_object, &place) == 0) return bytes;
+  const int file = open(place.path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return bytes;
+  patch::Snapshot read;
+  const ssize_t got = pread(file, read.bytes, sizeof(read.bytes), static_cast<off_t>(place.offset));
+  close(file);
+  return got == static_cast<ssize_t>(sizeof(read.bytes)) ? read : bytes;
+}
 
 // Returns the function's address, or 0. brk() is found only with __curbrk, because its hook must store the new break
 // there.

@@ -41,6 +41,7 @@ Status try_install_locked(Context* context, Site* site, const Function& function
   if (!status.ok()) return status;
   layer->function = &function;
   layer->replaces_function = patch.replaces_function;
+  layer->original = patch.island.original;
   layer->foreign = patch.is_chained() ? patch.island.original : 0;
   layer->context.store(context, std::memory_order_release);  // release: pairs with context_of_hook()
   status = patch::activate(&patch);

@@ -10,7 +10,6 @@
 #include <cerrno>
 
 #include "base/core/kernel_numbers.h"
-#include "base/patch/maps_hook.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -86,40 +85,20 @@ long mmap_hook(void* layer, const long* args) {
   return result;
 }
 
-// The mapping of a file that holds the address.
-struct FileMapping {
-  uintptr_t at;
-  size_t length;  // 0: there is none
-};
-
-static bool note_file_hook(void* arg, const patch::Mapping& mapping) {
-  auto* file = static_cast<FileMapping*>(arg);
-  const bool holds = mapping.base <= file->at && file->at < mapping.end;
-  if (holds && mapping.inode != 0) file->length = mapping.end - mapping.base;
-  return mapping.end <= file->at;
-}
-
-// Returns whether there are huge pages of a size of which the address is a multiple and the lengths are not.
-static bool may_be_rounded_up_hook(uintptr_t base, uintptr_t lengths) {
+// Of a mapping on huge pages the kernel takes whole pages, and nothing says how large they are without a look at the
+// list of mappings. Returns how many bytes that may be more than the lengths say, at an address that is a multiple of
+// huge pages of some size. What lies there and goes on is registered again by its next use.
+size_t rounded_up_by_hook(uintptr_t base, size_t length) {
   constexpr uintptr_t kSizes[] = {
 #ifdef __aarch64__
       uintptr_t{64} << 10, uintptr_t{32} << 20,
 #endif
       uintptr_t{2} << 20, uintptr_t{1} << 30};
-  bool may_be = false;
-  for (const uintptr_t size : kSizes) may_be = may_be || (base % size == 0 && lengths % size != 0);
-  return may_be;
-}
-
-// Of a mapping on huge pages, which is always one of a file, the kernel takes whole pages and does not say how large
-// they are. Returns how many bytes that may be more than the lengths say.
-static size_t rounded_up_by_hook(const Layer& layer, const long* args) {
-  const uintptr_t base = address_hook(args[0]);
-  const uintptr_t lengths = address_hook(args[1]) | address_hook(args[2]);
-  if (!may_be_rounded_up_hook(base, lengths) || !is_active_hook(layer)) return 0;
-  FileMapping file{base, 0};
-  constexpr size_t kLargest = size_t{1} << 30;
-  return patch::for_each_mapping_hook(note_file_hook, &file) ? file.length : kLargest;
+  size_t more = 0;
+  for (const uintptr_t size : kSizes) {
+    if (base % size == 0 && length <= SIZE_MAX - size) more = std::max(more, round_up_hook(length, size) - length);
+  }
+  return more;
 }
 
 // Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses
@@ -137,7 +116,8 @@ static Span moved_range_hook(const long* args, size_t more) {
 long mremap_hook(void* layer, const long* args) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
-  const size_t more = rounded_up_by_hook(layer_of_hook(layer), given);
+  const size_t more = std::max(rounded_up_by_hook(address_hook(given[0]), static_cast<size_t>(given[1])),
+                               rounded_up_by_hook(address_hook(given[0]), static_cast<size_t>(given[2])));
   const Span taken = moved_range_hook(given, more);
   report_hook(layer_of_hook(layer), taken.base, taken.length());
   const size_t length = static_cast<size_t>(given[2]) + more;
@@ -154,10 +134,12 @@ long mremap_hook(void* layer, const long* args) {
   return result;
 }
 
-// MADV_REMOVE takes the pages out of their file, so out of all its mappings.
+// MADV_REMOVE takes the pages out of their file, so out of all its mappings. Which file that is only the list of
+// mappings says: all that is kept of files is reported.
 static void report_advice_hook(const Layer& layer, uintptr_t base, size_t length, int advice) {
   report_hook(layer, base, length);
-  if (advice == MADV_REMOVE) removed_pages_hook(layer, base, length);
+  constexpr pinrail_file_part_t kAnyFile{0, 0, UINT64_MAX, 0};
+  if (advice == MADV_REMOVE && may_show_files_hook(layer)) report_file_hook(layer, kAnyFile);
 }
 
 // Advice that keeps the pages is not reported.
@@ -195,18 +177,12 @@ static void report_list_hook(const Layer& layer, const long* args) {
   constexpr size_t kBatch = 16;
   iovec copies[kBatch];
   const auto count = static_cast<size_t>(args[2]);
-  const long self = patch::system_call_hook(SYS_getpid);
   for (size_t done = 0; done < count; done += kBatch) {
     const size_t batch = std::min(kBatch, count - done);
-    iovec local{copies, batch * sizeof(iovec)};
-    const auto* list = reinterpret_cast<const iovec*>(args[1]);  // NOLINT(performance-no-int-to-ptr): an argument
-    iovec remote{const_cast<iovec*>(list + done), local.iov_len};
-    const long got = patch::system_call_hook(SYS_process_vm_readv, self, reinterpret_cast<long>(&local), 1,
-                                             reinterpret_cast<long>(&remote), 1, 0);
-    if (got == -EFAULT) return;
-    const iovec* seen = got < 0 ? list + done : copies;  // a seccomp filter may forbid the call
+    const auto offset = static_cast<long>(done * sizeof(iovec));
+    if (!read_own_memory_hook(args[1] + offset, copies, batch * sizeof(iovec))) return;
     for (size_t i = 0; i < batch; ++i) {
-      report_advice_hook(layer, reinterpret_cast<uintptr_t>(seen[i].iov_base), seen[i].iov_len,
+      report_advice_hook(layer, reinterpret_cast<uintptr_t>(copies[i].iov_base), copies[i].iov_len,
                          static_cast<int>(args[3]));
     }
   }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
@@ -95,7 +96,7 @@ void probe_remap_file_pages(uintptr_t function, Scratch* scratch) {
 // first page; fire() looks for that one, which is outside the scratch memory.
 void probe_brk(uintptr_t function, Scratch* scratch) {
   give_back(*scratch);
-  *scratch = {1, 0};
+  *scratch = {1, 0, scratch->context};
   callable<int(void*)>(function)(pointer(1));
 }
 
@@ -112,7 +113,8 @@ void probe_shmat(uintptr_t function, Scratch* scratch) {
   callable<void*(int, const void*, int)>(function)(kNoSegment, pointer(scratch->base), SHM_REMAP);
 }
 
-// Maps a file of the scratch memory's length over it. Returns its descriptor, or -errno.
+// Maps a file of the scratch memory's length over it, which the hooks know by its inode. Returns its descriptor, or
+// -errno.
 long write_file(const Scratch& scratch) {
   if (!may_make_file(scratch.length)) return -EFBIG;
   const long file = system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC);
@@ -121,6 +123,9 @@ long write_file(const Scratch& scratch) {
   system_call_hook(SYS_ftruncate, file, length);
   system_call_hook(SYS_mmap, static_cast<long>(scratch.base), length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                    file, 0);
+  struct stat about {};
+  system_call_hook(SYS_fstat, file, reinterpret_cast<long>(&about));
+  scratch.context->probe_inode.store(about.st_ino);
   return file;
 }
 
@@ -139,14 +144,41 @@ void probe_ftruncate(uintptr_t function, Scratch* scratch) {
   system_call_hook(SYS_close, file);
 }
 
-void probe_truncate(uintptr_t function, Scratch* scratch) {
-  const long file = write_file(*scratch);
+// Calls act() with a path of such a file.
+template <typename Act>
+void with_path(const Scratch& scratch, Act act) {
+  const long file = write_file(scratch);
   if (patch::is_error_hook(file)) return;
   char path[40];
   std::snprintf(path, sizeof(path), "/proc/self/fd/%ld", file);
-  callable<int(const char*, off_t)>(function)(path, 0);
+  act(path);
   system_call_hook(SYS_close, file);
 }
+
+void probe_truncate(uintptr_t function, Scratch* scratch) {
+  with_path(*scratch, [function](const char* path) { callable<int(const char*, off_t)>(function)(path, 0); });
+}
+
+void probe_open(uintptr_t function, Scratch* scratch) {
+  with_path(*scratch, [function](const char* path) {
+    system_call_hook(SYS_close, callable<int(const char*, int, ...)>(function)(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
+  });
+}
+
+void probe_openat(uintptr_t function, Scratch* scratch) {
+  with_path(*scratch, [function](const char* path) {
+    auto* const call = callable<int(int, const char*, int, ...)>(function);
+    system_call_hook(SYS_close, call(AT_FDCWD, path, O_WRONLY | O_TRUNC | O_CLOEXEC));
+  });
+}
+
+#ifndef __aarch64__
+void probe_creat(uintptr_t function, Scratch* scratch) {
+  with_path(*scratch, [function](const char* path) {
+    system_call_hook(SYS_close, callable<int(const char*, mode_t)>(function)(path, 0600));
+  });
+}
+#endif
 
 }  // namespace
 
@@ -222,6 +254,26 @@ const Function kFunctionTable[kFunctions] = {
      PINRAIL_EVENT_TRUNCATE,
      kFiles},
     {"truncate", false, false, truncate_hook, probe_truncate, {2, 0, SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"open", false, false, open_hook, probe_open, {3, kSecond | kThird, SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"openat",
+     false,
+     false,
+     openat_hook,
+     probe_openat,
+     {4, kFirst | kThird | kFourth, SYS_openat},
+     PINRAIL_EVENT_TRUNCATE,
+     kFiles},
+    {"__open64_nocancel",  // of glibc, for its own shm_open()
+     false,
+     true,
+     open_hook,
+     probe_open,
+     {3, kSecond | kThird, SYS_openat},
+     PINRAIL_EVENT_TRUNCATE,
+     kFiles},
+#ifndef __aarch64__
+    {"creat", false, false, creat_hook, probe_creat, {2, kSecond, SYS_creat}, PINRAIL_EVENT_TRUNCATE, kFiles},
+#endif
     // Detects libraries that are about to patch; it causes no memory event.
     {"mprotect", false, false, mprotect_hook, probe_mprotect, {3, kThird, SYS_mprotect}, 0, kLate},
     {"syscall", false, false, syscall_hook, probe_syscall, {6, 0, patch::kAnyCall}, PINRAIL_EVENTS_ALL, kNothing},
@@ -240,13 +292,14 @@ bool fire(Context* context, const Function& function, uintptr_t address) {
   const long mapped =
       system_call_hook(SYS_mmap, 0, kScratchPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (patch::is_error_hook(mapped)) return false;
-  Scratch scratch{static_cast<uintptr_t>(mapped), kScratchPages * kPage};
+  Scratch scratch{static_cast<uintptr_t>(mapped), kScratchPages * kPage, context};
   const bool in_first_page = function.probe == probe_brk;
   context->probe_base.store(in_first_page ? 0 : scratch.base);
   context->probe_end.store(in_first_page ? kPage : scratch.base + scratch.length);
   context->probe_seen.store(false);
   function.probe(address, &scratch);
   const bool seen = context->probe_seen.load();
+  context->probe_inode.store(0);
   context->probe_end.store(0);
   give_back(scratch);
   return seen;

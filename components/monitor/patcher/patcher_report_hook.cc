@@ -2,8 +2,10 @@
 // Hook context: functions that all hooks use.
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/patch/system_call.h"
 #include "base/sync/hook_scope.h"
@@ -33,18 +35,16 @@ bool is_active_hook(const Layer& layer) {
          context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it before the child runs
 }
 
-// Reports the range, rounded out to pages, to the library, unless the context is stopped or inherited by a forked
-// child.
+// Reports the range to the library, which rounds it out to pages, unless the context is stopped or inherited by a
+// forked child.
 void report_hook(const Layer& layer, uintptr_t base, size_t length) {
   if (length == 0 || !is_active_hook(layer)) return;
-  Span span = fits(base, length) ? Span::of(base, length) : Span{base, UINTPTR_MAX};
-  if (!round_out(&span, kPage)) span.base &= ~(kPage - 1);
   Context& context = context_of_hook(layer);
   // The count rises before the second load of host; stop() clears host and then waits for the count. Both are seq_cst.
   context.in_flight.fetch_add(1);
   if (const pinrail_host_t* host = context.host.load()) {
     const int kept = errno;
-    host->monitor_report_hook(host, span.base, span.length());
+    host->monitor_report_hook(host, base, length);
     errno = kept;
   }
   context.in_flight.fetch_sub(1);
@@ -63,6 +63,17 @@ long call_original_hook(const Layer& layer, long number, const long* args) {
   if (!patch::is_error_hook(result)) return result;
   if (!layer.function->in_loader) errno = static_cast<int>(-result);  // the loader's errno is not ours
   return -1;
+}
+
+// Where a seccomp filter forbids the call, the memory is read as it is.
+bool read_own_memory_hook(long address, void* copy_out, size_t length) {
+  const auto* const from = reinterpret_cast<const void*>(address);  // NOLINT(performance-no-int-to-ptr): an argument
+  const iovec local{copy_out, length}, remote{const_cast<void*>(from), length};
+  const long got = patch::system_call_hook(SYS_process_vm_readv, patch::system_call_hook(SYS_getpid),
+                                           reinterpret_cast<long>(&local), 1, reinterpret_cast<long>(&remote), 1, 0);
+  if (got == -EFAULT) return false;
+  if (got < 0) std::memcpy(copy_out, from, length);
+  return got < 0 || static_cast<size_t>(got) == length;
 }
 
 // The probe's subscriber: records that a range inside the scratch memory was reported.

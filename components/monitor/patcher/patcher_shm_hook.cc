@@ -4,9 +4,6 @@
 #include <sys/shm.h>
 #include <sys/syscall.h>
 
-#include <algorithm>
-
-#include "base/patch/maps_hook.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -15,33 +12,11 @@
 namespace pinrail::patcher {
 namespace {
 
-// shmdt() unmaps every mapping of the segment that lies where it would lie if the segment began at this address. After
-// the call these mappings are not listed any more, so they are recorded before. If there are more than kRoom,
-// everything is reported. Which file is the segment is not known: its beginning may be unmapped, and another mapping
-// may lie there.
-struct Attached {
-  static constexpr size_t kRoom = 16;
-  uintptr_t begin;
-  size_t count;
-  Span spans[kRoom];
-};
-
-// A visitor for for_each_mapping_hook(): records the mappings that may be the segment's.
-bool note_attached_hook(void* arg, const patch::Mapping& mapping) {
-  auto* attached = static_cast<Attached*>(arg);
-  const bool in_place = mapping.base >= attached->begin && mapping.base - attached->begin == mapping.offset;
-  if (!in_place) return true;
-  if (attached->count < Attached::kRoom) attached->spans[attached->count] = {mapping.base, mapping.end};
-  ++attached->count;
-  return true;
-}
-
-void report_attached_hook(const Layer& layer, const Attached& attached) {
-  const bool fits_all = attached.count <= Attached::kRoom;
-  if (!fits_all) report_hook(layer, 0, UINTPTR_MAX);
-  for (size_t i = 0; fits_all && i < attached.count; ++i) {
-    report_hook(layer, attached.spans[i].base, attached.spans[i].length());
-  }
+// shmdt() unmaps every mapping of the segment that lies where it would lie if the segment began at this address. The
+// first page is always reported, as the trial of this function expects.
+void report_attached_hook(const Layer& layer, uintptr_t begin) {
+  report_hook(layer, begin, kPage);
+  if (may_show_files_hook(layer)) report_file_hook(layer, {0, 0, UINT64_MAX, begin});
 }
 
 // A caller that may attach a segment may also ask for its size. Otherwise the kernel will refuse the call, and one page
@@ -53,35 +28,15 @@ size_t segment_length_hook(long id) {
   return (about.shm_segsz + kPage - 1) / kPage * kPage;
 }
 
-struct Place {
-  uintptr_t at, end;
-};
-
-bool note_end_hook(void* arg, const patch::Mapping& mapping) {
-  auto* place = static_cast<Place*>(arg);
-  if (mapping.base <= place->at && place->at < mapping.end) place->end = mapping.end;
-  return mapping.base <= place->at;
-}
-
-// A segment on huge pages is mapped up to the end of the last huge page, and the kernel does not say that it has huge
-// pages.
-void report_overwritten_hook(const Layer& layer, uintptr_t at, size_t length) {
-  Place place{at, at + length};
-  const bool is_known = patch::for_each_mapping_hook(note_end_hook, &place);
-  report_hook(layer, is_known ? at : 0, is_known ? std::max(length, place.end - at) : UINTPTR_MAX);
-}
-
 }  // namespace
 
 long shmdt_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
   if (!is_active_hook(layer)) return call_original_hook(layer, SYS_shmdt, args);
-  Attached attached{};
-  attached.begin = static_cast<uintptr_t>(args[0]);
-  if (!patch::for_each_mapping_hook(note_attached_hook, &attached)) attached.count = Attached::kRoom + 1;
-  report_attached_hook(layer, attached);
+  const auto begin = static_cast<uintptr_t>(args[0]);
+  report_attached_hook(layer, begin);
   const long result = call_original_hook(layer, SYS_shmdt, args);
-  report_attached_hook(layer, attached);
+  report_attached_hook(layer, begin);
   return result;
 }
 
@@ -94,11 +49,10 @@ long shmat_hook(void* layer_pointer, const long* args) {
   const long result = call_original_hook(layer, SYS_shmat, args);
   if (result == -1 && lays_over) report_hook(layer, static_cast<uintptr_t>(args[1]), length);  // it may be unmapped
   if (result == -1) return result;
-  if (lays_over) {
-    report_overwritten_hook(layer, static_cast<uintptr_t>(result), length);
-  } else {
-    report_hook(layer, static_cast<uintptr_t>(result), length);
-  }
+  // A segment on huge pages is mapped up to the end of the last one, and the kernel does not say that it has huge
+  // pages.
+  const auto at = static_cast<uintptr_t>(result);
+  report_hook(layer, at, lays_over ? length + rounded_up_by_hook(at, length) : length);
   return result;
 }
 

@@ -14,6 +14,8 @@
 namespace pinrail::patcher {
 namespace {
 
+constexpr long kOpenat2 = 437;  // since Linux 5.6
+
 using HookFunction = long (*)(void* layer, const long* args);
 
 }  // namespace
@@ -51,6 +53,12 @@ HookFunction hook_of_hook(long number) {
     case SYS_fallocate: return fallocate_hook;
     case SYS_ftruncate: return ftruncate_hook;
     case SYS_truncate: return truncate_hook;
+#ifdef SYS_open
+    case SYS_open: return open_hook;
+    case SYS_creat: return creat_hook;
+#endif
+    case SYS_openat: return openat_hook;
+    case kOpenat2: return openat2_hook;
     default: return nullptr;
   }
 }

@@ -11,6 +11,8 @@
 // uffd/U2  The gate is held before an event is read and released after it was reported: a caller that knows that the
 //     memory is gone gets no answer from a cache. The thread that causes an event continues as soon as the event is
 //     read.
+//     The kernel reports an unmapping after it is done, but it counts the event before. Each call asks for that count
+//     first (is_quiet), so that it finds the gate held if another thread was given the memory meanwhile.
 // uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. While it waits for
 //     one it continues to read events. So a thread that waits for it (in munmap of a watched mapping, under whatever
 //     locks, also in a signal handler) never waits for a lock that its own thread holds.
@@ -28,6 +30,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/core/gate_report.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/system_call.h"
@@ -59,9 +62,10 @@ struct Context {
   int watch = -1;                         // the userfaultfd
   closed_in_child::Note* note = nullptr;  // of `watch`: a child that shared it would keep munmap() waiting for a reader
   int wakeup = -1;                        // an eventfd that ends the reader
-  uint64_t features = 0;                  // the features that the kernel granted
-  std::atomic<uint32_t>* alive = nullptr;  // a page that the kernel wipes in a forked child
-  uint64_t most_mappings = 0;              // with more mappings in the process, no further ones are watched
+  const pinrail_gate_report_t* gate = nullptr;  // of the library, from start to stop
+  uint64_t features = 0;                        // the features that the kernel granted
+  std::atomic<uint32_t>* alive = nullptr;       // a page that the kernel wipes in a forked child
+  uint64_t most_mappings = 0;                   // with more mappings in the process, no further ones are watched
 
   // For the probe, which subscribes to events like a pool.
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
@@ -84,6 +88,9 @@ bool is_watch_open(const Context& context);
 bool is_userfaultfd(int file);
 // Ends all watching by this descriptor, even if a child still has it. Does not allocate.
 void unwatch_all(const Context& context);
+// Returns 0 while an event of this descriptor is under way in the kernel: from before the mapping changes until the
+// event was read. 1 otherwise. context: Context. Any thread.
+int is_quiet(void* context);
 uint64_t count_mappings();
 uint64_t most_mappings_of_process();
 

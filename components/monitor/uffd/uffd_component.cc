@@ -49,6 +49,17 @@ Status read_params(Context* context) {
   return status;
 }
 
+// NOT_SUPPORTED: the library is of another version.
+Status ask_gate(Context* context) {
+  const pinrail_host_t* const host = context->host;
+  const void* const found =
+      host->extension == nullptr ? nullptr : host->extension(host, gate_report::kName, gate_report::kVersion);
+  if (found == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  context->gate = static_cast<const pinrail_gate_report_t*>(found);
+  context->gate->ask_first(is_quiet, context);
+  return success();
+}
+
 // Starts the reader and tests that events arrive. After an error the caller calls stop_locked().
 Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
@@ -56,6 +67,7 @@ Status start_locked(Context* context) REQUIRES(context->mutex) {
   if (status.ok()) status = open_watch(context);
   if (status.ok() && !start_reader(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
   if (status.ok()) status = try_events_locked(context);
+  if (status.ok()) status = ask_gate(context);
   return status;
 }
 
@@ -67,6 +79,8 @@ void close_descriptor(int* descriptor) {
 // In a forked child there is no reader and nothing is watched, so only the descriptors are closed. Memory that is freed
 // here while the reader runs may be watched; the reader then reads that event as well.
 void stop_locked(Context* context) REQUIRES(context->mutex) {
+  if (context->gate != nullptr) context->gate->ask_first(nullptr, nullptr);
+  context->gate = nullptr;
   if (is_same_process(*context)) stop_reader(context);
   context->has_reader = false;
   closed_in_child::close_noted(context->note);

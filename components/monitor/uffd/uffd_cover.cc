@@ -26,7 +26,9 @@ bool has_room(Context* context) {
   if (context->refused.fetch_add(1, relaxed) % kRefusals != 0) return false;
   const uint64_t count = count_mappings();
   context->taken.store(count, relaxed);
-  return count < context->most_mappings;
+  if (count >= context->most_mappings) return false;
+  context->refused.store(0, relaxed);  // most of what was watched is gone: the next refusal counts again
+  return true;
 }
 
 void report_refused(const Context& context, const pinrail_mapping_t& mapping) {

@@ -140,6 +140,15 @@ bool watch_range(const Context& context, const Span& span) {
   return ioctl_of(context.watch, UFFDIO_REGISTER, &range) == 0;
 }
 
+// The kernel looks at the count of events before it looks at the range, which is empty: EINVAL. After another error the
+// descriptor is lost, and the reader or check() finds that out.
+int is_quiet(void* context_pointer) {
+  const auto* const context = static_cast<const Context*>(context_pointer);
+  uffdio_writeprotect nothing{};
+  const long status = kernel_hook(SYS_ioctl, context->watch, UFFDIO_WRITEPROTECT, &nothing);
+  return status == -EAGAIN ? 0 : 1;
+}
+
 // A userfaultfd knows the request and refuses an empty range with EINVAL. Other files do not know the request.
 bool is_userfaultfd(int file) {
   uffdio_range nothing{};

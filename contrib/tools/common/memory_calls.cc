@@ -85,13 +85,18 @@ int fallocate_raw(int file, int mode, off_t offset, off_t length) {
   return static_cast<int>(kernel(SYS_fallocate, file, mode, offset, length));
 }
 int ftruncate_raw(int file, off_t length) { return static_cast<int>(kernel(SYS_ftruncate, file, length)); }
+int open_raw(const char* path, int flags, ...) {
+  return static_cast<int>(kernel(SYS_openat, AT_FDCWD, path, flags, 0));
+}
 int truncate_raw(const char* path, off_t length) { return static_cast<int>(kernel(SYS_truncate, path, length)); }
 
 }  // namespace
 
-const Calls kLibcCalls = {munmap, mmap,      mremap_libc, madvise, process_madvise_libc, remap_file_pages, brk, shmdt,
-                          shmat,  fallocate, ftruncate,   truncate};
-const Calls kRawCalls = {munmap_raw, mmap_raw,  mremap_raw, madvise_raw,   process_madvise_raw, remap_file_pages_raw,
-                         brk_raw,    shmdt_raw, shmat_raw,  fallocate_raw, ftruncate_raw,       truncate_raw};
+const Calls kLibcCalls = {munmap,           mmap,     mremap_libc, madvise, process_madvise_libc,
+                          remap_file_pages, brk,      shmdt,       shmat,   fallocate,
+                          ftruncate,        truncate, open};
+const Calls kRawCalls = {munmap_raw,           mmap_raw,     mremap_raw, madvise_raw, process_madvise_raw,
+                         remap_file_pages_raw, brk_raw,      shmdt_raw,  shmat_raw,   fallocate_raw,
+                         ftruncate_raw,        truncate_raw, open_raw};
 
 }  // namespace pinrail::tools

@@ -26,6 +26,7 @@ struct Calls {
   int (*fallocate)(int file, int mode, off_t offset, off_t length);
   int (*ftruncate)(int file, off_t length);
   int (*truncate)(const char* path, off_t length);
+  int (*open)(const char* path, int flags, ...);
 };
 
 extern const Calls kLibcCalls, kRawCalls;
@@ -79,6 +80,9 @@ bool fire_punch_hole(const Calls& calls, EventMemory* memory);
 bool fire_ftruncate(const Calls& calls, EventMemory* memory);
 bool fire_truncate(const Calls& calls, EventMemory* memory);
 bool fire_open_truncate(const Calls& calls, EventMemory* memory);
+bool fire_creat(const Calls& calls, EventMemory* memory);
+bool fire_direct_write(const Calls& calls, EventMemory* memory);
+bool fire_uncached_write(const Calls& calls, EventMemory* memory);
 bool fire_map_again(const Calls& calls, EventMemory* memory);
 bool fire_mprotect(const Calls& calls, EventMemory* memory);
 

@@ -16,6 +16,7 @@ namespace {
 constexpr auto kAnonymous = MemoryKind::anonymous;
 constexpr auto kShared = MemoryKind::shared_file;
 constexpr auto kPrivate = MemoryKind::private_file;
+constexpr auto kDisk = MemoryKind::disk_file;
 constexpr auto kSystemV = MemoryKind::system_v;
 constexpr auto kHeap = MemoryKind::heap;
 constexpr auto kLibc = Way::libc;
@@ -85,6 +86,13 @@ constexpr MemoryEvent kEvents[] = {
      kZero, kSame, fire_truncate},
     {"open-truncate", "a file that is mapped shared is opened with O_TRUNC", kShared, kLibc, kAll, kReplaced, kZero,
      kSame, fire_open_truncate},
+    {"open-truncate-private", "a file that is mapped private is opened with O_TRUNC", kPrivate, kLibc, kAll, kReplaced,
+     kZero, kSame, fire_open_truncate},
+    {"creat", "creat of a file that is mapped shared", kShared, kLibc, kAll, kReplaced, kZero, kSame, fire_creat},
+    {"write-direct", "a write with O_DIRECT to a file on disk that is mapped shared", kDisk, kLibc, kAll, kReplaced,
+     kZero, kSame, fire_direct_write},
+    {"write-dontcache", "a write with RWF_DONTCACHE to such a file (Linux 6.14)", kDisk, kLibc, kAll, kReplaced, kZero,
+     kSame, fire_uncached_write},
     {"dlclose", "a library is unloaded, and another one loaded", MemoryKind::library, kLibc, kAll, kReplaced, kZero,
      kMaybe, fire_dlclose},
     {"free", "free of a block that malloc had mapped, and malloc again", MemoryKind::large_block, kLibc, kAll,
@@ -121,6 +129,8 @@ constexpr MemoryEvent kEvents[] = {
      fire_punch_hole},
     {"ftruncate-raw", "as ftruncate, past libc", kShared, kRaw, kHalf, kReplaced, kZero, kSame, fire_ftruncate},
     {"truncate-raw", "as truncate, past libc", kShared, kRaw, kHalf, kReplaced, kZero, kSame, fire_truncate},
+    {"open-truncate-raw", "as open-truncate, past libc", kShared, kRaw, kAll, kReplaced, kZero, kSame,
+     fire_open_truncate},
 
     {"ring-madvise", "as madvise-dontneed, by io_uring", kAnonymous, kRing, kAll, kReplaced, kZero, kSame,
      fire_ring_madvise},
@@ -150,6 +160,7 @@ const char* memory_kind_name(MemoryKind kind) {
     case MemoryKind::anonymous: return "anonymous";
     case MemoryKind::shared_file: return "shared file";
     case MemoryKind::private_file: return "private file";
+    case MemoryKind::disk_file: return "file on disk";
     case MemoryKind::system_v: return "System V";
     case MemoryKind::heap: return "heap";
     case MemoryKind::library: return "library";

@@ -27,6 +27,7 @@ enum class MemoryKind : uint8_t {
   anonymous,
   shared_file,   // a memfd, mapped shared
   private_file,  // a memfd, mapped private
+  disk_file,     // an unlinked file in /var/tmp, mapped shared
   system_v,      // a segment of shmget()
   heap,          // below the program's break
   library,       // the writable data of a library that was loaded
@@ -57,7 +58,7 @@ struct EventMemory {
   size_t length = 0;  // bytes; 0: an event failed halfway and the memory is gone
 
   // Private data of the events.
-  int file = -1;          // shared_file, private_file, library
+  int file = -1;          // shared_file, private_file, disk_file, library
   size_t shown = 0;       // shared_file: offset of the memory in the file, which is twice as long
   void* owner = nullptr;  // library: its handle; blocks: what malloc returned
 };

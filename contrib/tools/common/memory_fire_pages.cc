@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -81,10 +82,40 @@ bool fire_truncate(const Calls& calls, EventMemory* memory) {
 }
 
 bool fire_open_truncate(const Calls& calls, EventMemory* memory) {
-  const int opened = open(path_of(*memory).c_str(), O_RDWR | O_TRUNC | O_CLOEXEC);
+  const int opened = calls.open(path_of(*memory).c_str(), O_RDWR | O_TRUNC | O_CLOEXEC);
   if (opened < 0) return false;
   close(opened);
   return calls.ftruncate(memory->file, file_length(*memory)) == 0;
+}
+bool fire_creat(const Calls& calls, EventMemory* memory) {
+  const int opened = creat(path_of(*memory).c_str(), 0600);
+  if (opened < 0) return false;
+  close(opened);
+  return calls.ftruncate(memory->file, file_length(*memory)) == 0;
+}
+
+namespace {
+
+// Writes zeros over the file, by a descriptor of these flags.
+bool write_zeros(const EventMemory& memory, int open_flags, int write_flags) {
+  const int opened = open(path_of(memory).c_str(), O_RDWR | O_CLOEXEC | open_flags);
+  if (opened < 0) return false;
+  iovec zeros{map_anonymous(kLibcCalls, nullptr, memory.length), memory.length};
+  const ssize_t written = pwritev2(opened, &zeros, 1, shown_at(memory), write_flags);
+  const bool is_done = written == static_cast<ssize_t>(memory.length) && fsync(opened) == 0;
+  const int kept = is_done ? 0 : errno;
+  munmap(zeros.iov_base, zeros.iov_len);
+  close(opened);
+  errno = kept;
+  return is_done;
+}
+
+}  // namespace
+
+bool fire_direct_write(const Calls&, EventMemory* memory) { return write_zeros(*memory, O_DIRECT, 0); }
+bool fire_uncached_write(const Calls&, EventMemory* memory) {
+  constexpr int kDontCache = 0x80;  // RWF_DONTCACHE
+  return write_zeros(*memory, 0, kDontCache);
 }
 
 bool fire_map_again(const Calls& calls, EventMemory* memory) {

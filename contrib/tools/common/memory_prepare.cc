@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Allocates and releases memory of each kind.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
+#include <linux/magic.h>
 #include <malloc.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,8 +31,22 @@ constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 
 unsigned char* pointer(void* mapped) { return mapped == MAP_FAILED ? nullptr : static_cast<unsigned char*>(mapped); }
 
+// A file on disk that has no name any more. ENOTSUP: the folder is in memory.
+int make_disk_file() {
+  char path[] = "/var/tmp/pinrail-event-XXXXXX";
+  const int file = mkostemp(path, O_CLOEXEC);
+  if (file < 0) return -1;
+  unlink(path);
+  struct statfs about {};
+  if (fstatfs(file, &about) == 0 && about.f_type != TMPFS_MAGIC) return file;
+  close(file);
+  errno = ENOTSUP;
+  return -1;
+}
+
 bool map_file(EventMemory* memory, int sharing) {
-  memory->file = memfd_create("pinrail-event", MFD_CLOEXEC);
+  const bool on_disk = memory->kind == MemoryKind::disk_file;
+  memory->file = on_disk ? make_disk_file() : memfd_create("pinrail-event", MFD_CLOEXEC);
   if (memory->file < 0 || ftruncate(memory->file, static_cast<off_t>(2 * memory->length)) != 0) return false;
   memory->base = pointer(mmap(nullptr, memory->length, kReadWrite, sharing, memory->file, 0));
   return memory->base != nullptr;
@@ -48,7 +65,8 @@ bool take_heap(EventMemory* memory) {
 bool prepare(EventMemory* memory) {
   switch (memory->kind) {
     case MemoryKind::anonymous: memory->base = map_anonymous(kLibcCalls, nullptr, memory->length); break;
-    case MemoryKind::shared_file: return map_file(memory, MAP_SHARED);
+    case MemoryKind::shared_file:
+    case MemoryKind::disk_file: return map_file(memory, MAP_SHARED);
     case MemoryKind::private_file: return map_file(memory, MAP_PRIVATE);
     case MemoryKind::system_v: memory->base = attach_segment(kLibcCalls, nullptr, memory->length, 0); break;
     case MemoryKind::heap: return take_heap(memory);
@@ -65,6 +83,7 @@ void give_back(EventMemory* memory) {
   switch (memory->kind) {
     case MemoryKind::anonymous:
     case MemoryKind::shared_file:
+    case MemoryKind::disk_file:
     case MemoryKind::private_file: munmap(memory->base, memory->length); return;
     case MemoryKind::system_v: shmdt(memory->base); return;
     case MemoryKind::heap:  // stays if the break has moved above it

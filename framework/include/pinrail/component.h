@@ -102,9 +102,12 @@ enum {
   PINRAIL_EVENT_SHMDT = 0x200u,
   PINRAIL_EVENT_SHMAT_OVER = 0x400u, /**< shmat with SHM_REMAP */
   PINRAIL_EVENT_PUNCH_HOLE = 0x800u, /**< fallocate */
-  PINRAIL_EVENT_TRUNCATE = 0x1000u,
+  PINRAIL_EVENT_TRUNCATE = 0x1000u,  /**< ftruncate, truncate, open with O_TRUNC, creat */
   PINRAIL_EVENT_REMAP_FILE_PAGES = 0x2000u,
-  PINRAIL_EVENTS_ALL = 0x3fffu
+  /** What makes a file system replace a page of a file on disk that is mapped shared: a write with O_DIRECT or
+   *  RWF_DONTCACHE, a clone, a network file system that finds another version on the server. */
+  PINRAIL_EVENT_DIRECT_WRITE = 0x4000u,
+  PINRAIL_EVENTS_ALL = 0x7fffu
 };
 
 /** What kind of memory a mapping is, as far as different events can happen to it. */
@@ -116,8 +119,9 @@ typedef enum pinrail_mapping_kind {
   PINRAIL_MAPPING_SHARED_ANONYMOUS = 4,
   PINRAIL_MAPPING_SYSV = 5,
   PINRAIL_MAPPING_PRIVATE_FILE = 6,
-  PINRAIL_MAPPING_SHARED_FILE = 7, /**< memfd, tmpfs and hugetlbfs too */
-  PINRAIL_MAPPING_DEVICE = 8       /**< of a device file, or the kernel's own */
+  PINRAIL_MAPPING_SHARED_FILE = 7, /**< of memfd, tmpfs or hugetlbfs */
+  PINRAIL_MAPPING_DEVICE = 8,      /**< of a character device, or the kernel's own */
+  PINRAIL_MAPPING_DISK_FILE = 9    /**< shared, of a file of any other file system, or of a block device */
 } pinrail_mapping_kind_t;
 
 /** One line of /proc/self/maps. */
@@ -231,12 +235,13 @@ struct pinrail_host {
    */
   int (*monitor_covers)(const pinrail_host_t *host, uintptr_t base, size_t length);
 
-  /** For monitors: delivers an event to all subscribers that want memory of the kinds that this monitor watches. Hook
-   *  context. */
+  /** For monitors: delivers an event to all subscribers that want memory of the kinds that this monitor watches; those
+   *  of host memory get whole pages. Hook context. */
   void (*monitor_report_hook)(const pinrail_host_t *host, uintptr_t base, size_t length);
   /**
-   * For monitors: it sees less than before, until it is started again. The library asks its sees() which events are
-   * left; without sees(), or if that returns 0, it sees nothing any more. why: for people. Not in hooks.
+   * For monitors: it sees other events than before. The library asks its sees() which; without sees(), or if that
+   * returns 0, it sees nothing any more. What is cached of its memory dies. why: for people; "" if it sees all that it
+   * saw at its start. Not in hooks.
    */
   void (*monitor_blind)(const pinrail_host_t *host, const char *why);
   /**

@@ -217,7 +217,8 @@ static inline int pinrail_handle_equal(pinrail_handle_t one, pinrail_handle_t ot
 
 /**
  * Reports that the range's memory is about to be unmapped, or was unmapped. After the return no call returns a
- * registration that overlaps the range. May be called in a hook and in a signal handler.
+ * registration that overlaps the range, which is rounded out to pages unless the pool's registrar takes no host memory.
+ * May be called in a hook and in a signal handler.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t *pool, void *addr, size_t length);
 
@@ -389,7 +390,8 @@ PINRAIL_API pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t *
 
 /**
  * Reports to monitor "external" that the memory of a range is about to be unmapped or freed. (NULL, SIZE_MAX) means
- * all memory, for example before the reset of a GPU, which also ends peers' mappings. May be called before init, after
+ * all memory, for example before the reset of a GPU, which also ends peers' mappings. Of host memory whole pages are
+ * reported, as the kernel unmaps them; memory of a GPU is reported to the byte. May be called before init, after
  * finalize, in an allocator, in a memory hook and in a signal handler; it allocates nothing, logs nothing and
  * preserves errno.
  */

@@ -50,8 +50,9 @@ TEST(MonitorFace, a_stranger_hears_of_every_event_until_it_unsubscribes) {
   ASSERT_EQ(pinrail_monitor_subscribe(hear, &heard, &subscription), PINRAIL_SUCCESS);
   pinrail_monitor_report(memory, sizeof(memory));
   ASSERT_EQ(heard.events.size(), 1U);
-  EXPECT_EQ(heard.events[0].first, memory);
-  EXPECT_EQ(heard.events[0].second, sizeof(memory));
+  const auto said = reinterpret_cast<uintptr_t>(heard.events[0].first);
+  EXPECT_LE(said, reinterpret_cast<uintptr_t>(memory));
+  EXPECT_GE(said + heard.events[0].second, reinterpret_cast<uintptr_t>(memory) + sizeof(memory));
   pinrail_monitor_report(memory, 0);
   EXPECT_EQ(heard.events.size(), 1U) << "an empty range is no event";
   pinrail_monitor_unsubscribe(subscription);
@@ -80,6 +81,68 @@ TEST(MonitorFace, a_stranger_is_called_after_the_pools_with_no_lock_held) {
   EXPECT_EQ(pinrail_mpool_destroy(heard.pool, 0), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
   std::free(heard.buffer);
+}
+
+// A pool that registers to the byte, with its device, on three pages.
+class BytePool {
+ public:
+  BytePool() {
+    pinrail_registrar_choice_t choice{};
+    choice.table = registrar_.table();
+    EXPECT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+  }
+  ~BytePool() {
+    EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+    std::free(memory);
+  }
+  BytePool(const BytePool&) = delete;
+  BytePool& operator=(const BytePool&) = delete;
+
+  void use(size_t at) const {
+    pinrail_handle_t handle;
+    ASSERT_EQ(pinrail_mpool_register(pool, memory + at, 100, 0, 0, &handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(handle.reg->length, 100U) << "it is not registered to the byte";
+    ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  bool has(size_t at) const {
+    pinrail_handle_t handle;
+    if (pinrail_mpool_find(pool, memory + at, 100, 0, &handle) != PINRAIL_SUCCESS) return false;
+    return pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS;
+  }
+
+  pinrail_mpool_t* pool = nullptr;
+  char* const memory = static_cast<char*>(std::aligned_alloc(4096, 3 * 4096));
+
+ private:
+  static pinrail::fake::FakeOptions to_the_byte() {
+    pinrail::fake::FakeOptions options;
+    options.granularity = 1;
+    return options;
+  }
+  const pinrail::fake::FakeRegistrar registrar_{to_the_byte()};
+};
+
+// munmap(memory + 4096, 4) and munmap(memory, 4100) take whole pages.
+void expect_whole_pages(void (*report)(const BytePool& pool, size_t at, size_t length)) {
+  const BytePool pool;
+  for (const size_t at : {0U, 4096U, 8000U, 8192U}) pool.use(at);
+  report(pool, 4096, 4);
+  EXPECT_TRUE(pool.has(0) && pool.has(8192));
+  EXPECT_FALSE(pool.has(4096) || pool.has(8000));
+  pool.use(8000);
+  report(pool, 0, 4100);
+  EXPECT_TRUE(pool.has(8192));
+  EXPECT_FALSE(pool.has(0) || pool.has(8000)) << "the rest of the last page is left";
+}
+
+TEST(MonitorFace, a_report_ends_what_lies_in_the_rest_of_its_pages) {
+  ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
+  expect_whole_pages(
+      [](const BytePool& pool, size_t at, size_t length) { pinrail_monitor_report(pool.memory + at, length); });
+  expect_whole_pages([](const BytePool& pool, size_t at, size_t length) {
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool.pool, pool.memory + at, length), PINRAIL_SUCCESS);
+  });
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
 
 // A subscriber whose calls last until the test ends them.

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // coverage_test.cc - a range is covered if every event that can happen to its mappings is seen.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -53,7 +58,7 @@ class CoverageTest : public testing::Test {
     map(10, 10, PINRAIL_MAPPING_ANONYMOUS);
     map(20, 10, PINRAIL_MAPPING_SHARED_FILE);
     map(40, 10, PINRAIL_MAPPING_ANONYMOUS);
-    coverage.start({}, 0, false);
+    coverage.start({}, 0);
   }
   static void map(uintptr_t first, uintptr_t count, pinrail_mapping_kind_t kind) {
     world.mappings.push_back({sizeof(pinrail_mapping_t), first * kPage, (first + count) * kPage, 0, 0, 0, kind});
@@ -90,7 +95,7 @@ TEST_F(CoverageTest, each_event_that_can_happen_must_be_seen) {
     const uintptr_t page = kind == PINRAIL_MAPPING_ANONYMOUS ? 10 : 20;
     for (uint32_t event = 1; event < PINRAIL_EVENTS_ALL; event <<= 1) {
       world.seen = PINRAIL_EVENTS_ALL & ~event;
-      coverage.start({}, 0, false);
+      coverage.start({}, 0);
       EXPECT_EQ(covers(page), (events_of(kind) & event) == 0) << kind << " " << name_events(event);
     }
   }
@@ -107,7 +112,7 @@ TEST_F(CoverageTest, events_that_the_kernel_lacks_or_that_cannot_happen_need_not
   world.seen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
   EXPECT_FALSE(covers(12));
   EXPECT_NE(world.said.find("guard_install"), std::string::npos) << world.said;
-  coverage.start({PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL}, false}, 0, false);
+  coverage.start({PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL}, false}, 0);
   EXPECT_TRUE(covers(12));
 }
 
@@ -132,15 +137,57 @@ TEST_F(CoverageTest, an_event_during_a_look_is_not_forgotten) {
   EXPECT_EQ(world.looks, 2);
 }
 
+TEST_F(CoverageTest, a_file_is_known_from_the_verdict_to_the_event_that_takes_its_memory) {
+  const pinrail_file_part_t first{7, 0, 3 * kPage, 0}, last{7, 9 * kPage, UINT64_MAX, 0}, other{8, 0, UINT64_MAX, 0};
+  world.mappings[1].inode = 7;
+  Span span;
+  EXPECT_TRUE(coverage.files().is_empty_hook());
+  EXPECT_TRUE(covers(22));
+  ASSERT_TRUE(coverage.files().find_hook(first, 0, &span));
+  EXPECT_TRUE(span.base == 20 * kPage && span.end == 23 * kPage);
+  EXPECT_FALSE(coverage.files().find_hook(first, 23 * kPage, &span) || coverage.files().find_hook(other, 0, &span));
+  coverage.forget_hook({20 * kPage, 25 * kPage});
+  EXPECT_FALSE(coverage.files().find_hook(first, 0, &span));
+  ASSERT_TRUE(coverage.files().find_hook(last, 0, &span));
+  EXPECT_TRUE(span.base == 29 * kPage && span.end == 30 * kPage);
+  EXPECT_TRUE(coverage.files().find_hook({0, 0, UINT64_MAX, 20 * kPage}, 0, &span)) << "where its first byte would be";
+  EXPECT_TRUE(covers(22)) << "and again";
+  EXPECT_TRUE(coverage.files().find_hook(first, 0, &span));
+  coverage.forget_hook({0, UINTPTR_MAX});
+  EXPECT_TRUE(coverage.files().is_empty_hook());
+}
+
+TEST_F(CoverageTest, what_lies_between_two_parts_of_a_file_is_forgotten) {
+  world.mappings[1].inode = 7;
+  EXPECT_TRUE(covers(22));
+  coverage.forget_hook({24 * kPage, 26 * kPage});
+  Span span;
+  const pinrail_file_part_t whole{7, 0, UINT64_MAX, 0};
+  ASSERT_TRUE(coverage.files().find_hook(whole, 0, &span));
+  EXPECT_TRUE(span.base == 20 * kPage && span.end == 24 * kPage);
+  ASSERT_TRUE(coverage.files().find_hook(whole, span.end, &span));
+  EXPECT_TRUE(span.base == 26 * kPage && span.end == 30 * kPage);
+}
+
+TEST_F(CoverageTest, more_files_than_have_room_are_not_kept) {
+  world.mappings.clear();
+  for (uintptr_t i = 0; i <= KeptFiles::kRoom; ++i) {
+    map(2 * i + 2, 1, PINRAIL_MAPPING_SHARED_FILE);
+    world.mappings.back().inode = i + 1;
+  }
+  for (uintptr_t i = 0; i < KeptFiles::kRoom; ++i) EXPECT_TRUE(covers(2 * i + 2));
+  EXPECT_FALSE(covers(2 * KeptFiles::kRoom + 2));
+}
+
 // E8.
 TEST_F(CoverageTest, strict_refuses_what_another_process_can_cut) {
-  coverage.start({PINRAIL_EVENTS_ALL, true}, PINRAIL_EVENTS_ALL, true);
+  coverage.start({PINRAIL_EVENTS_ALL, true}, PINRAIL_EVENTS_ALL);
   EXPECT_TRUE(covers(12));
   EXPECT_FALSE(covers(22));
 }
 
 TEST_F(CoverageTest, nothing_is_looked_at_where_everything_is_seen_everywhere) {
-  coverage.start({}, PINRAIL_EVENTS_ALL, true);
+  coverage.start({}, PINRAIL_EVENTS_ALL);
   EXPECT_TRUE(covers(12) && covers(22) && covers(100));
   EXPECT_EQ(world.looks, 0);
 }
@@ -201,12 +248,59 @@ TEST(Mapping, kinds_are_told_apart_as_the_kernel_shows_them) {
 }
 
 TEST(Mapping, what_is_no_memory_of_the_program_is_a_device) {
-  EXPECT_EQ(kind_of("[vdso]", false, 0), PINRAIL_MAPPING_DEVICE);
-  EXPECT_EQ(kind_of("/dev/infiniband/uverbs0", true, 5), PINRAIL_MAPPING_DEVICE);
-  EXPECT_EQ(kind_of("/dev/shm/x", true, 5), PINRAIL_MAPPING_SHARED_FILE);
-  EXPECT_EQ(kind_of("[heap]", false, 0), PINRAIL_MAPPING_HEAP);
-  EXPECT_EQ(kind_of("[anon:arena]", false, 0), PINRAIL_MAPPING_ANONYMOUS);
-  EXPECT_EQ(kind_of("/anon_hugepage (deleted)", false, 9), PINRAIL_MAPPING_ANONYMOUS);
+  EXPECT_EQ(kind_of("[vdso]", false, 0, 0), PINRAIL_MAPPING_DEVICE);
+  EXPECT_EQ(kind_of("anon_inode:[io_uring]", true, 7, 5), PINRAIL_MAPPING_DEVICE);
+  EXPECT_EQ(kind_of("[heap]", false, 0, 0), PINRAIL_MAPPING_HEAP);
+  EXPECT_EQ(kind_of("[anon:arena]", false, 0, 0), PINRAIL_MAPPING_ANONYMOUS);
+}
+
+// The kind of a page of the file, mapped with these flags, as the kernel shows the mapping; the file may lose its name
+// before.
+pinrail_mapping_kind_t kind_of_file(const std::string& path, int flags, bool is_unlinked) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  void* const base = mmap(nullptr, kPage, PROT_READ, flags, file, 0);
+  if (file >= 0) close(file);
+  if (is_unlinked) unlink(path.c_str());
+  pinrail_mapping_t mapping{};
+  const bool found = base != MAP_FAILED && find_mapping(reinterpret_cast<uintptr_t>(base), &mapping);
+  if (base != MAP_FAILED) munmap(base, kPage);
+  return found ? mapping.kind : PINRAIL_MAPPING_NONE;
+}
+
+// A mount of that type on a folder, in a mount namespace of the process's own.
+bool mount_on(const std::string& folder, const char* type) {
+  return unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("test", folder.c_str(), type, 0, nullptr) == 0;
+}
+
+// Names do not tell: what lies below /dev may be a file, and what lies elsewhere a device.
+TEST(Mapping, a_file_is_what_its_type_and_its_file_system_say) {
+  for (const bool unlinked : {false, true}) {
+    EXPECT_EQ(kind_of_file("/dev/shm/pinrail-kind", MAP_SHARED, unlinked), PINRAIL_MAPPING_SHARED_FILE);
+    EXPECT_EQ(kind_of_file("/var/tmp/SYSV0", MAP_SHARED, unlinked), PINRAIL_MAPPING_DISK_FILE);
+    EXPECT_EQ(kind_of_file("/var/tmp/pinrail-kind", MAP_PRIVATE, true), PINRAIL_MAPPING_PRIVATE_FILE);
+  }
+  EXPECT_EQ(kind_of_file("/dev/zero", MAP_PRIVATE, false), PINRAIL_MAPPING_ANONYMOUS);
+  EXPECT_EQ(kind_of_file("/dev/zero", MAP_SHARED, false), PINRAIL_MAPPING_SHARED_ANONYMOUS);
+}
+
+TEST(Mapping, a_file_system_in_memory_below_dev_is_no_device) {
+  const std::string folder = "/dev/pinrail-kind";
+  if (mkdir(folder.c_str(), 0700) != 0) GTEST_SKIP() << "no folder can be made in /dev";
+  const bool mounted = mount_on(folder, "tmpfs");
+  pinrail_mapping_kind_t named = PINRAIL_MAPPING_NONE, unlinked = PINRAIL_MAPPING_NONE, device = PINRAIL_MAPPING_NONE;
+  if (mounted) {
+    named = kind_of_file(folder + "/file", MAP_SHARED, false);
+    unlinked = kind_of_file(folder + "/SYSV1", MAP_SHARED, true);
+    if (mknod((folder + "/device").c_str(), S_IFCHR | 0600, makedev(1, 5)) == 0)
+      device = kind_of_file(folder + "/device", MAP_PRIVATE, false);
+    umount2(folder.c_str(), MNT_DETACH);
+  }
+  rmdir(folder.c_str());
+  if (!mounted) GTEST_SKIP() << "nothing can be mounted here";
+  EXPECT_EQ(named, PINRAIL_MAPPING_SHARED_FILE);
+  EXPECT_EQ(unlinked, PINRAIL_MAPPING_SHARED_FILE);
+  EXPECT_EQ(device, PINRAIL_MAPPING_ANONYMOUS);
 }
 
 // As the list has it, at all its places.

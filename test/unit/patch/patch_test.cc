@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/patch/island.h"
-#include "base/patch/maps_hook.h"
+#include "base/patch/maps.h"
 #include "base/patch/system_call.h"
 
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
@@ -162,7 +162,7 @@ TEST_F(PatchTest, only_five_bytes_change_and_the_page_is_protected_as_before) {
     uintptr_t code, island;
     int code_protection, island_protection;
   } look{at, patch.island.enter, 0, 0};
-  for_each_mapping_hook(
+  for_each_mapping(
       [](void* arg, const Mapping& mapping) {
         auto* it = static_cast<Look*>(arg);
         if (it->code >= mapping.base && it->code < mapping.end) it->code_protection = mapping.protection;
@@ -246,7 +246,7 @@ TEST(Maps, the_list_is_read_as_it_is_written) {
   const int fd = static_cast<int>(syscall(SYS_memfd_create, "maps", 0));
   ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
   auto* mapped = static_cast<char*>(mmap(nullptr, 8192, PROT_READ, MAP_SHARED, fd, 0x3000));
-  ASSERT_TRUE(for_each_mapping_hook(
+  ASSERT_TRUE(for_each_mapping(
       [](void* arg, const Mapping& mapping) {
         static_cast<All*>(arg)->mappings.push_back(mapping);
         return true;
@@ -280,7 +280,7 @@ TEST(Maps, the_list_is_read_as_it_is_written) {
 
 TEST(Maps, a_visitor_may_have_seen_enough) {
   int seen = 0;
-  EXPECT_TRUE(for_each_mapping_hook(
+  EXPECT_TRUE(for_each_mapping(
       [](void* arg, const Mapping&) {
         ++*static_cast<int*>(arg);
         return false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// maps_hook.h - lists the mappings of this process from /proc/self/maps without allocating.
+// maps.h - lists the mappings of this process from /proc/self/maps without allocating.
 //
 // Threads  All functions may run together. Each call reads the list anew, and mappings may change meanwhile.
-// Hook     All functions: they use system calls and the stack only.
-#ifndef PINRAIL_BASE_PATCH_MAPS_HOOK_H
-#define PINRAIL_BASE_PATCH_MAPS_HOOK_H
+// Context  start-up or API. They allocate nothing; no hook calls them, because there may be very many mappings.
+#ifndef PINRAIL_BASE_PATCH_MAPS_H
+#define PINRAIL_BASE_PATCH_MAPS_H
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@ struct Mapping {
   char name[16];    // the beginning of the path, or of a name such as "[heap]"
 };
 
-// Calls visit_hook for each mapping in rising order until it returns false. Returns false if the list cannot be read.
-bool for_each_mapping_hook(bool (*visit_hook)(void* arg, const Mapping& mapping), void* arg);
+// Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read.
+bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg);
 
 }  // namespace pinrail::patch
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any context: system calls and the stack only, no lock.
-#include "base/patch/maps_hook.h"
+// Start-up or API context, no lock: system calls and the stack only.
+#include "base/patch/maps.h"
 
 #include "base/patch/system_call.h"
 
@@ -20,16 +20,16 @@ namespace {
 class Line {
  public:
   // True if the character ended a line: then mapping() is complete.
-  bool feed_hook(char c) {
+  bool feed(char c) {
     if (c == '\n') return true;
     switch (field_) {
-      case Field::base: number_hook(c, '-', &mapping_.base, 16, Field::end); break;
-      case Field::end: number_hook(c, ' ', &mapping_.end, 16, Field::protection); break;
-      case Field::protection: protection_hook(c); break;
-      case Field::offset: number_hook(c, ' ', &mapping_.offset, 16, Field::device); break;
+      case Field::base: add_digit(c, '-', &mapping_.base, 16, Field::end); break;
+      case Field::end: add_digit(c, ' ', &mapping_.end, 16, Field::protection); break;
+      case Field::protection: set_protection(c); break;
+      case Field::offset: add_digit(c, ' ', &mapping_.offset, 16, Field::device); break;
       case Field::device: field_ = c == ' ' ? Field::inode : field_; break;
-      case Field::inode: number_hook(c, ' ', &mapping_.inode, 10, Field::name); break;
-      case Field::name: name_hook(c); break;
+      case Field::inode: add_digit(c, ' ', &mapping_.inode, 10, Field::name); break;
+      case Field::name: add_name(c); break;
     }
     return false;
   }
@@ -39,7 +39,7 @@ class Line {
   enum class Field : uint8_t { base, end, protection, offset, device, inode, name };
 
   template <typename Number>
-  void number_hook(char c, char last, Number* number, unsigned radix, Field next) {
+  void add_digit(char c, char last, Number* number, unsigned radix, Field next) {
     if (c == last) {
       field_ = next;
       return;
@@ -47,13 +47,13 @@ class Line {
     const auto digit = static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
     *number = *number * radix + digit;
   }
-  void protection_hook(char c) {
+  void set_protection(char c) {
     if (c == 'r') mapping_.protection |= PROT_READ;
     if (c == 'w') mapping_.protection |= PROT_WRITE;
     if (c == 'x') mapping_.protection |= PROT_EXEC;
     if (c == ' ') field_ = Field::offset;
   }
-  void name_hook(char c) {
+  void add_name(char c) {
     const bool leads = c == ' ' && name_length_ == 0;
     if (!leads && name_length_ + 1 < sizeof(mapping_.name)) mapping_.name[name_length_++] = c;
   }
@@ -63,7 +63,7 @@ class Line {
   size_t name_length_ = 0;
 };
 
-long read_hook(long file, char* buffer, size_t length) {
+long read_some(long file, char* buffer, size_t length) {
   for (;;) {
     const long got = system_call_hook(SYS_read, file, reinterpret_cast<long>(buffer), static_cast<long>(length));
     if (got != -EINTR) return got;
@@ -72,7 +72,7 @@ long read_hook(long file, char* buffer, size_t length) {
 
 }  // namespace
 
-bool for_each_mapping_hook(bool (*visit_hook)(void* arg, const Mapping& mapping), void* arg) {
+bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg) {
   const long file =
       system_call_hook(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC);
   if (is_error_hook(file)) return false;
@@ -80,11 +80,11 @@ bool for_each_mapping_hook(bool (*visit_hook)(void* arg, const Mapping& mapping)
   Line line;
   bool goes_on = true;
   long got = 0;
-  while (goes_on && (got = read_hook(file, buffer, sizeof(buffer))) > 0) {
+  while (goes_on && (got = read_some(file, buffer, sizeof(buffer))) > 0) {
     for (long i = 0; i < got && goes_on; ++i) {
       // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): the kernel has written the buffer
-      if (!line.feed_hook(buffer[i])) continue;
-      goes_on = visit_hook(arg, line.mapping());
+      if (!line.feed(buffer[i])) continue;
+      goes_on = visit(arg, line.mapping());
       line = Line();
     }
   }
