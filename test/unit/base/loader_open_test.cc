@@ -73,6 +73,7 @@ TEST_F(LoaderOpen, only_the_named_ones_are_opened) {
   set("mpool", " c , a ");
   ASSERT_TRUE(discover().ok());
   ASSERT_TRUE(open().ok());
+  EXPECT_EQ(said_, "") << "all that were named are open";
   EXPECT_EQ(opened(), "a c");
   for (const Opened& it : loader_->opened("mpool")) EXPECT_TRUE(it.named);
 }

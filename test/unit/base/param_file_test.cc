@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // param_file_test.cc - parameter files, good and bad.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -90,6 +91,22 @@ TEST(ParamFile, what_is_read_from_disk_is_the_same) {
   ASSERT_TRUE(read_file(folder.write("f", "a = 1\nb = 2"), &lines, &error).ok());
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1].value, "2");
+}
+
+TEST(ParamFile, a_file_is_read_where_standard_input_is_closed) {
+  const TempFolder folder;
+  const std::string path = folder.write("f", "a = 1");
+  const int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(STDIN_FILENO);  // the file gets its number
+  std::vector<FileLine> lines;
+  FileError error;
+  const bool is_read = read_file(path, &lines, &error).ok();
+  if (kept >= 0) {
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+  }
+  ASSERT_TRUE(is_read) << error.why;
+  EXPECT_EQ(lines.at(0).value, "1");
 }
 
 TEST(ParamFile, a_missing_file_is_told_from_an_unreadable_one) {
